@@ -297,8 +297,9 @@ class Ingester:
 
         `clock_ms` is wall time.
         """
-        if not self._hours.is_due(began_ms := clock_ms()):
+        if not self._hours.is_due(clock_ms()):
             return False
+        began_s = self._progress.clock_s()  # wall time may be set meanwhile
         self._progress.advance(Stage.WRITING)
         is_final = self._store.replicas_agree("points")  # else rows that others confirmed may still arrive
         try:
@@ -308,7 +309,7 @@ class Ingester:
             log.warning("cannot compute the rollup of an hour, will retry", cause=str(exc))
             self._hours.failed(clock_ms())
         else:
-            self._hours.computed(max(0, clock_ms() - began_ms), clock_ms())
+            self._hours.computed(int(1_000 * (self._progress.clock_s() - began_s)), clock_ms())
             if not is_final:
                 self._hours.touch([part.hour], clock_ms())
         return True

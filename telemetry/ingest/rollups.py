@@ -77,13 +77,17 @@ def slices(hour: int, series: int) -> list[Slice]:
 
 
 class TouchedHours:
-    """Hours since 1970 with points that are not rolled up, in the order of their first new point."""
+    """Hours since 1970 with points that are not rolled up, in the order of their first new point.
+
+    The clock may be set: what is due some time after a moment stays due so long after it when the clock goes back.
+    """
 
     def __init__(self, hours: Iterable[int], interval_ms: int) -> None:
         """`hours`: pending ones of an earlier process. An hour is due `interval_ms` after its first new point."""
         self._touched_ms: dict[int, int] = dict.fromkeys(hours, 0)
         self._interval_ms = interval_ms
         self._not_before_ms = 0
+        self._latest_ms = 0
         self._slices: list[Slice] = []  # of the hour that is being computed, those that are left
 
     def __len__(self) -> int:
@@ -91,11 +95,13 @@ class TouchedHours:
 
     def touch(self, hours: Iterable[int], now_ms: int) -> None:
         """Marks the hours of newly written points as pending."""
+        self._follow(now_ms)
         for hour in hours:
             self._touched_ms.setdefault(hour, now_ms)
 
     def is_due(self, now_ms: int) -> bool:
         """Whether to compute a slice now."""
+        self._follow(now_ms)
         if now_ms < self._not_before_ms:
             return False
         if self._slices:
@@ -126,6 +132,12 @@ class TouchedHours:
     def failed(self, now_ms: int) -> None:
         """Schedules a retry of what is due after `interval_ms`."""
         self._not_before_ms = now_ms + self._interval_ms
+
+    def _follow(self, now_ms: int) -> None:
+        back_ms, self._latest_ms = self._latest_ms - now_ms, now_ms
+        if back_ms > 0:
+            self._not_before_ms -= back_ms
+            self._touched_ms = {hour: touched_ms - back_ms for hour, touched_ms in self._touched_ms.items()}
 
     def as_list(self) -> list[int]:
         """Pending hours, to be saved."""

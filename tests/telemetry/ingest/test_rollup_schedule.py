@@ -58,6 +58,17 @@ def test_computation_uses_at_most_a_twentieth_of_the_time() -> None:
     assert [hours.is_due(now_ms) for now_ms in (137_999, 138_000)] == [False, True]
 
 
+def test_clock_that_is_set_back_delays_nothing() -> None:
+    day_ms = 86_400_000
+    hours = TouchedHours([], 1000)
+    hours.touch([1], day_ms)
+    hours.touch([2], 500)  # a day less
+    assert [hours.is_due(now_ms) for now_ms in (1_499, 1_500)] == [False, True]
+    hours.failed(day_ms)
+    assert not hours.is_due(day_ms + 999)
+    assert [hours.is_due(now_ms) for now_ms in (5, 6)] == [False, True]
+
+
 def test_failed_hour_is_retried_after_a_delay() -> None:
     hours = TouchedHours([1], 1000)
     hours.failed(100_000)
