@@ -6,6 +6,7 @@ errors.py      error codes: which of them are permanent for the same rows
 schema.py      migrations: the SQL files
 template.py    values of Python in SQL files
 migrate.py     applies migrations and retention
+readable.py    whether tables and views can be read
 schema_lock.py lets one process at a time apply migrations
 cluster.py     the same SQL for a cluster: Replicated engines, Distributed tables on top
 options.py     how a Store writes: cluster, quorum, compression, retention

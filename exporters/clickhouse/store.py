@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import structlog
 
-from exporters.clickhouse import stored_rows
+from exporters.clickhouse import schema, stored_rows
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.cluster import replicas_behind
 from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
 from exporters.clickhouse.errors import StoreError, StoreTooOldError, is_permanent
 from exporters.clickhouse.migrate import SchemaError, apply_schema
 from exporters.clickhouse.options import StoreOptions
-from exporters.clickhouse.schema import ChangedMigrationError
+from exporters.clickhouse.readable import reading_queries
 from exporters.model import RecordKind
 from exporters.printable import one_line
 
@@ -77,7 +77,7 @@ class Store:
         with self._write_errors("cannot apply the schema"), contextlib.closing(anywhere):
             try:
                 apply_schema(anywhere, self._options, self._clickhouse.database, values)
-            except (SchemaError, ChangedMigrationError) as exc:
+            except (SchemaError, schema.ChangedMigrationError) as exc:
                 raise UnsupportedServerError(str(exc)) from exc
 
     def check(self) -> None:
@@ -90,6 +90,17 @@ class Store:
             raise TransientWriteError(f"cannot read back what was written: {exc}") from exc
         if row["found"] != 1:
             raise TransientWriteError(f"the store confirmed one row and returns {row['found']}")
+
+    def check_reading(self, values: Mapping[str, object] = MappingProxyType({})) -> None:
+        """Queries each table and view once, as pages and jobs will. `values` as for `migrate`.
+
+        Raises TransientWriteError, which names the one that cannot be read.
+        """
+        for what, query in reading_queries(schema.migrations(values)):
+            try:
+                self.rows(query)
+            except QueryError as exc:
+                raise TransientWriteError(f"cannot read {what}: {exc}") from exc
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
         """Writes rows as ClickHouse.insert does. Raises TransientWriteError and PermanentWriteError."""

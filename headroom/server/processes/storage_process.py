@@ -208,10 +208,14 @@ class _Follower:
             log.warning("stopped before everything was written: the spool keeps the rest", error=one_line(exc))
 
     def _migrate(self) -> None:
-        """Migrates once and verifies that the store stores rows. Raises TransientWriteError, PermanentWriteError."""
+        """Migrates once and verifies that the store stores rows, and that all tables and views can be read.
+
+        Raises TransientWriteError, PermanentWriteError.
+        """
         if not self._migrated:
             self._store.migrate(SCHEMA_VALUES)
             self._store.check()
+            self._store.check_reading(SCHEMA_VALUES)
             self._ingester.recall_series(now_ms())
             self._migrated = True
             self._recovered()

@@ -9,7 +9,7 @@ import pytest
 from exporters.clickhouse import schema
 from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.store import UnsupportedServerError
+from exporters.clickhouse.store import TransientWriteError, UnsupportedServerError
 from exporters.clickhouse.template import filled
 from quota_metrics.levels.definition import SCHEMA_VALUES
 from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
@@ -63,3 +63,15 @@ def test_database_of_another_release_is_refused(store: QueriedStore) -> None:
     store.query("INSERT INTO headroom.schema_migrations (version, name, checksum) VALUES (1, 'other', 'f00')")
     with pytest.raises(UnsupportedServerError, match=r"made by another release: 0001_schema had other statements"):
         store.migrate(SCHEMA_VALUES)
+
+
+def test_view_or_table_that_cannot_be_read_is_named(store: QueriedStore) -> None:
+    """Somebody changed the database by hand; the schema counts as applied."""
+    store.migrate(SCHEMA_VALUES)
+    store.check_reading(SCHEMA_VALUES)
+    store.query("ALTER TABLE headroom.quota_limits RENAME COLUMN value TO amount")
+    with pytest.raises(TransientWriteError, match=r"cannot read view \w+: .*value"):
+        store.check_reading(SCHEMA_VALUES)
+    store.query("DROP TABLE headroom.job_runs")
+    with pytest.raises(TransientWriteError, match=r"cannot read the tables: .*job_runs"):
+        store.check_reading(SCHEMA_VALUES)
