@@ -30,6 +30,7 @@ MODULES = (
     "otlp_in",
     "bombs",
     "quotas.resolution",
+    "quotas.apply",
     "live_views",
     "web.pages",
     "spark_jobs",

@@ -87,6 +87,7 @@ ROWS = (
     Row("a bomb of 256 MiB refused", "bomb_.*", "at most", "ratio", 0.25),
     Row("a frame of impossible length closed", "frame_length_.*_closed", "at most", "value", 10.0),
     Row("100,000 clients resolved among 10,000 rules", "resolve_100k_pairs_10k_rules", "at most", "value"),
+    Row("1,000 quotas applied, kafka-configs.sh", "quotas_apply_1000", "at most", "value", 10.0, "kafka-configs"),
     Row("live views over 10 M rows, p50", "(view_.*|client_metric_hour)_p50_ms", "at most", "value", VIEW_MS),
     Row("pages and API over 10 M rows, p95", "(?!.*what_if).*_p95_ms", "at most", "value", PAGE_MS, "goal"),
     Row("what-if over 10 M rows, p95", ".*what_if.*_p95_ms", "at most", "value", WHAT_IF_MS, "goal"),
