@@ -15,7 +15,7 @@ from rich.text import Text
 
 from exporters.printable import json_text, shortened
 from exporters.text_table import Layout, table_lines
-from quota_metrics.amounts import exact_share_text, rate_text
+from quota_metrics.amounts import bytes_text, exact_share_text, rate_text
 
 Row = dict[str, Any]
 
@@ -102,6 +102,8 @@ def cell(row: Row, name: str) -> str:
     if isinstance(value, float):
         if name in _RATES and "quota_key" in row:
             return rate_text(value, row["quota_key"])
+        if name.endswith("_bytes_per_s"):
+            return f"{bytes_text(value)}/s"
         if name.startswith("share") or name.endswith("share"):
             return exact_share_text(value)
         return f"{value:.3f}" if abs(value) < 1000 else f"{value:.0f}"

@@ -13,6 +13,7 @@ from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.quota_file import parse_quota_file
 from spark_jobs.reports.suggestions import REPORT, to_yaml
+from spark_jobs.reports.tables import TEAMS
 
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 
@@ -81,3 +82,6 @@ def test_limits_have_units_and_small_shares_are_not_0() -> None:
     heading, first, second = (line.plain for line in REPORT.to_table(rows, None)[1:])
     assert ["suggested limit" in heading, "180.0 kB/s" in first, "0.04 %" in first, "12.5 %" in second] == [True] * 4
     assert "180.0 kB/s" in REPORT.to_html(rows)
+    team = {"team": "t", "share": 0.25, "peak_bytes_per_s": 1.5e6, "capacity_share": None}
+    line = TEAMS.to_table([team], None)[-1].plain
+    assert [text.strip() for text in line.split("  ") if text.strip(" -")] == ["t", "25.0 %", "1.5 MB/s"]
