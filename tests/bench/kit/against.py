@@ -24,6 +24,19 @@ from tests.bench.kit.serve import builds
 
 TIMEOUT_S = 300
 _PUSHES = "import os; from tests.bench.acknowledge import measured; print(measured('headroom', os.urandom({})))"
+# The proxy runs in the build that the variables of the tree choose, as the probe itself does.
+_FRAMES = """
+import statistics
+from tests.bench import frames
+frames.builds = lambda: {{"as asked": {{}}}}
+[shape] = [shape for shape in frames.SHAPES if shape.name == "{}"]
+load = frames.Generator(False)
+with frames.python_proxy("headroom", load, []) as proxy:
+    load.open(proxy.port, shape)
+    load.run(frames.WARM_S)
+    print(statistics.median(proxy.frames_per_cpu_s() for _ in range(frames.ROUNDS)))
+load.stop()
+"""
 _BYTES = "from tests.bench.instances import measured; print(measured('{}', {}))"
 
 
@@ -37,6 +50,8 @@ class Probe(NamedTuple):
 PROBES = {
     "push_acknowledge_500B": Probe("pushes/cpu_s", _PUSHES.format(500)),
     "push_acknowledge_3kB": Probe("pushes/cpu_s", _PUSHES.format(3_000)),
+    "frames_200B_1": Probe("frames/cpu_s", _FRAMES.format("200B_1")),
+    "frames_200B_8": Probe("frames/cpu_s", _FRAMES.format("200B_8")),
     "instance_16384": Probe("bytes", _BYTES.format("instance_and_connection_facts", 16_384)),
     "instance_100000": Probe("bytes", _BYTES.format("instance_and_connection_facts", 100_000)),
 }
