@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from headroom.config.types import Bytes, Millis, Section, parse_http_url
 from quota_metrics.jmx.scrape import Agent
 from quota_metrics.levels.definition import Thresholds
+from quota_metrics.measure.usage_meter import MAX_CLIENTS
 
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
 
@@ -88,6 +89,12 @@ class QuotaConfig(Section):
     )
     refresh_ms: Millis = Field(default=2_000, description="Time between two readings of the cluster's quotas")
     usage_interval_ms: Millis = Field(default=1_000, description="Interval of rows in quota_usage")
+    max_clients: int = Field(
+        default=MAX_CLIENTS,
+        gt=0,
+        description="Clients whose usage is measured at a time, one for each quota and broker that they use; a further "
+        "one takes the place of one whose payer (a principal, or a source network) holds most",
+    )
     jmx: JmxConfig = JmxConfig()
     metrics: QuotaMetricsConfig = QuotaMetricsConfig()
     topics: TopicsConfig = TopicsConfig()

@@ -33,6 +33,7 @@ _MUTATION: Final = QuotaKey.CONTROLLER_MUTATION_RATE.value
 # CreateTopics, DeleteTopics, CreatePartitions: throttled by the controller's token bucket (KIP-599).
 MUTATING: Final = (19, 20, 37)
 
+MAX_CLIENTS: Final = 50_000  # 10,000 clients that produce to and fetch from two brokers each have room
 _NAME_CHARS_PER_CLIENT: Final = 256  # on average: a client that invents names of 32 kB reaches the limit sooner
 _MAX_MUTED_MS: Final = 600_000  # rows of a muted client end after this time: readers look back no further
 
@@ -64,7 +65,7 @@ class UsageMeter:
         quota_of: QuotaOf = unknown_quota,
         window_at: Callable[[int], QuotaWindow] = lambda _broker_id: _KAFKAS_DEFAULT,
         interval_ms: int = 1000,
-        max_clients: int = 50_000,
+        max_clients: int = MAX_CLIENTS,
         topics: TopicPartitions | None = None,
     ) -> None:
         """`window_at` returns the quota window of a broker or the CONTROLLER; `interval_ms` is how often `samples()` is

@@ -159,6 +159,7 @@ def _usage_meter(config: ServeConfig, cluster: str, views: QuotaViews) -> UsageM
         quota_of=views.in_force.of_client,
         window_at=views.facts.window_at,
         interval_ms=config.quotas.usage_interval_ms,
+        max_clients=config.quotas.max_clients,
         topics=views.topics,
     )
 
