@@ -49,6 +49,13 @@ def rate_text(value: float | None, quota_key: str) -> str:
     return f"{bytes_text(value)}/s"
 
 
+def of_limit_text(usage: float, limit: float | None, quota_key: str) -> str:
+    """`85.0 / 200.0 kB/s`, `85.0 kB/s / 1.0 MB/s`: a unit that both have stands once."""
+    used, most = rate_text(usage, quota_key), rate_text(limit, quota_key)
+    (number, _, unit), (_, _, unit_of_limit) = used.partition(" "), most.partition(" ")
+    return f"{number if unit == unit_of_limit else used} / {most}"
+
+
 def quota_word(quota_key: str) -> str:
     """A quota's key in one word, where there is little room: `produce` for producer_byte_rate."""
     return _WORDS.get(QuotaKey(quota_key), quota_key) if quota_key in _WORDS else quota_key

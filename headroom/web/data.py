@@ -23,7 +23,7 @@ from headroom.web.parameters import BadRequestError, Given, number_of, text_of
 from headroom.web.query_threads import QueryThreads
 from headroom.web.rules import ALL_RULES, rules_of
 from headroom.web.store_watch import StoreWatch
-from headroom.web.usage_chart import by_broker, chart_range
+from headroom.web.usage_chart import by_broker, chart_range, metric_unit
 from headroom.web.what_if import WhatIfQueue, question_of
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.resolution import Resolver
@@ -187,7 +187,12 @@ class Data:
             self._rows(usage_chart.RESTARTS, parameters),
             self._rows(usage_chart.METRIC, parameters | {"metric": metric}) if metric else _nothing(),
         )
-        own = {"name": metric, "at": [row["at"] for row in measured], "value": [row["value"] for row in measured]}
+        own = {
+            "name": metric,
+            "unit": metric_unit(metric),
+            "at": [row["at"] for row in measured],
+            "value": [row["value"] for row in measured],
+        }
         marks = {"changes": changes, "restarts": restarts}
         shown = {"brokers": by_broker(rows), **marks, "metric": own if metric else None}
         return {**names, **chosen._asdict(), **shown}

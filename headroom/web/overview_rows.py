@@ -6,10 +6,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from exporters.model import DEFAULT_ENTITY, QuotaKey
+from exporters.model import DEFAULT_ENTITY
 from exporters.printable import shortened
 from headroom.web.tiles import TREND_STEPS
 from headroom.web.what_if import FormQuestion
@@ -18,13 +19,8 @@ from quota_metrics.measure.quota_in_force import entity_text
 from quota_metrics.simulation.outcomes import KEYS
 
 SHORT_CHARS: Final = 80
-KIND: Final[dict[str, str]] = {
-    QuotaKey.PRODUCER_BYTE_RATE: "produce",
-    QuotaKey.CONSUMER_BYTE_RATE: "fetch",
-    QuotaKey.REQUEST_PERCENTAGE: "request time",
-    QuotaKey.CONTROLLER_MUTATION_RATE: "mutations",
-}
 _RAISED = 1.25  # another limit to try: a quarter above what the limit is, and above what is used
+_PLACE = re.compile(r" headroom (?:on broker \d+|at the controller)")
 _SPARK_MINUTE, _SPARK_HEIGHT = 6, 24  # 15 minutes are 90 wide, an hour 360
 
 
@@ -38,8 +34,30 @@ def stable_id(named: list[str]) -> str:
     return "c" + hashlib.blake2s(repr(named).encode(errors="backslashreplace"), digest_size=8).hexdigest()
 
 
-def short_reason(reason: str) -> str:
-    """The beginning of a reason, at most SHORT_CHARS characters, up to the end of a clause where there is one."""
+def short_reason(row: Mapping[str, Any]) -> str:
+    """What the reason says beside the columns, which have the share, the rule and how long the client was muted.
+
+    At most SHORT_CHARS characters, to the end of a clause where there is one; who takes most of the quota is first.
+    """
+    reason, entity = row["reason"], row["matched_entity"]
+    _, is_named, beside = reason.partition(f" of {entity}, ")
+    if is_named and entity and reason.startswith("at "):
+        return _beginning(_culprit_first(_PLACE.sub(" headroom", beside, count=1)))
+    _, is_muted, why = reason.partition(": ")
+    if not is_muted or not reason.startswith("muted "):
+        return _beginning(reason)
+    rule = rf"{re.escape(row['quota_key'])} [\d.]+ \S+ of {re.escape(entity)}"
+    return _beginning(_culprit_first(re.sub(rule, "its quota", why, count=1)))
+
+
+def _culprit_first(reason: str) -> str:
+    """`...; another client shares this quota, NAME takes 97 % of it` as `NAME takes 97 % of this quota; ...`."""
+    rest, _, last = reason.rpartition("; ")
+    _, is_named, takes = last.partition(" this quota, ")
+    return f"{takes.removesuffix(' of it')} of this quota; {rest}" if is_named else reason
+
+
+def _beginning(reason: str) -> str:
     ends = [at for at, char in enumerate(reason) if char in ",;:" and reason[at + 1 : at + 2] == " "]
     if len(reason) <= SHORT_CHARS:
         return reason

@@ -20,7 +20,6 @@ from exporters.printable import shortened
 from headroom.web import usage_chart
 from headroom.web.data import LEVELS, MOST_SEEN, Data, spark_key
 from headroom.web.overview_rows import (
-    KIND,
     question,
     question_of_rule,
     row_id,
@@ -156,7 +155,8 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         sparks = await data.sparklines(rows)
         for row in rows:
             spark = sparkline(sparks.get(spark_key(row), []), row["limit"])
-            row |= {"spark": spark, "id": row_id(row), "short": short_reason(row["reason"]), "question": question(row)}
+            row |= {"spark": spark, "id": row_id(row), "short": short_reason(row)}
+            row["question"] = question(row)
     return "overview.html", {
         "rows": rows,
         "groups": [{**group, "id": _id_of(group, "cluster", "name", "quota_key")} for group in groups],
@@ -169,7 +169,6 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         "kept": {name: value for name, value in given.items() if name != "offset"},
         "levels": LEVELS,
         "groupings": GROUPS,
-        "kinds": KIND,
         "page": page.shown(len(rows) + len(groups), total),
     }
 
@@ -216,7 +215,14 @@ async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         {**rule, "id": _id_of(rule, "cluster", "entity", "quota_key"), "question": question_of_rule(rule)}
         for rule in page.cut(rules)
     ]
-    values = {"rules": rows, "page": page.shown(len(rows), len(rules)), "changes": changes, "given": given}
+    clusters = {rule["cluster"] for rule in rules}
+    values = {
+        "rules": rows,
+        "clusters": clusters,
+        "page": page.shown(len(rows), len(rules)),
+        "changes": changes,
+        "given": given,
+    }
     return "quotas.html", {**values, "suggestions": suggestions, **_form({})}
 
 

@@ -12,7 +12,8 @@ from markupsafe import Markup
 
 from exporters.model import UNOWNED
 from exporters.printable import printable
-from quota_metrics.amounts import bytes_text, duration_text, rate_text, share_text
+from headroom.web.usage_chart import metric_unit
+from quota_metrics.amounts import bytes_text, duration_text, of_limit_text, quota_word, rate_text, share_text
 from quota_metrics.levels.impact import HARMS, impact_text
 from telemetry.subscriptions.java.hash import uuid_text
 
@@ -30,6 +31,9 @@ def environment() -> Environment:
     )
     made.filters |= {
         "rate": rate_text,
+        "of_limit": of_limit_text,
+        "quota_word": quota_word,
+        "metric_unit": metric_unit,
         "share": share_text,
         "duration": duration_text,
         "bytes": bytes_text,

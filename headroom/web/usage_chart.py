@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -77,6 +78,23 @@ WHERE ts >= fromUnixTimestamp({from_s:Int64}) AND ts <= fromUnixTimestamp({to_s:
 GROUP BY at
 ORDER BY at
 """
+
+
+# By the words of a metric's name, the first that fits: clients send no units.
+_UNITS: Final = (
+    (r"\bns\b", "ns"),
+    (r"ratio", ""),
+    (r"byte.*rate|rate.*byte", "B/s"),
+    (r"rate", "/s"),
+    (r"byte", "B"),
+    (r"total", ""),
+    (r"latency|time", "ms"),
+)
+
+
+def metric_unit(name: str) -> str:
+    """Of what a client measured; empty when its name says none."""
+    return next((unit for words, unit in _UNITS if re.search(words, name)), "")
 
 
 class ChartRange(NamedTuple):

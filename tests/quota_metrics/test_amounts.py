@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from quota_metrics.amounts import STYLES, bytes_text, duration_text, exact_share_text, rate_text, share_text
+from quota_metrics.amounts import (
+    STYLES,
+    bytes_text,
+    duration_text,
+    exact_share_text,
+    of_limit_text,
+    rate_text,
+    share_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,13 @@ def test_rate_text_uses_the_unit_of_the_quota() -> None:
     assert rate_text(3.0, "controller_mutation_rate") == "3.0 mutations/s"
     assert rate_text(3.0, "connection_creation_rate") == "3.0 connections/s"
     assert rate_text(None, "producer_byte_rate") == "-"
+
+
+def test_a_unit_that_usage_and_limit_share_stands_once() -> None:
+    assert of_limit_text(85_000.0, 200_000.0, "producer_byte_rate") == "85.0 / 200.0 kB/s"
+    assert of_limit_text(85_000.0, 1e6, "producer_byte_rate") == "85.0 kB/s / 1.0 MB/s"
+    assert of_limit_text(2.8, 10.0, "controller_mutation_rate") == "2.8 / 10.0 mutations/s"
+    assert of_limit_text(2.8, None, "controller_mutation_rate") == "2.8 mutations/s / -"
 
 
 def test_share_and_duration_texts() -> None:

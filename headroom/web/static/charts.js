@@ -23,11 +23,7 @@
 
   const amount = (key) => (value) => (value === null || value === undefined ? "-" : (UNITS[key] || bytes)(value));
 
-  // A metric's unit is in its name.
-  function measure(name) {
-    const unit = /latency|time/.test(name) && !/rate|ratio|total/.test(name) ? " ms" : /byte.*rate|rate.*byte/.test(name) ? " B/s" : /ratio/.test(name) ? "" : /rate/.test(name) ? " /s" : "";
-    return (value) => (value === null || value === undefined ? "-" : (Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2)) + unit);
-  }
+  const measure = (unit) => (value) => (value === null || value === undefined ? "-" : (Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2)) + (unit && " " + unit));
 
   function joined(usage) {
     const brokers = Object.entries(usage.brokers), metric = usage.metric;
@@ -96,7 +92,7 @@
     const text = getComputedStyle(document.body).color, show = amount(figure.dataset.key);
     Object.assign(state, { text, amount: show });
     const axis = { stroke: text, grid: { stroke: "#8884" }, ticks: { stroke: "#8884" } };
-    const own = usage.metric ? measure(usage.metric.name) : null;
+    const own = usage.metric ? measure(usage.metric.unit) : null;
     const series = [{ label: isLocal() ? "time" : "time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }].concat(
       state.lines.map(({ id }, n) => ({ label: "broker " + id, stroke: COLORS[n % COLORS.length], value: (_, v) => show(v), points: { show: state.times.length < 3 } })),
       [{ label: "limit", stroke: "#dc2626", width: 2, dash: [6, 4], value: (_, v) => show(v), points: { show: false } }],

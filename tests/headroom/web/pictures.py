@@ -46,6 +46,11 @@ def pages_of(client: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+# Fields and buttons that reach beyond the window, where nobody can scroll to.
+_BEYOND = """[...document.querySelectorAll("input, select, button")].filter((one) => !one.closest(".scroll") &&
+    one.getBoundingClientRect().right > window.innerWidth).map((one) => one.outerHTML.slice(0, 160))"""
+
+
 def settle(page: Page, url: str) -> None:
     """Opens a page and waits for its charts."""
     page.goto(url)
@@ -59,6 +64,7 @@ def complaints(page: Page) -> list[str]:
     found: list[str] = page.evaluate(_FOUND, _RULES)
     if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
         found.append("the page scrolls sideways")
+    found += [f"beyond the window: {control}" for control in page.evaluate(_BEYOND)]
     return found
 
 

@@ -10,7 +10,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from exporters.model import QuotaLimit, UsageSample
+from exporters.model import QuotaKey, QuotaLimit, UsageSample
+from quota_metrics.amounts import of_limit_text, quota_word
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.headroom.web.watched_page import Watched
 from tests.kit.clickhouse import RunningClickHouse
@@ -214,10 +215,17 @@ def test_twenty_five_clients_fit_a_screen(served: str, browser: Browser, shots: 
     context.close()
 
 
+@pytest.mark.parametrize("quota_key", [*QuotaKey])
 @pytest.mark.parametrize("width", [1024, 1440])
-def test_no_number_and_no_level_is_cut(served: str, browser: Browser, width: int) -> None:
+def test_no_number_and_no_level_is_cut(served: str, browser: Browser, width: int, quota_key: QuotaKey) -> None:
     page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
     page.goto(f"{served}/")
+    rates = (987_600.0, 1_200_000.0) if quota_key.endswith("byte_rate") else (98.7, 100.0)
+    long = {3: quota_word(quota_key), 5: of_limit_text(*rates, quota_key), 6: "59.9 s"}
+    for place, text in long.items():
+        page.locator(f"table.clients td:nth-child({place})").last.evaluate(
+            "(cell, text) => cell.textContent = text", text
+        )
     cut = page.locator("table.clients td").evaluate_all(
         """cells => cells.filter(cell => !cell.matches('.who, .why') && cell.scrollWidth > cell.clientWidth + 1)
                          .map(cell => cell.textContent)"""
