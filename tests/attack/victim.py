@@ -22,6 +22,7 @@ from tests.kit.serving import PATIENCE_S, Served
 
 MB = 1 << 20
 _PAUSE_S = 0.02
+_QUIET = 20  # requests of the bystander before the attack
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Bystander:
     """A client that continues to use the service, on a connection of its own."""
 
     latencies_s: list[float] = field(default_factory=list)
+    quiet_s: list[float] = field(default_factory=list)  # latencies before the attack
     refused: int = 0
 
     @property
@@ -47,11 +49,17 @@ class Report:
     bystander: Bystander = field(default_factory=Bystander)
 
     def line(self) -> str:
-        worst_ms = 1000 * self.bystander.worst_s
+        slowest_ms, quiet_ms = 1000 * self.bystander.worst_s, 1000 * p99(self.bystander.quiet_s)
         return (
             f"{self.tried}: {self.shown}; memory {self.peak_mb:+.0f} MB at most, {self.left_mb:+.0f} MB afterwards;"
-            f" {len(self.bystander.latencies_s)} requests of another client, slowest {worst_ms:.0f} ms"
+            f" {len(self.bystander.latencies_s)} requests of another client, p99"
+            f" {1000 * p99(self.bystander.latencies_s):.1f} ms (quiet {quiet_ms:.1f} ms), slowest {slowest_ms:.0f} ms,"
+            f" {self.bystander.refused} refused"
         )
+
+
+def p99(latencies_s: list[float]) -> float:
+    return sorted(latencies_s)[int(len(latencies_s) * 0.99)]
 
 
 @contextmanager
@@ -84,6 +92,11 @@ def watched(
     """Has a thread ask on behalf of the bystander and sample the memory of `process` while the attack lasts; prints
     the report. `ask` returns whether the bystander was served."""
     report, stop = Report(tried), threading.Event()
+    for _ in range(_QUIET):
+        began = time.monotonic()
+        assert ask()
+        report.bystander.quiet_s.append(time.monotonic() - began)
+        time.sleep(pause_s)
     before = process.memory_info().rss
 
     def use() -> None:
