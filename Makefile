@@ -102,10 +102,10 @@ oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES
 	@status=0; for subject in telemetry administration quotas; do \
 		$(BIN)/python -m tests.oracle.$${subject}_oracle $(SEED) $(CASES) || status=1; done; exit $$status
 
-chaos: $(READY) ## SEED=1 KILLS=10 of processes, AWAY_S=0 without the store, FAULTS=10 of the store (disk full, stopped, refusing) under load
+chaos: $(READY) ## under load: SEED=1 KILLS=10 of processes, AWAY_S=0 without the store, FAULTS=10 of the store; then clock steps, failing files, processes that stop for a minute
 	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS) $(AWAY_S) $(FAULTS)
 
-chaos-cluster: $(READY) ## SEED=1 KILLS=10 of the nodes of a ClickHouse cluster (2 shards of 2 replicas), in turn, each 10 s, under load
+chaos-cluster: $(READY) ## SEED=1 KILLS=10 of the nodes of a ClickHouse cluster (2 shards of 2 replicas), in turn, each 10 s, under load; then two of them are slow
 	@$(BIN)/python -m tests.chaos.cluster $(SEED) $(KILLS)
 
 fleets: $(READY) ## CASES=2000 SEED=1: fleets drawn at random, every path of windows and levels against a reference second by second
@@ -126,7 +126,7 @@ matrix: $(READY) ## brokers 2.8 to 4.3 with old and new clients, behind the gate
 powerloss: $(READY) ## SEED=1 SECONDS=60 CUTS=100 power losses under `fsync: each`, by replay of what strace saw
 	@$(BIN)/python -m tests.powerloss $(SEED) $(SECONDS) $(CUTS)
 
-attack: $(READY) ## hostile clients and pages against running services; then SECONDS=60 of 1,000 polite clients and three hostile ones
+attack: $(READY) ## hostile clients and pages against running services; then SECONDS=60 of 1,000 polite clients and three hostile ones, and of each of these alone
 	@$(BIN)/python -m pytest -p no:cacheprovider -q tests/attack
 	@$(BIN)/python -m tests.attack.fleet $(SECONDS)
 
