@@ -242,7 +242,12 @@ class _Follower:
     def _report_counts(self) -> None:
         if time.monotonic() - self._logged_at >= _REPORT_EVERY_S:
             self._logged_at = time.monotonic()
-            self._send({"counts": self.counts(), "fault": self._fault})
+            try:
+                counts = self.counts()
+            except OSError as exc:  # files of the spool cannot be read for a while: the next batch is retried, too
+                self._failed(exc)
+            else:
+                self._send({"counts": counts, "fault": self._fault})
 
     def _report_progress(self) -> None:
         """Runs in its own thread, so that reports continue while the main thread is busy and stop when the process

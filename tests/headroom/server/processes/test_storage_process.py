@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from exporters.spool.reader import SpoolReader
 from headroom.server.processes.messages import Message
 from headroom.server.processes.parent_pipes import ParentThread
 from headroom.server.processes.storage_process import _Follower
+from telemetry.ingest.ingester import Ingester
 from tests.kit.worker import worker_settings
 
 
@@ -60,6 +62,24 @@ def test_failed_migration_is_reported_to_the_parent(tmp_path: Path, fault: Excep
     reader.close()
     [first] = parent.sent
     assert (first["ready"], first["fault"]) == (True, reported)
+
+
+def test_unreadable_spool_does_not_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A death would count against the batch that was begun, which is then read in pieces."""
+    reader = SpoolReader(tmp_path / "spool")
+    parent = ScriptedParent()
+    store = cast(Store, Failing(PermanentWriteError("refused")))
+    follower = _Follower(reader, store, worker_settings(tmp_path), parent)
+    follower.begin()
+
+    def unreadable(self: Ingester) -> dict[str, object]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Ingester, "as_dict", unreadable)
+    parent.stopping.set()
+    follower.run()
+    reader.close()
+    assert [message for message in parent.sent if "counts" in message] == parent.sent[:1]
 
 
 FATAL = """
