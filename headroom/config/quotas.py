@@ -58,7 +58,7 @@ _LEVELS = Thresholds()
 
 
 class LevelsConfig(Section):
-    """From which share of its limit on a client is at a level. Kept in the store, where jobs read them."""
+    """From which share of its limit on a client is at a level. Kept in the store for jobs; can be reloaded."""
 
     watch: float = Field(default=_LEVELS.watch, description="Utilisation from which a client is at `watch`")
     warn: float = Field(default=_LEVELS.warn, description="The same for `warn`")

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -117,7 +118,7 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         http = await listening(web.start(), config.http)
         stack.push_async_callback(web.stop)
 
-        _reload_on_hangup(Reload(config, load, network_service.follow, owners))
+        _reload_on_hangup(Reload(config, load, partial(_take_over, store_contents, network_service), owners))
         _announce(network_service.address, f"http={_text(http)} sql={storage.address}{grpc}{otlp}")
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
@@ -141,6 +142,11 @@ def _stopped_by_signals() -> asyncio.Event:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)  # while it starts, there is nothing to reload
     return stop
+
+
+async def _take_over(store_contents: StoreReadings, network_service: NetworkService, new: ServeConfig) -> None:
+    store_contents.follow(new.levels.thresholds)
+    await network_service.follow(new)
 
 
 def _reload_on_hangup(reload: Reload) -> None:

@@ -71,6 +71,11 @@ class MinuteLevels:
         """Looks whether a minute has ended, or more rows have arrived."""
         return PeriodicTask("levels of the last minute", _EVERY_MS, self.step, on_the_clock=True)
 
+    def follow(self, thresholds: Thresholds) -> None:
+        """From the next minute that is computed on."""
+        self._thresholds = thresholds
+        self._thresholds_are_stored = False
+
     async def step(self) -> None:
         """Computes one minute: the newest that has ended, else the oldest that received rows. Raises
         ConnectionError."""
@@ -125,10 +130,11 @@ class MinuteLevels:
 
     async def _store_thresholds(self) -> None:
         """Writes the thresholds into the store unless it has them."""
+        thresholds = self._thresholds
         stored = await self._ask(THRESHOLDS, {})
-        if not stored or Thresholds(**stored[0]) != self._thresholds:
-            await self._run(SET_THRESHOLDS, self._thresholds._asdict())
-        self._thresholds_are_stored = True
+        if not stored or Thresholds(**stored[0]) != thresholds:
+            await self._run(SET_THRESHOLDS, thresholds._asdict())
+        self._thresholds_are_stored = thresholds == self._thresholds
 
     async def _ask(self, sql: str, parameters: Mapping[str, object]) -> list[Row]:
         return await in_daemon_thread(partial(self._changes.rows, sql, parameters))

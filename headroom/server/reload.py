@@ -1,8 +1,8 @@
 """Reads the settings again while Headroom serves: on SIGHUP, and by `headroom config reload`.
 
-What can change without a restart is taken over: the quota window, subscriptions, owners, the level of the log. TLS
-files are read again on their own when they change. Other changes are named, and wait for a restart; with a fault in the
-new settings nothing changes.
+What can change without a restart is taken over: the quota window, the thresholds of levels, subscriptions, owners, the
+level of the log. TLS files are read again on their own when they change. Other changes are named, and wait for a
+restart; with a fault in the new settings nothing changes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import orjson
 import structlog
 from pydantic import BaseModel
 
+from headroom.config.quotas import LevelsConfig
 from headroom.config.settings import ConfigError, ServeConfig
 from headroom.daemon_thread import in_daemon_thread
 from headroom.errors import ServeError
@@ -27,7 +28,10 @@ from headroom.owners import OwnersInForce, owners_of
 log = structlog.get_logger(__name__)
 
 RESULT = "reload.json"  # in the data directory, for the command
-_RELOADABLE = frozenset(("quotas.window_num", "quotas.window_size_ms", "log_level", "owners"))
+_RELOADABLE = frozenset(
+    (*(f"levels.{name}" for name in LevelsConfig.model_fields), "quotas.window_num", "quotas.window_size_ms",
+     "log_level", "owners")
+)  # fmt: skip
 
 
 class Reloaded(NamedTuple):
@@ -92,6 +96,7 @@ class Reload:
                 "quotas": self._config.quotas.model_copy(
                     update={"window_num": new.quotas.window_num, "window_size_ms": new.quotas.window_size_ms}
                 ),
+                "levels": new.levels,
                 "log_level": new.log_level,
                 "owners": new.owners,
             }

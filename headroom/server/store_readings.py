@@ -49,6 +49,10 @@ class StoreReadings:
         """The readings, first one interval after the start; and the levels of each minute."""
         return [PeriodicTask("store readings", _EVERY_MS, self.read), self._minutes.task()]
 
+    def follow(self, thresholds: Thresholds) -> None:
+        """Takes over changed thresholds of levels."""
+        self._minutes.follow(thresholds)
+
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
         (known,), jobs = await in_daemon_thread(self._asked)

@@ -23,8 +23,9 @@ OURS: Final = frozenset(
     (*FILE_PROPERTIES, "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config", "sasl.username",
      "sasl.password", "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.credentials.client.id",
      "sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.scope", "ssl.truststore.certificates",
-     "ssl.ca.pem", "ssl.truststore.password", "ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification",
-     "ssl.keystore.certificate.chain", "ssl.certificate.pem", "ssl.keystore.key", "ssl.key.pem", "ssl.key.password", "ssl.keystore.password")
+     "ssl.ca.pem", "ssl.truststore.password", "ssl.endpoint.identification.algorithm",
+     "enable.ssl.certificate.verification", "ssl.keystore.certificate.chain", "ssl.certificate.pem", "ssl.keystore.key",
+     "ssl.key.pem", "ssl.key.password", "ssl.keystore.password")
 )  # fmt: skip
 # Others of Java and librdkafka that resemble them, or have no dot.
 KAFKAS: Final = frozenset(

@@ -13,7 +13,7 @@ from headroom.cli.config import app
 from headroom.config.settings import ServeConfig
 from headroom.demo.kit.broker import LocalCluster
 from headroom.server.reload import differences
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, rows
 
 
 def test_differences_are_named_by_setting() -> None:
@@ -48,10 +48,11 @@ def test_settings_are_reloaded_without_an_end(tmp_path: Path, kafka: LocalCluste
             return result.exit_code, result.output
 
         reloaded = f"log_level: debug\nquotas: {{window_num: 31}}\ngateway: {{drain_ms: 1}}\nowners: {owners}\n"
+        reloaded += "levels: {watch: 0.7}\n"
         file.write_text(reloaded)
         owners.write_text("owners: [{team: payments}]")
         code, said = reload()
-        assert (code, "payments has neither a pattern of user nor" in said, "reloaded:" in said) == (1, True, False)
+        assert (code, "payments has no pattern of user" in said, "reloaded:" in said) == (1, True, False)
         owners.write_text("owners: [{team: billing, user: alice}]")
         code, said = reload()
         assert code == 0
@@ -59,6 +60,9 @@ def test_settings_are_reloaded_without_an_end(tmp_path: Path, kafka: LocalCluste
         assert "reloaded: subscriptions\nreloaded: " in said
         assert "reloaded: quotas.window_num" in said
         assert "reloaded: log_level" in said
+        assert "reloaded: levels.watch" in said
+        newest = "SELECT watch, warn FROM headroom.level_thresholds ORDER BY set_at DESC LIMIT 1"
+        eventually(lambda: rows(served.sql, newest), lambda found: found == [(0.7, 0.8)])
         assert "needs a restart: gateway.drain_ms" in said
         assert "say 31 x 1000 ms, but broker 1 has 11 x 1000 ms" in eventually(served.log.read_text, bool)
         file.write_text("unheard: 1\n")
