@@ -33,6 +33,12 @@ def entity_of_names(user: str, client_id: str, ip: str = "") -> Entity:
     return entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in names.items() if name})
 
 
+def is_kafkas(entity: Entity) -> bool:
+    """Whether Apache Kafka has quotas of such an entity; other vendors have further types (`client-id-prefix`)."""
+    kinds = {kind for kind, _ in entity}
+    return kinds == {IP} or (bool(kinds) and kinds <= {USER, CLIENT_ID})
+
+
 def stored_rules(rules: Rules) -> Rules:
     """The rules with names as usage is stored, so that the rule of a very long client-id applies to its usage."""
     return {tuple((kind, name and stored_name(name)) for kind, name in entity): of for entity, of in rules.items()}

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from exporters.identity import normal_address
 from exporters.model import QuotaKey
-from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, Rules, Values, desanitize, sanitize
+from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, Rules, Values, desanitize, is_kafkas, sanitize
 from quota_metrics.config.precedence import PRECEDENCE, Named
 
 Tags: TypeAlias = Mapping[str, str]
@@ -115,16 +115,16 @@ class Resolver:
     def _add(self, entity: Entity, values: Values) -> None:
         names = dict(entity)
         rules = {key: Rule(entity, value) for key, value in values.items()}
-        if set(names) == {IP}:
+        if not is_kafkas(entity):
+            for key, rule in rules.items():
+                self._not_understood.setdefault(key, []).append(rule)
+        elif IP in names:
             if IP_KEYS[0] in rules:
                 self._ips[_normal(names[IP])] = rules[IP_KEYS[0]]
-        elif names and names.keys() <= {USER, CLIENT_ID}:
+        else:
             self._clients[entity] = rules
             for key in rules.keys() & self._levels.keys():
                 self._levels[key] |= _BITS[USER in names, CLIENT_ID in names]
-        else:
-            for key, rule in rules.items():
-                self._not_understood.setdefault(key, []).append(rule)
 
     def _matched(self, user: str | None, client_id: str | None) -> list[tuple[int, _RulesByKey]]:
         """The matching rules, most specific first, each with its index in PRECEDENCE."""

@@ -69,10 +69,7 @@ class QuotasInForce:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
             kept = _resolved(self._resolver, quota_key, user, client_id)
-            foreign = self._resolver.not_understood(quota_key, user, client_id)
-            if foreign:
-                kept = kept._replace(decided_by=f"{entity_text(foreign[0].entity)} (not understood)")
-            self._kept[client] = kept
+            kept = self._kept[client] = kept._replace(decided_by=_foreign(self._resolver, quota_key, user, client_id))
         decided_by = self._callback_at(broker_id)
         return kept._replace(decided_by=decided_by) if decided_by else kept
 
@@ -86,7 +83,9 @@ class QuotasInForce:
         else:
             rule = self._resolver.limit_of_tags(row.quota_key, tags)
             quota = _in_force(rule and rule.value, entity_text(rule.entity) if rule else "", tags)
-            quota = quota._replace(decided_by=self._callback_at(row.broker_id))
+            decided_by = self._callback_at(row.broker_id)
+            decided_by = decided_by or _foreign(self._resolver, row.quota_key, row.user, row.client_id)
+            quota = quota._replace(decided_by=decided_by)
         return row._replace(**quota._asdict())
 
 
@@ -100,6 +99,12 @@ def _resolved(resolver: Resolver, quota_key: str, user: str, client_id: str) -> 
     if resolution is None:
         return _in_force(None, "", resolver.metric_tags(quota_key, user, client_id))
     return _in_force(resolution.value, entity_text(resolution.entity), resolution.metric_tags)
+
+
+def _foreign(resolver: Resolver, quota_key: str, user: str, client_id: str) -> str:
+    """Another vendor's rule that may apply, for `decided_by`; empty: none."""
+    rules = resolver.not_understood(quota_key, user, client_id)
+    return f"{entity_text(rules[0].entity)} (not understood)" if rules else ""
 
 
 def _in_force(limit: float | None, entity: str, tags: Tags) -> QuotaInForce:

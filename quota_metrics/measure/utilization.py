@@ -30,7 +30,8 @@ _REQUEST = QuotaKey.REQUEST_PERCENTAGE.value
 class Utilization(NamedTuple):
     """One quota group at one broker. Rates and limits are per second and broker, or percent of one thread.
 
-    `rate` is NaN where only throttling could be seen. `limit` is infinite where there is none.
+    `rate` is NaN where only throttling could be seen. `limit` is infinite where there is none, NaN where something else
+    than the rules decides it.
     """
 
     quota_key: str
@@ -45,8 +46,8 @@ class Utilization(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """rate / limit, uncapped, NaN when unlimited."""
-        if math.isinf(self.limit) or math.isnan(self.rate):
+        """rate / limit, uncapped, NaN when unlimited or not known."""
+        if not math.isfinite(self.limit) or math.isnan(self.rate):
             return math.nan
         if self.limit == 0:
             return math.inf if self.rate > 0 else math.nan
@@ -86,7 +87,8 @@ def utilizations(
         if sample.quota_key in TYPE_OF_KEY:
             quota = _quota(manager_at(sample.broker_id), sample)
             place = ((sample.quota_key, tuple(quota.metric_tags.items())), sample.broker_id)
-            found.setdefault(place, (quota.limit, []))[1].append(sample)
+            limit = math.nan if sample.decided_by else quota.limit
+            found.setdefault(place, (limit, []))[1].append(sample)
     return [
         _utilization(group, broker_id, limit, members, window_at(broker_id), thread_capacity.get(broker_id, math.nan))
         for (group, broker_id), (limit, members) in found.items()

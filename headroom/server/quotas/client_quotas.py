@@ -125,8 +125,10 @@ class ClientQuotas:
     def _values(self, client: ClientUtilization, labels: _Labels) -> dict[SelfMetric, float]:
         group = client.worst
         throttle_ms = max(client.throttle_ms, *(half.get(labels, 0.0) for half in self._throttled))
-        values = {catalogue.CLIENT_LIMIT: group.limit, catalogue.CLIENT_THROTTLE: throttle_ms / 1000}
-        if not math.isnan(group.rate):
+        values = {catalogue.CLIENT_THROTTLE: throttle_ms / 1000}
+        if not math.isnan(group.limit):
+            values[catalogue.CLIENT_LIMIT] = group.limit
+        if not (math.isnan(group.rate) or math.isnan(group.limit)):
             values[catalogue.CLIENT_UTILIZATION] = group.ratio
         if not math.isnan(client.rate):
             values[catalogue.CLIENT_USAGE] = client.rate

@@ -18,6 +18,8 @@ from headroom.config.settings import QuotaConfig
 from quota_metrics.cluster.document import document, stored_facts
 from quota_metrics.cluster.facts import CALLBACK, QUOTA_WINDOW, TELEMETRY_MAX_BYTES, ClusterFacts
 from quota_metrics.cluster.releases import release_text
+from quota_metrics.config.entities import Rules, is_kafkas
+from quota_metrics.measure.quota_in_force import entity_text
 from quota_metrics.windows import QuotaWindow
 
 log = structlog.get_logger(__name__)
@@ -46,6 +48,7 @@ class FactsInForce:
         self._windows: dict[int, QuotaWindow] = {}
         self._callbacks: dict[int, str] = {}
         self._logged: set[str] = set()
+        self._foreign: list[str] = []
 
     async def step(self) -> None:
         """Reads all facts once. Raises ClusterError, OSError, SpoolFull; the next step stores what was not stored."""
@@ -85,6 +88,13 @@ class FactsInForce:
         self._windows.clear()
         self._log()
 
+    def follow_rules(self, rules: Rules) -> None:
+        """The cluster's quotas, of which other vendors' are remarked."""
+        foreign = sorted(entity_text(entity) for entity in rules if not is_kafkas(entity))
+        if foreign != self._foreign:
+            self._foreign = foreign
+            self._log()
+
     def document(self) -> dict[str, Any]:
         """As JSON, with the warnings of `differences`."""
         return {
@@ -94,7 +104,9 @@ class FactsInForce:
         }
 
     def differences(self) -> Iterator[str]:
-        """Where a setting overrides what the cluster has."""
+        """Where a setting overrides what the cluster has, and quotas that are not understood."""
+        for entity in self._foreign:
+            yield f"the quota of {entity} is not understood, and may apply: limits that it may change are unknown"
         for broker in self.facts.brokers:
             window, used = broker.quota_window, self.window_at(broker.broker_id)
             if window is not None and window != used:

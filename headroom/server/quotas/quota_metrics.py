@@ -69,6 +69,7 @@ class QuotaViews:
             if self._quotas.has_callback:
                 self._quotas.follow(await read_partitions(self._admin.send, self._cluster.cluster_id))
         self.in_force.configure(rules)
+        self.facts.follow_rules(rules)
         self.addresses.follow_rules(rules)
 
     def measured(self, rows: Sequence[UsageSample]) -> None:
@@ -117,9 +118,10 @@ class QuotaViews:
 
     def _jmx(self, recorder: QuotaRecorder, meter: UsageMeter) -> JmxScraper:
         def take(broker_id: int, rows: Sequence[UsageSample]) -> None:
+            rows = [self.in_force.of_sensor(row) for row in rows]
             if self._clients is not None:
                 self._clients.scraped(broker_id, rows)
-            recorder.write_rows([self.in_force.of_sensor(row) for row in rows])
+            recorder.write_rows(rows)
 
         def known() -> set[tuple[str, str]]:
             named = ({kind: name or "" for kind, name in entity} for entity in self._rules)

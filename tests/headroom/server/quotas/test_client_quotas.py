@@ -52,6 +52,17 @@ def test_client_series_have_limit_usage_ratio_and_throttling() -> None:
     ]
 
 
+def test_limit_that_a_class_decides_is_not_shown() -> None:
+    clients = page()
+    clients.measured([sample("app", 85.0, throttle_ms=250.0, decided_by="com.example.Quotas")])
+    names = {line.partition("{")[0] for line in text(clients)}
+    assert names == {
+        "kafka_client_quota_usage",
+        "kafka_client_throttle_seconds",
+        "headroom_quota_series_left_out_total 0.0",
+    }
+
+
 def test_client_without_quota_has_infinite_limit() -> None:
     clients = page(rules={})
     clients.measured([sample("app", 85.0)])

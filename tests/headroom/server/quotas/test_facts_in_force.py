@@ -16,6 +16,7 @@ from headroom.config.quotas import QuotaConfig
 from headroom.config.settings import ConfigError
 from headroom.server.quotas.facts_in_force import FactsInForce
 from quota_metrics.cluster.facts import BrokerFacts, ClusterFacts
+from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.errors import BrokerUnreachableError
 from quota_metrics.windows import QuotaWindow
 
@@ -132,6 +133,22 @@ def test_callback_port_without_callback_class_is_a_difference() -> None:
     (difference,) = after(settings, facts(11))[0].differences()
     assert "no broker is known to have a client.quota.callback.class" in difference
     assert list(after(settings, facts(11, client_quota_callback_class="x.Y"))[0].differences()) == []
+
+
+def test_quotas_of_other_vendors_are_remarked() -> None:
+    one, _ = after({}, facts(11))
+    rule = {"producer_byte_rate": 1.0}
+    kafkas: list[dict[str, str | None]] = [
+        {"user": "alice"},
+        {"client-id": None},
+        {"user": None, "client-id": "a"},
+        {"ip": "10.0.0.1"},
+    ]
+    one.follow_rules({entity_of(names): rule for names in (*kafkas, {"client-id-prefix": "app-"})})
+    remark = "the quota of client-id-prefix=app- is not understood, and may apply"
+    assert [line.partition(":")[0] for line in one.document()["remarks"]] == [remark]
+    one.follow_rules({entity_of(names): rule for names in kafkas})
+    assert one.document()["remarks"] == []
 
 
 def test_info_metrics() -> None:
