@@ -144,7 +144,8 @@ def test_quotas_of_other_vendors_are_remarked() -> None:
         {"user": None, "client-id": "a"},
         {"ip": "10.0.0.1"},
     ]
-    one.follow_rules({entity_of(names): rule for names in (*kafkas, {"client-id-prefix": "app-"})})
+    foreign: list[dict[str, str | None]] = [{"client-id-prefix": "app-"}]
+    one.follow_rules({entity_of(names): rule for names in kafkas + foreign})
     remark = "the quota of client-id-prefix=app- is not understood, and may apply"
     assert [line.partition(":")[0] for line in one.document()["remarks"]] == [remark]
     one.follow_rules({entity_of(names): rule for names in kafkas})
