@@ -50,7 +50,11 @@ def test_losses_are_degraded_for_ten_minutes(tmp_path: Path) -> None:
     dropped, lost = Counter({"refused": 5}), [0.0]
 
     def readings() -> dict[SelfMetric, Values]:
-        return {catalogue.DROPPED: dict(dropped), catalogue.USAGE_ROWS_LOST: lost[0]}
+        return {
+            catalogue.DROPPED: dict(dropped),
+            catalogue.USAGE_ROWS_LOST: lost[0],
+            catalogue.JMX_FAILURES: 8 * lost[0],
+        }
 
     health = Health(tmp_path, 30_000, lambda: None, readings)
     health.count(0.0)
@@ -61,6 +65,7 @@ def test_losses_are_degraded_for_ten_minutes(tmp_path: Path) -> None:
     assert health.verbose().degraded == [
         "2 records were dropped (headroom_dropped_total) in the last 10 minutes",
         "7 rows of usage were lost (headroom_usage_rows_lost_total) in the last 10 minutes",
+        "56 scrapes of brokers' JMX failed (headroom_jmx_scrape_failures_total) in the last 10 minutes",
     ]
     for second in range(2, 603):
         health.count(float(second))
