@@ -29,7 +29,7 @@ from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster, Node
-from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check
+from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, UnsupportedError, check
 from telemetry.gateway.broker_ports import BrokerNames, BrokerNamesError
 
 app = typer.Typer(help="The gateway in front of a cluster.", no_args_is_help=True)
@@ -137,12 +137,13 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
         await _right("client metrics subscriptions can be read", lambda: read_subscriptions(admin), "DescribeConfigs")
     )
     found.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
-    if found[-1].ok:
+    if found[-1].ok and not found[-1].is_note:
         found.append(_clocks(await _clock_skew_ms(admin)))
     found += fact_findings(await read_facts(admin), await _seen_as(cluster))
     if listener is not None:
-        if listener.advertised_host:
-            found += single_address(listener.advertised_host, await _addresses(listener.advertised_host))
+        host = listener.advertised_host
+        if host or listener.names is None:
+            found += single_address(host, await _addresses(host) if host else [])
         for host, purpose in listener.advertised(cluster).items():
             what = f"{host}, {purpose}, resolves here"
             found.append(await _resolves(host, what, "clients are sent to this name, and have to resolve it as well"))
@@ -200,6 +201,8 @@ async def _right(what: str, ask: Callable[[], Awaitable[object]], operation: str
     except RefusedError as exc:
         grant = f"; grant it: {_GRANT}{operation}" if exc.code == _CLUSTER_AUTHORIZATION_FAILED else ""
         return Finding(False, what, f"{exc}{grant}")
+    except UnsupportedError as exc:
+        return Finding(True, f"not with these brokers: {what}", str(exc), is_note=True)
     except ClusterError as exc:
         return Finding(False, what, str(exc))
     return Finding(True, what)

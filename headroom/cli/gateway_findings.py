@@ -14,6 +14,10 @@ from quota_metrics.measure.connection_quotas import NO_LIMIT, address_limits
 
 _CONFIGS: Final = "kafka-configs.sh --bootstrap-server HOST:PORT --alter "
 _OVERRIDES: Final = "max.connections.per.ip.overrides"
+_OUTAGE: Final = (
+    "clients before Java 4.0 wait for this gateway while it is down; a name with the addresses of several gateways, or"
+    " a load balancer, takes them to another one (docs/gateway.md)"
+)
 
 
 class Finding(NamedTuple):
@@ -67,11 +71,9 @@ def _address_findings(facts: ClusterFacts, seen_as: Mapping[int, str]) -> Iterat
             )
 
 
-def single_address(host: str, addresses: Sequence[str]) -> Iterator[Finding]:
-    """A note when an advertised name leads to one gateway only."""
-    if len(set(addresses)) == 1:
-        advice = (
-            "clients before Java 4.0 wait for this gateway while it is down; a name with the addresses of several"
-            " gateways, or a load balancer, takes them to another one (docs/gateway.md)"
-        )
-        yield Finding(True, f"{host} has a single address", advice, is_note=True)
+def single_address(host: str | None, addresses: Sequence[str]) -> Iterator[Finding]:
+    """A note when what is advertised leads to one gateway only. `host`: None when no name is advertised."""
+    if host is None:
+        yield Finding(True, "no --advertised-host: the gateway advertises its own address", _OUTAGE, is_note=True)
+    elif len(set(addresses)) == 1:
+        yield Finding(True, f"{host} has a single address", _OUTAGE, is_note=True)

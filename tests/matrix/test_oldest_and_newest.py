@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from headroom.cli.main import app
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.jvm import Jvm
 from tests.matrix.cells import ServedRelease, faults, served_release
@@ -26,6 +28,17 @@ def oldest(java: str, jvm: Jvm, cache: Path, tmp_path_factory: pytest.TempPathFa
     directory = tmp_path_factory.mktemp("matrix") / BROKERS[0]
     with served_release(java, BROKERS[0], cache, directory, jvm) as running:
         yield running
+
+
+def test_gateway_check_notes_what_the_oldest_broker_has_not(oldest: ServedRelease) -> None:
+    result = CliRunner().invoke(app, ["gateway", "check", "--upstream", oldest.broker])
+    assert (result.exit_code, "FAIL" in result.output) == (0, False), result.output
+    assert "note not with these brokers: client metrics subscriptions can be read" in result.output
+    assert "note not with these brokers: the cluster's clock can be read" in result.output
+    assert (
+        "brokers of release 2.8 have no CLIENT_METRICS (Kafka 3.7): subscriptions are read from the file"
+        in result.output
+    )
 
 
 def test_oldest_java_client_works(java: str, cache: Path, oldest: ServedRelease) -> None:

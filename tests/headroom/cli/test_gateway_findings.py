@@ -54,3 +54,6 @@ def test_name_of_one_gateway_is_noted() -> None:
         "gateway.example has a single address"
     ]
     assert list(single_address("gateway.example", ["192.0.2.1", "192.0.2.2"])) == []
+    assert [one.what for one in single_address(None, [])] == [
+        "no --advertised-host: the gateway advertises its own address"
+    ]
