@@ -184,11 +184,6 @@ def bounded_throttle_time_ms(rate: float, bound: float, elapsed_ms: int, max_ms:
     return min(throttle_time_ms(rate, bound, elapsed_ms), max_ms)
 
 
-def token_throttle_time_ms(tokens: float, bound: float) -> int:
-    """The delay until the balance is zero again (ControllerMutationQuotaManager.throttleTimeMs)."""
-    return _round(-tokens / bound * 1000)
-
-
 def _round(value: float) -> int:
     """Java's Math.round: half up, NaN becomes 0, clamped to the range of a long."""
     if math.isnan(value):

@@ -83,6 +83,13 @@ def test_retired_words_are_not_used() -> None:
     assert [f"{name_of(file)}: {found[0]}" for file in files if (found := RETIRED.search(file.read_text()))] == []
 
 
+def test_statements_name_no_database() -> None:
+    """The one client decides which database a statement concerns."""
+    named = re.compile(r"\b(?:FROM|INTO|JOIN|TABLE|VIEW)\s+headroom\.|\bheadroom\.\{")
+    files = [file for file in tracked(".py") if name_of(file).startswith(PACKAGES) and file.exists()]
+    assert [name_of(file) for file in files if named.search(file.read_text())] == []
+
+
 def test_compiled_modules_are_tested_compiled() -> None:
     """`make test-compiled` runs the tests of every package that has compiled modules."""
     listed = re.search(r"^COMPILED_TESTS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)

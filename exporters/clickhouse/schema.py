@@ -2,7 +2,8 @@
 
 Migration 1 is the schema: the files of deploy/clickhouse/schema, in the order of their names. Later ones change it:
 deploy/clickhouse/migrations/NNNN_name.sql, from 2 on. All files are templates (template.py): `{{database}}` is the
-database, other names are values of the caller.
+database, `{{columns_of_NAME}}` the text of deploy/clickhouse/columns/NAME.sql, which tables and views of the same rows
+share; other names are values of the caller.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def migrations(values: Mapping[str, object], directory: Traversable = _DIRECTORY
     named NNNN_name.sql or numbers repeat.
     """
     first = (1, "schema", "\n".join(_schema_texts(directory)))
-    known = {**values, **_KEEP_DATABASE}
+    known = {**values, **_KEEP_DATABASE, **_columns(values, directory)}
     found = sorted((first, *_later(directory)))
     versions = [version for version, _, _ in found]
     if len(set(versions)) != len(versions):
@@ -91,8 +92,20 @@ def statements(text: str) -> tuple[str, ...]:
 
 
 def _schema_texts(directory: Traversable) -> list[str]:
-    named = sorted((directory / "schema").iterdir(), key=lambda file: file.name)
-    return [file.read_text(encoding="utf-8") for file in named if file.name.endswith(".sql")]
+    return [file.read_text(encoding="utf-8") for file in _sql_files(directory / "schema")]
+
+
+def _columns(values: Mapping[str, object], directory: Traversable) -> dict[str, str]:
+    texts = {file.name: file.read_text(encoding="utf-8") for file in _sql_files(directory / "columns")}
+    return {
+        f"columns_of_{name.removesuffix('.sql')}": filled(_COMMENT_LINE.sub("", text).strip("\n"), values)
+        for name, text in texts.items()
+    }
+
+
+def _sql_files(folder: Traversable) -> list[Traversable]:
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted((file for file in files if file.name.endswith(".sql")), key=lambda file: file.name)
 
 
 def _later(directory: Traversable) -> Iterator[tuple[int, str, str]]:

@@ -23,11 +23,12 @@ from headroom.web.parameters import BadRequestError, Given, number_of, text_of
 from headroom.web.query_threads import QueryThreads
 from headroom.web.rules import ALL_RULES, rules_of
 from headroom.web.store_watch import StoreWatch
-from headroom.web.usage_chart import by_broker, chart_range, metric_unit
+from headroom.web.usage_chart import by_broker, chart_range, metric_unit, steps_near
 from headroom.web.what_if import WhatIfQueue, question_of
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.levels import definition
+from quota_metrics.levels.minute import THRESHOLDS, thresholds_in_force
 from quota_metrics.measure.quota_in_force import entity_text
 from telemetry.subscriptions.subscription import (
     ALL_METRICS,
@@ -173,16 +174,18 @@ class Data:
         return {spark_key(row): [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
 
     async def usage(self, given: Given) -> Row:
-        """Rate, limit and throttling of one client per broker, over any range; changes of its quota; when further
-        instances of it began to push; with `metric` also what the client itself measured."""
+        """Rate, limit and throttling of one client per broker, over any range; the shares of the limit where levels
+        begin; changes of its quota; when further instances of it began to push; with `metric` also what the client
+        itself measured."""
         chosen = chart_range(given)
         names: dict[str, object] = {
             name: text_of(given, name) for name in ("cluster", "quota_key", "user", "client_id")
         }
         parameters = {**names, **chosen._asdict(), "source": self._source}
         metric = text_of(given, "metric")
-        rows, changes, restarts, measured = await asyncio.gather(
+        rows, thresholds, changes, restarts, measured = await asyncio.gather(
             self._rows(usage_chart.USAGE, parameters | {"arriving_s": usage_chart.ARRIVING_S}),
+            self._rows(THRESHOLDS, {}),
             self._rows(usage_chart.CHANGES, parameters),
             self._rows(usage_chart.RESTARTS, parameters),
             self._rows(usage_chart.METRIC, parameters | {"metric": metric}) if metric else _nothing(),
@@ -194,7 +197,8 @@ class Data:
             "value": [row["value"] for row in measured],
         }
         marks = {"changes": changes, "restarts": restarts}
-        shown = {"brokers": by_broker(rows), **marks, "metric": own if metric else None}
+        steps = steps_near(thresholds_in_force(thresholds))
+        shown = {"brokers": by_broker(rows), "steps": steps, **marks, "metric": own if metric else None}
         return {**names, **chosen._asdict(), **shown}
 
     async def clients(self, given: Given) -> list[Row]:

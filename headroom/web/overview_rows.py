@@ -15,6 +15,7 @@ from exporters.printable import shortened
 from headroom.web.tiles import TREND_STEPS
 from headroom.web.what_if import FormQuestion
 from quota_metrics.config.entities import CLIENT_ID, USER, entity_of, entity_of_names
+from quota_metrics.levels.definition import LARGEST_RATE
 from quota_metrics.measure.quota_in_force import entity_text
 from quota_metrics.simulation.outcomes import KEYS
 
@@ -93,8 +94,8 @@ def _text(user: str, client_id: str) -> str:
 
 def _rounded_up(value: float) -> float:
     """To two digits; at least 1."""
-    if not 1 < value < 1e15:
-        return 1.0 if value <= 1 else 1e15
+    if not 1 < value < LARGEST_RATE:
+        return 1.0 if value <= 1 else LARGEST_RATE
     unit: float = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit
 

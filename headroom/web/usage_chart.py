@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 from exporters.clickhouse.client import Row
 from headroom.web.parameters import BadRequestError, Given, number_of
+from quota_metrics.levels.definition import STEPS, Thresholds
+from quota_metrics.levels.impact import NEAR_LEVELS
 
 RANGES: Final = {"15m": 900, "1h": 3_600, "6h": 21_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000}  # seconds
 _STEPS: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)  # seconds
@@ -120,6 +122,12 @@ def chart_range(given: Given, now_s: Callable[[], float] = time.time) -> ChartRa
         from_s, to_s = now - seconds, now
     wanted = (to_s - from_s) / _MOST_POINTS
     return ChartRange(from_s, to_s, next((step for step in _STEPS if step >= wanted), _STEPS[-1]))
+
+
+def steps_near(thresholds: Thresholds) -> list[Row]:
+    """The levels that begin near the limit, with their share of it, ascending."""
+    steps = zip(STEPS, thresholds.steps, strict=True)
+    return [{"level": level, "share": share} for level, share in steps if level in NEAR_LEVELS]
 
 
 def by_broker(rows: list[Row]) -> dict[str, Row]:

@@ -106,9 +106,6 @@ class Reader:
     def compact_nullable_string(self) -> str | None:
         return self._text(self.uvarint() - 1)
 
-    def compact_bytes(self) -> bytes:
-        return self.raw(self.uvarint() - 1)
-
     def array_length(self, element_bytes: int = 1) -> int:
         """Number of elements that follow, -1 for a null array. `element_bytes`: the minimum size of an element."""
         return self._count(self.int32(), element_bytes)

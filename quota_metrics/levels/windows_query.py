@@ -160,7 +160,7 @@ GROUP BY {self._client}, {_QUOTA}, gateway_id, ip, cadence_s"""  # noqa: S608 - 
 
     def _stored_meters(self) -> str:
         """The same, read from usage_1m, for windows of whole minutes."""
-        stored = f"""headroom.{self.samples} FINAL
+        stored = f"""{self.samples} FINAL
 WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
   AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000)) AND {OF_KEY}""" + (
             f" AND {OF_CLIENTS}" if self.divided else ""

@@ -8,8 +8,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from quota_metrics.config.validation import is_whole
+from quota_metrics.levels.definition import Thresholds
 
-TARGET: Final = 0.80  # share of a suggested limit that the demand takes
+FULL: Final = Thresholds().critical  # utilisation (99th percentile) above which a quota is too low
+TARGET: Final = Thresholds().warn  # share of a suggested limit that the demand takes
 _SPREAD: Final = 4  # (third quartile / median) to this power above the third quartile: outliers
 _LEAST_FENCE: Final = 2.0  # in third quartiles: where all want about the same
 _DIGITS: Final = 2

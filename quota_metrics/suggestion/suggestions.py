@@ -13,10 +13,9 @@ from quota_metrics.config.entities import Entity, Rules, entity_of_names
 from quota_metrics.levels.definition import LARGEST_RATE
 from quota_metrics.measure.quota_in_force import entity_text
 from quota_metrics.suggestion.dimension import Dimension, is_nameable, keeps, level
-from quota_metrics.suggestion.limits import FEWEST, TARGET, Bulk, Confidence, bulk, confidence, fitting
+from quota_metrics.suggestion.limits import FEWEST, FULL, TARGET, Bulk, Confidence, bulk, confidence, fitting
 
 FAR_TOO_HIGH: Final = 10.0  # times what would fit
-_FULL: Final = 0.95  # utilisation (99th percentile) from which on a quota is too low
 _NAMES: Final = {
     Dimension.USER: "users",
     Dimension.CLIENT_ID: "client ids",
@@ -154,7 +153,7 @@ def _default(usage: KeyUsage) -> Suggestion | None:
 
 def _kept_default(current: float, fits: float, highest: float, *, throttled: bool) -> float:
     """The default in force stays where it fits all and is not far too high; it is not lowered where it throttles."""
-    if highest <= _FULL * current and current < FAR_TOO_HIGH * fits:
+    if highest <= FULL * current and current < FAR_TOO_HIGH * fits:
         return current
     return max(current, fits) if throttled else fits
 
@@ -205,7 +204,7 @@ def _own(usage: KeyUsage, default: Suggestion) -> Iterator[Suggestion]:
 def _raised(usage: KeyUsage) -> Iterator[Suggestion]:
     """Buckets that come to their limit, of rules that stay. Of a default, a quota of its own."""
     for each, rule in _buckets(usage):
-        if each.limit is None or not (each.throttled_share > 0 or each.low > _FULL * each.limit):
+        if each.limit is None or not (each.throttled_share > 0 or each.low > FULL * each.limit):
             continue
         entity = entity_of_names(each.user, each.client_id)
         fits = fitting(each.need, usage.quota_key) if each.need > 0 else each.limit

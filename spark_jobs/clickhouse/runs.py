@@ -231,8 +231,6 @@ STAGING = "quota_utilization_staging"
 CLIENT_LIMITS = "quota_client_limits"
 
 _COLUMNS = ", ".join(f"`{name}`" for name in UTILIZATION_SCHEMA.fieldNames())
-# UNION ALL requires equal types: staging stores levels as text.
-_TOMBSTONE = _COLUMNS.replace("`level`", "toString(level)").replace("`instant_level`", "toString(instant_level)")
 INSERT_ROWS = 200_000  # takes ClickHouse about 400 MiB to publish
 _KEY = "cluster, source, quota_key, window_s, window_start, user, client_id"
 _OF_RUN = "run = {run:String}"
@@ -257,7 +255,7 @@ SELECT {_COLUMNS}, toUUID({{run:String}}), {{version:UInt64}}, 0
 FROM {STAGING}
 WHERE {_OF_RUN} AND {_OF_INSERT} AND (complete = 1 OR NOT {_COMPLETE_BEFORE})
 UNION ALL
-SELECT {_TOMBSTONE}, toUUID({{run:String}}), {{version:UInt64}}, 1
+SELECT {_COLUMNS}, toUUID({{run:String}}), {{version:UInt64}}, 1
 FROM quota_utilization AS before FINAL
 WHERE {_OF_RANGE} AND {_OF_INSERT} AND ({_ENDED} OR NOT {_COMPLETE_BEFORE})
   AND tuple({_KEY}) NOT IN (SELECT {_KEY} FROM {STAGING} WHERE {_OF_RUN} AND {_OF_INSERT})
@@ -342,11 +340,11 @@ def clear(clickhouse: ClickHouse, run: Run) -> None:
 
 _HISTORY_POINTS = 120  # at most, of a client's history
 _CLIENT = "cluster, source, quota_key, user, client_id"
-_IN_REPORT = f"headroom.{STAGING} WHERE run = {{run:String}} AND window_start >= toDateTime({{reported_s:Int64}})"
+_IN_REPORT = f"{STAGING} WHERE run = {{run:String}} AND window_start >= toDateTime({{reported_s:Int64}})"
 # Per client and quota key the start of its latest complete window, or of its latest one if none is complete.
 _LATEST = f"""
 SELECT {_CLIENT}, argMax(window_start, (complete, window_start)) AS latest_start,
-       argMax((level, throttle_ms_max, ifNull(utilization, 0), impact), (complete, window_start)) AS latest,
+       argMax((toString(level), throttle_ms_max, ifNull(utilization, 0), impact), (complete, window_start)) AS latest,
        max(throttle_ms_max) AS range_throttle_ms, sum(throttled_s) AS range_throttled_s,
        maxOrNullIf(window_start, throttle_ms_max > 0) AS last_throttled
 FROM {_IN_REPORT} AND ({{user:String}} = '' OR user = {{user:String}})
@@ -369,8 +367,11 @@ FROM (
     GROUP BY {_CLIENT}, start_s
 )
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
-# Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range.
+# Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range. Arrow has no
+# enums.
 _REPORTED = {
+    "level": "toString(rows.level)",
+    "instant_level": "toString(rows.instant_level)",
     "throttle_ms": "throttle_ms_max",
     "headroom": "limit - group_usage",
     "window_start": "toDateTime64(window_start, 6, 'UTC')",

@@ -22,6 +22,7 @@ from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration, enti
 from quota_metrics.config.kafka_configs import kafka_configs_line
 from quota_metrics.config.resolution import bucket_names
 from quota_metrics.simulation.outcomes import KEYS
+from quota_metrics.suggestion.limits import FULL
 from quota_metrics.what_if.answer import UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
 from quota_metrics.what_if.document import coverage_text, document
 from spark_jobs import cli
@@ -35,7 +36,7 @@ from spark_jobs.transforms.demand import QUOTA, demands
 
 NAME = "capacity_report"
 
-_UNDER, _OVER = 0.95, 0.30  # utilisation above _UNDER: under-provisioned; below _OVER: over-provisioned
+_OVER = 0.30  # peak utilisation below which a quota is over-provisioned
 
 
 def run(options: ClientOptions) -> list[dict[str, Any]]:
@@ -61,7 +62,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
 
 
 def _report_row(row: dict[str, Any], options: ClientOptions) -> dict[str, Any]:
-    fits = row["utilization_p99"] <= _UNDER and row["throttled_share"] == 0
+    fits = row["utilization_p99"] <= FULL and row["throttled_share"] == 0
     verdict = "fits" if fits else "under-provisioned"
     if fits and row["utilization_peak"] < _OVER:
         verdict = "over-provisioned"

@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.levels.definition import LEVELS, Thresholds
-from quota_metrics.levels.minute import THRESHOLDS
+from quota_metrics.levels.definition import LEVELS
+from quota_metrics.levels.minute import THRESHOLDS, thresholds_in_force
 from quota_metrics.levels.signals_query import SIGNALS
 from spark_jobs import cli
 from spark_jobs.clickhouse import queries, runs
@@ -140,8 +140,7 @@ def _computed(
         teams=read(spark, clickhouse, queries.TEAMS, queries.TEAMS_SCHEMA, [{}]),
         observed=read(spark, clickhouse, queries.OBSERVED, queries.OBSERVED_SCHEMA, [known]),
     )
-    stored = clickhouse.rows(THRESHOLDS, {})
-    thresholds = options.thresholds(Thresholds(**stored[0]) if stored else Thresholds())
+    thresholds = options.thresholds(thresholds_in_force(clickhouse.rows(THRESHOLDS, {})))
     full_s = {row["cluster"]: row["full_s"] for row in clickhouse.rows(queries.FULL_WINDOWS)}
     return utilization(inputs, when, thresholds, full_s)
 

@@ -1,7 +1,7 @@
 """Compares our quota rules with Kafka's own classes on random configurations, records and measurements, digit by digit.
 
 Subjects: `resolution` (ClientQuotaManager: limits, metric tags, levels), `rate` (Rate over SampledStat),
-`token_bucket` (TokenBucket), `throttle` (QuotaUtils, ControllerMutationQuotaManager), `connections` (ConnectionQuotas:
+`token_bucket` (TokenBucket), `throttle` (QuotaUtils), `connections` (ConnectionQuotas:
 which connections of addresses are admitted, delayed and refused), `mutations` (mutations_oracle.py).
 """
 
@@ -28,7 +28,6 @@ from quota_metrics.windows import (
     TokenBucket,
     bounded_throttle_time_ms,
     throttle_time_ms,
-    token_throttle_time_ms,
 )
 from tests.oracle.mutations_oracle import run_mutations
 
@@ -218,17 +217,15 @@ def throttle_case(jvm: Jvm, rng: random.Random) -> Finding:
     theirs_rate.record(config, observed, now_ms)
     ours_rate.record(observed, now_ms)
     now_ms += rng.randrange(20 * window_ms)
-    of_rate, of_bucket = violation(theirs_rate), violation(metrics.stats.TokenBucket())
+    of_rate = violation(theirs_rate)
     elapsed_ms = ours_rate.elapsed_ms(now_ms)
     theirs = (
         kafka.server.quota.QuotaUtils.throttleTime(of_rate, now_ms),
         kafka.server.quota.QuotaUtils.boundedThrottleTime(of_rate, max_ms, now_ms),
-        kafka.server.quota.ControllerMutationQuotaManager.throttleTimeMs(of_bucket),
     )
     ours = (
         throttle_time_ms(observed, bound, elapsed_ms),
         bounded_throttle_time_ms(observed, bound, elapsed_ms, max_ms),
-        token_throttle_time_ms(observed, bound),
     )
     return [] if theirs == ours else [f"{observed} over {bound}: Kafka {theirs}, ours {ours}"]
 

@@ -15,7 +15,6 @@ from quota_metrics.windows import (
     TokenBucket,
     bounded_throttle_time_ms,
     throttle_time_ms,
-    token_throttle_time_ms,
 )
 
 
@@ -185,9 +184,3 @@ def test_token_bucket_without_quota_ignores_records() -> None:
     bucket = TokenBucket(10, 1000, None)
     bucket.record(10**9, 1000)
     assert bucket.measure(1000) == UNLIMITED
-
-
-def test_token_bucket_throttle_times() -> None:
-    assert token_throttle_time_ms(-5, 10) == 500
-    assert token_throttle_time_ms(-10, 10) == 1000
-    assert token_throttle_time_ms(0, 10) == 0

@@ -4,103 +4,19 @@
 -- (headroom_minutes).
 CREATE VIEW IF NOT EXISTS {{database}}.headroom_now
 (
-    `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
-    `quota_key`        LowCardinality(String)  COMMENT 'producer_byte_rate, consumer_byte_rate, request_percentage or controller_mutation_rate',
-    `user`             LowCardinality(String)  COMMENT 'user of the connection',
-    `client_id`        LowCardinality(String)  COMMENT 'client id of the requests',
-    `broker_id`        Int32                   COMMENT 'the worst broker of the window: muted for 1 % of it first, then the highest utilisation',
-    `limit`            Nullable(Float64)       COMMENT 'the quota per broker; NULL when no quota applies or none is known',
-    `usage`            Float64                 COMMENT 'mean rate of this client on that broker',
-    `utilization`      Nullable(Float64)       COMMENT 'group_usage / limit, not capped; NULL without a limit',
-    `throttle_ms`      Float64                 COMMENT 'longest throttle time that the broker announced',
-    `level`            {{level_type}}
-                                               COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
-    `reason`           String                  COMMENT 'the level in words',
-    `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
-    `software_version` LowCardinality(String)  COMMENT 'its version',
-    `instances`        UInt32                  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry',
-    `source`           LowCardinality(String)  COMMENT 'who measured the usage: gateway or jmx',
-    `limit_known`      UInt8                   COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
-    `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
-    `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
-    `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
-    `usage_p95`        Float64                 COMMENT '95th percentile of the client''s rate per second',
-    `bytes`            UInt64                  COMMENT 'bytes of this client on that broker in the window',
-    `group_usage`      Float64                 COMMENT 'mean rate of all clients that share the quota, on that broker',
-    `group_p95`        Float64                 COMMENT '95th percentile of their summed rate per second',
-    `utilization_p95`  Nullable(Float64)       COMMENT 'group_p95 / limit',
-    `muted_ms`         Int64                   COMMENT 'how long the broker muted the client: union of the announced throttle times',
-    `shared_with`      UInt32                  COMMENT 'other active clients under the same quota on that broker',
-    `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
-    `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
-    `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
-    `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
-    `team`             LowCardinality(String)  COMMENT 'team that owns the client, by the setting owners; unowned: none does',
-    `instant_level`    {{level_type}}
-                                               COMMENT 'the level without memory of the minutes before',
-    `window_start`     DateTime('UTC')         COMMENT 'beginning of the window: the newest minute that has ended',
-    `window_s`         UInt32                  COMMENT 'length of the window in seconds',
-    `impact`           LowCardinality(String)  COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
-    `impact_reason`    String                  COMMENT 'the impact in words',
-    `cause`            String                  COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it'
+{{columns_of_minute}}
 ) AS
 WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_minute) AS newest
-SELECT
-    cluster, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms, level, reason, software_name,
-    software_version, instances, source, limit_known, matched_entity, bucket_user, bucket_client_id, usage_p95, bytes,
-    group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
-    culprit_client_id, culprit_share, implied_limit, team, instant_level, window_start, window_s, impact,
-    impact_reason, cause
+SELECT * EXCEPT (computed_at, is_worst, pushes, last_seen, is_onset)
 FROM {{database}}.headroom_minutes
 WHERE window_start = newest.1 AND computed_at = newest.2 AND is_worst;
 
 -- Clients at level warn or worse.
 CREATE VIEW IF NOT EXISTS {{database}}.near_limit
 (
-    `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
-    `quota_key`        LowCardinality(String)  COMMENT 'producer_byte_rate, consumer_byte_rate, request_percentage or controller_mutation_rate',
-    `user`             LowCardinality(String)  COMMENT 'user of the connection',
-    `client_id`        LowCardinality(String)  COMMENT 'client id of the requests',
-    `broker_id`        Int32  COMMENT 'the worst broker of the window: muted for 1 % of it first, then the highest utilisation',
-    `limit`            Nullable(Float64)  COMMENT 'the quota per broker; NULL when no quota applies or none is known',
-    `usage`            Float64  COMMENT 'mean rate of this client on that broker',
-    `utilization`      Nullable(Float64)  COMMENT 'group_usage / limit, not capped; NULL without a limit',
-    `throttle_ms`      Float64  COMMENT 'longest throttle time that the broker announced',
-    `level`            {{level_type}}  COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
-    `reason`           String  COMMENT 'the level in words',
-    `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
-    `software_version` LowCardinality(String)  COMMENT 'its version',
-    `instances`        UInt32  COMMENT 'client instances heard of in 15 minutes; 0 for clients that push no telemetry',
-    `source`           LowCardinality(String)  COMMENT 'who measured the usage: gateway or jmx',
-    `limit_known`      UInt8  COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
-    `matched_entity`   LowCardinality(String)  COMMENT 'the quota entity that won',
-    `bucket_user`      LowCardinality(String)  COMMENT 'metric tag user; clients equal in both tags share the quota at a broker',
-    `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
-    `usage_p95`        Float64  COMMENT '95th percentile of the client''s rate per second',
-    `bytes`            UInt64  COMMENT 'bytes of this client on that broker in the window',
-    `group_usage`      Float64  COMMENT 'mean rate of all clients that share the quota, on that broker',
-    `group_p95`        Float64  COMMENT '95th percentile of their summed rate per second',
-    `utilization_p95`  Nullable(Float64)  COMMENT 'group_p95 / limit',
-    `muted_ms`         Int64  COMMENT 'how long the broker muted the client: union of the announced throttle times',
-    `shared_with`      UInt32  COMMENT 'other active clients under the same quota on that broker',
-    `culprit_user`     LowCardinality(String)  COMMENT 'who takes most of a shared quota on that broker; empty: nobody takes most',
-    `culprit_client_id` LowCardinality(String) COMMENT 'client id of who takes most of it',
-    `culprit_share`    Nullable(Float64)       COMMENT 'its share of what all clients take',
-    `implied_limit`    Nullable(Float64)       COMMENT 'limit that the throttle times of the window imply, where the brokers may use another than the rule; NULL without an estimate',
-    `team`             LowCardinality(String)  COMMENT 'team that owns the client, by the setting owners; unowned: none does',
-    `instant_level`    {{level_type}}
-                                               COMMENT 'the level without memory of the minutes before',
-    `window_start`     DateTime('UTC')  COMMENT 'beginning of the window: the newest minute that has ended',
-    `window_s`         UInt32  COMMENT 'length of the window in seconds',
-    `impact`           LowCardinality(String)  COMMENT 'none, delayed, falling-behind, losing; unknown without telemetry: what the client feels',
-    `impact_reason`    String                  COMMENT 'the impact in words',
-    `cause`            String                  COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it'
+{{columns_of_minute}}
 ) AS
-SELECT cluster, quota_key, user, client_id, broker_id, `limit`, usage, utilization, throttle_ms, level,
-       reason, software_name, software_version, instances, source, limit_known, matched_entity, bucket_user,
-       bucket_client_id, usage_p95, bytes, group_usage, group_p95, utilization_p95, muted_ms, shared_with, culprit_user,
-    culprit_client_id, culprit_share, implied_limit, team, instant_level, window_start, window_s, impact,
-    impact_reason, cause
+SELECT *
 FROM {{database}}.headroom_now WHERE level >= 'warn';
 
 -- Who is muted at this moment or was in the last minute. Not of whole minutes: the newest row counts.

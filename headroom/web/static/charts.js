@@ -1,4 +1,4 @@
-// Draws /api/v1/usage with uPlot: a line per broker, the limit with its share at 80 and 95 %, bands where the client was
+// Draws /api/v1/usage with uPlot: a line per broker, the limit and the shares of it where levels begin, bands where the client was
 // muted, marks where its quota was changed and where it restarted, which are told in words too, and one metric of the
 // client on a second axis. The range is in the link.
 "use strict";
@@ -48,7 +48,7 @@
   const isLocal = () => document.documentElement.dataset.zone === "local";
   const zoned = (at) => (isLocal() ? new Date(at * 1000) : uPlot.tzDate(new Date(at * 1000), "Etc/UTC"));
 
-  // Behind the lines: bands where the client was muted, 80 and 95 % of the limit; in front: marks of changes.
+  // Behind the lines: bands where the client was muted, shares of the limit; in front: marks of changes.
   function marks(state) {
     function bands(plot) {
       const { ctx, bbox } = plot;
@@ -61,14 +61,15 @@
       }
       if (state.last !== null) {
         ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`; ctx.textAlign = "right";
-        for (const [share, text] of [[0.8, "80 %"], [0.95, "95 %"], [1, "limit " + state.amount(state.last)]]) {
+        const steps = state.steps.map(({ share }) => [share, Math.round(100 * share) + " %"]);
+        for (const [n, [share, text]] of [...steps, [1, "limit " + state.amount(state.last)]].entries()) {
           const y = plot.valToPos(share * state.last, "y", true);
           ctx.strokeStyle = "rgba(220, 38, 38, .35)"; ctx.setLineDash([2, 6]);
           if (share < 1) { ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke(); }
-          ctx.fillStyle = state.text; ctx.textAlign = share === 0.8 ? "left" : "right";
-          ctx.textBaseline = share === 0.95 ? "top" : "bottom";
-          const x = share === 0.95 ? bbox.left + bbox.width - 4 : share === 0.8 ? bbox.left + 4 : bbox.left + bbox.width - 4;
-          ctx.fillText(text, x, y);
+          const isLeft = n < steps.length - 1;  // the highest share is below the limit, both at the right edge
+          ctx.fillStyle = state.text; ctx.textAlign = isLeft ? "left" : "right";
+          ctx.textBaseline = n === steps.length - 1 ? "top" : "bottom";
+          ctx.fillText(text, isLeft ? bbox.left + 4 : bbox.left + bbox.width - 4, y);
         }
       }
       ctx.restore();
@@ -133,7 +134,7 @@
 
   function draw(figure, usage, anew) {
     const found = joined(usage), state = figure.state || {};
-    Object.assign(state, found, { step: usage.step, changes: usage.changes, restarts: usage.restarts, last: found.limit.reduce((last, value) => (value === null ? last : value), null) });
+    Object.assign(state, found, { step: usage.step, steps: usage.steps, changes: usage.changes, restarts: usage.restarts, last: found.limit.reduce((last, value) => (value === null ? last : value), null) });
     const data = [found.times, ...found.lines.map(({ line }) => line), found.limit, ...(usage.metric ? [found.own] : [])];
     const shape = JSON.stringify([found.lines.map(({ id }) => id), usage.metric && usage.metric.name, isLocal()]);
     if (figure.plot && !anew && figure.shape === shape) {  // in place: the pointer's reading stays

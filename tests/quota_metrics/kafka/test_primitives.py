@@ -25,7 +25,6 @@ METHODS = [
     "nullable_string",
     "compact_string",
     "compact_nullable_string",
-    "compact_bytes",
     "array_length",
     "compact_array_length",
     "skip_tagged",
@@ -52,7 +51,6 @@ def written(write: Callable[..., None], value: Any) -> bytes:
         ("nullable_string", st.none() | TEXT),
         ("compact_string", TEXT),
         ("compact_nullable_string", st.none() | TEXT),
-        ("compact_bytes", st.binary(max_size=300)),
     ],
 )
 def test_written_values_are_read_back(name: str, values: st.SearchStrategy[Any]) -> None:
@@ -90,7 +88,6 @@ def test_truncated_values_raise_protocol_error(method: str) -> None:
         "nullable_string": b"\x00\x03abc",
         "compact_string": b"\x04abc",
         "compact_nullable_string": b"\x04abc",
-        "compact_bytes": b"\x04abc",
         "array_length": b"\x00\x00\x00\x01a",
         "compact_array_length": b"\x02a",
         "skip_tagged": b"\x01\x05\x03abc",
@@ -110,7 +107,6 @@ def test_truncated_values_raise_protocol_error(method: str) -> None:
         ("string", b"\xff\xfe"),
         ("nullable_string", b"\xff\xfe"),
         ("compact_string", b"\x00"),
-        ("compact_bytes", b"\x00"),
         ("array_length", b"\xff\xff\xff\xfe"),
     ],
 )
@@ -152,7 +148,6 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 def test_claimed_lengths_do_not_allocate_memory() -> None:
     claims = [
         ("array_length", struct.pack(">i", 2**31 - 1)),
-        ("compact_bytes", b"\xff\xff\xff\xff\x0f"),
         ("compact_array_length", b"\xff\xff\xff\xff\x0f"),
         ("skip_tagged", b"\xff\xff\xff\xff\x0f"),
         ("skip_tagged", b"\xe9\x07" + b"\x01\x00" * 1_001),  # a million would take seconds

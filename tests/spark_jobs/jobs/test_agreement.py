@@ -23,6 +23,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
+from quota_metrics.amounts import duration_text, rate_text, share_text
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.levels.client_signals import metrics_of
 from quota_metrics.levels.definition import level_of_number
@@ -43,8 +44,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 FLEETS, FLEETS_OF_A_CLUSTER = 300, 140
+METRICS = (
+    *("headroom_client_quota_level", "headroom_client_impact", "kafka_client_quota_window_utilization_ratiomean"),
+    *("kafka_client_quota_window_utilization_ratiop95", "kafka_client_quota_window_muted_ratio"),
+)
 Client = tuple[str, str]
-Shown = dict[Client, tuple[Any, ...]]  # level, reason, impact and its reason, numbers; less on some surfaces
+Shown = dict[Client, tuple[Any, ...]]  # level, reason, impact and its reason, numbers; not all on some surfaces
 
 
 class Judged(NamedTuple):
@@ -58,19 +63,40 @@ class Judged(NamedTuple):
         return self.verdict.level, self.verdict.reason, *impact_of(self.felt), *numbers(self.verdict)
 
     @property
-    def on_the_page(self) -> tuple[str, ...]:
-        """Harm only."""
-        impact = impact_of(self.felt)
-        return self.verdict.level, self.verdict.reason, *(impact if impact[0] in HARMS else ("", ""))
+    def on_the_page(self) -> tuple[Any, ...]:
+        """Harm only, and numbers as they are written. JSON has no infinity: above a limit of 0 there is no share."""
+        impact, verdict = impact_of(self.felt), self.verdict
+        share = None if verdict.utilization == math.inf else verdict.utilization
+        return (
+            *(verdict.level, verdict.reason, *(impact if impact[0] in HARMS else ("", ""))),
+            *(written(share_text, share), self._rates, written(duration_text, verdict.muted_ms or None)),
+        )
 
     @property
-    def on_metrics(self) -> tuple[str, int]:
-        return self.verdict.level, IMPACTS.index(impact_of(self.felt)[0]) - 1
+    def _rates(self) -> frozenset[str]:
+        rate = partial(rate_text, quota_key=self.felt.quota_key)
+        usage, limits = written(rate, self.verdict.usage), written(rate, self.verdict.limit)
+        if self.verdict.limit is None and self.verdict.implied_limit is not None:
+            limits = frozenset(f"implied {text}" for text in written(rate, self.verdict.implied_limit))
+        return frozenset(f"{used} / {limit}" for used in usage for limit in limits)
+
+    @property
+    def on_metrics(self) -> tuple[Any, ...]:
+        verdict = self.verdict
+        numbers = (verdict.utilization, verdict.utilization_p95, verdict.muted_ms / MINUTE)
+        return verdict.level, IMPACTS.index(impact_of(self.felt)[0]) - 1, *numbers
+
+
+def written(text: Callable[[float | None], str], number: float | None) -> frozenset[str]:
+    """A number as pages write it, whichever way its last bit falls."""
+    return frozenset(text(number if number is None else number * (1 + off)) for off in (-1e-9, 0, 1e-9))
 
 
 _ROW = re.compile(
     r'<span class="level \w+">(?P<level>\w+)</span></td>.*?<a href="/clients/detail\?[^"]*user=(?P<user>[^&"]*)[^"]*">'
-    r'(?P<client_id>[^<]+)</a>.*?class="why">(?:<span>|<details><summary>[^<]*</summary>)(?P<reason>[^<]*)<'
+    r'(?P<client_id>[^<]+)</a>.*?class="use">.*?<span class="number">(?P<share>[^<]*)</span>'
+    r'.*?data-label="Usage / limit"[^>]*>(?P<rates>[^<]*)<.*?data-label="Muted"[^>]*>(?P<muted>[^<]*)<'
+    r'.*?class="why">(?:<span>|<details><summary>[^<]*</summary>)(?P<reason>[^<]*)<'
     r'.*?(?:class="felt" title="(?P<felt>[^"]*)">client (?P<impact>[\w-]+)</small>)?</td>',
     re.DOTALL,
 )
@@ -93,6 +119,8 @@ def fleet(number: int) -> tuple[str, list[Row]]:
 
 
 def close(one: object, other: object) -> bool:
+    if isinstance(other, frozenset):
+        return one in other
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
     return one == other
@@ -134,6 +162,7 @@ class Surfaces:
         return {
             (unescape(row["user"]), unescape(row["client_id"])): (
                 *(row["level"], unescape(row["reason"]), row["impact"] or "", unescape(row["felt"] or "")),
+                *(row["share"], row["rates"], row["muted"]),
             )
             for row in found
         }
@@ -147,16 +176,17 @@ class Surfaces:
         return self._stored("quota_utilization_committed", "1", cluster, "throttled_s * 1000")
 
     def metrics(self, cluster: str) -> Shown:
-        families = {family.name: family for family in text_string_to_metric_families(self._get("/metrics").text)}
-        level, impact = (
-            {
-                (sample.labels["user"], sample.labels["client_id"]): int(sample.value)
-                for sample in families[name].samples
-                if sample.labels["kafka_cluster"] == cluster
-            }
-            for name in ("headroom_client_quota_level", "headroom_client_impact")
-        )
-        return {client: (level_of_number(number), impact.get(client)) for client, number in level.items()}
+        series: dict[str, dict[Client, float]] = {}
+        for family in text_string_to_metric_families(self._get("/metrics").text):
+            for sample in family.samples:
+                if sample.labels.get("kafka_cluster") == cluster:
+                    name = sample.name + sample.labels.get("statistic", "")
+                    series.setdefault(name, {})[sample.labels["user"], sample.labels["client_id"]] = sample.value
+        level, *others = (series.get(name, {}) for name in METRICS)
+        return {
+            client: (level_of_number(int(number)), *(other.get(client) for other in others))
+            for client, number in level.items()
+        }
 
     def _stored(self, table: str, condition: str, cluster: str, muted_ms: str) -> Shown:
         rows = self._clickhouse.store.query(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +14,10 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.access import PAGES, pages_password
 from exporters.model import UsageSample
 from headroom.web import queries
+from headroom.web.data import Data
 from headroom.web.usage_chart import ARRIVING_S, RESTARTS, USAGE
+from quota_metrics.levels.definition import Thresholds
+from quota_metrics.levels.minute import SET_THRESHOLDS
 from telemetry.ingest.arrow_tables import usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
@@ -75,6 +79,16 @@ def test_ends_of_the_range_cut_the_steps(pages: tuple[RunningClickHouse, ClickHo
     assert round(float(burst["rate"])) == 30_000  # half of the two minutes
     (steady,) = chart(client, "steady", **ends)
     assert round(float(steady["rate"])) == 60_000
+
+
+def test_chart_has_the_thresholds_in_force(pages: tuple[RunningClickHouse, ClickHouse]) -> None:
+    running, client = pages
+    data = Data(client, list, dict)
+    asked = {"cluster": "east", "quota_key": "producer_byte_rate", "user": "alice", "client_id": "steady"}
+    assert [step["share"] for step in asyncio.run(data.usage(asked))["steps"]] == [*Thresholds().steps[-2:]]
+    running.store.query(SET_THRESHOLDS, Thresholds(watch=0.4, warn=0.7, critical=0.9)._asdict())
+    steps = asyncio.run(Data(client, list, dict).usage(asked))["steps"]
+    assert steps == [{"level": "warn", "share": 0.7}, {"level": "critical", "share": 0.9}]
 
 
 def test_clients_of_the_week_are_found_after_idle_hours(pages: tuple[RunningClickHouse, ClickHouse]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
@@ -20,14 +21,15 @@ from headroom.server.quotas.stored_limits import stored_limits
 from headroom.server.store_readings import StoreReadings
 from headroom.web.data import Data
 from quota_metrics.levels.definition import SCHEMA_VALUES
-from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.jobs import quota_headroom
+from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import limits_table
 from tests.kit.clickhouse import LaunchedServer
 from tests.kit.levels import compute_levels, sample, write
 from tests.kit.points import points
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.clickhouse, pytest.mark.spark]
 
 NAMES = ("headroom", "ops")
 
@@ -49,22 +51,27 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, En
         server.stop()
 
 
-def fill(store: Store, name: str, minute_s: int) -> None:
-    """Telemetry, a quota, usage and the level of a minute, of a cluster named as the database."""
+def fill(store: Store, name: str, hour_s: int, minute_s: int) -> None:
+    """Telemetry, a quota, usage of the first minute of an hour and of a later one, and the level of the latter, of a
+    cluster named as the database."""
     store.migrate(SCHEMA_VALUES)
     store.check()
     store.insert("points", points(name, 10), token=name)
     limits = [QuotaLimit(name, "alice", "", "", "producer_byte_rate", minute_s * 1000, 1000.0)]
     store.insert("quota_limits", limits_table(limits, minute_s * 1000), token=name)
-    write(store, [sample(name, (minute_s + second) * 1000, 990.0) for second in range(1, 60)], name)
+    seconds = [at_s + second for at_s in (hour_s, minute_s) for second in range(1, 60)]
+    write(store, [sample(name, at_s * 1000, 990.0) for at_s in seconds], name)
     compute_levels(store, minute_s)
 
 
-def test_each_database_is_complete_and_has_nothing_of_the_other(endpoints: dict[str, Endpoint]) -> None:
+def test_each_database_is_complete_and_has_nothing_of_the_other(
+    endpoints: dict[str, Endpoint], spark: SparkSession
+) -> None:
     minute_s = int(time.time()) // 60 * 60 - 60
+    hour_s = minute_s // 3600 * 3600 - 3600  # jobs read whole hours from usage_1m
     for name, endpoint in endpoints.items():
         store = Store(endpoint)
-        fill(store, name, minute_s)
+        fill(store, name, hour_s, minute_s)
         store.close()
     for name, endpoint in endpoints.items():
         clickhouse = ClickHouse((endpoint,))
@@ -73,11 +80,21 @@ def test_each_database_is_complete_and_has_nothing_of_the_other(endpoints: dict[
         assert clickhouse.rows(telemetry) == [{"cluster": name, "points": 10}]
         page = asyncio.run(Data(clickhouse, list, dict).headroom({}))
         assert [(row["cluster"], row["level"]) for row in page] == [(name, "critical")]
-        with JobRun(clickhouse, name, version=1, when=TimeRange(0, 60_000)):
-            pass
+        url = f"{endpoint.scheme}://{endpoint.user}@{endpoint.host}:{endpoint.port}/{name}"
+        when = TimeRange(hour_s * 1000, minute_s * 1000 + 60_000)
+        report = quota_headroom.run(HeadroomOptions(url, when, password=endpoint.password))
+        assert [(row["cluster"], row["level"]) for row in report] == [(name, "critical")]
+        published = (
+            "SELECT cluster, toUnixTimestamp(window_start) AS at_s FROM quota_utilization_committed"
+            " WHERE level = 'critical' ORDER BY at_s"
+        )
+        assert [(row["cluster"], int(row["at_s"])) for row in clickhouse.rows(published)] == [
+            (name, hour_s),
+            (name, minute_s),
+        ]
         readings = StoreReadings(clickhouse, 1)
         asyncio.run(readings.read())
         shown = readings.readings()[catalogue.JOB_SUCCESS]
         assert isinstance(shown, dict)
-        assert list(shown) == [name]
+        assert list(shown) == ["quota_headroom"]
         clickhouse.close()
