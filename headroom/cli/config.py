@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from headroom.cli.data_directory import DEFAULT_DATA, Data
+
 app = typer.Typer(help="Check, show and explain the settings of `headroom serve`.", no_args_is_help=True)
 
 _File = Annotated[Path | None, typer.Option("--config", help="YAML file; HEADROOM_* variables override it.")]
@@ -67,11 +69,7 @@ def reference(
 
 
 @app.command()
-def reload(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Data directory of the running `headroom serve`.")] = Path(
-        "headroom-data"
-    ),
-) -> None:
+def reload(data: Data = DEFAULT_DATA) -> None:
     """Tells `headroom serve` to read its settings again, as SIGHUP does; prints what changed and what needs a restart.
 
     Exit 1 when it does not run or the new settings have faults, which are printed: then nothing changes.

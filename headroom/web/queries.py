@@ -160,8 +160,8 @@ LIMIT 50
 
 # The newest forecast of a bucket at a broker: utilisation per five minutes from made_at on.
 FORECAST = """
-SELECT toString(f.made_at) AS made_at, toString(f.hits_limit_at) AS hits_limit_at, toString(f.earliest) AS earliest,
-       toString(f.latest) AS latest, confidence, p10, p50, p90, reason
+SELECT toString(f.made_at) AS made_at, toUnixTimestamp(f.made_at) AS made_s, toString(f.hits_limit_at) AS hits_limit_at,
+       toString(f.earliest) AS earliest, toString(f.latest) AS latest, confidence, p10, p50, p90, reason
 FROM throttle_forecast AS f
 WHERE f.made_at > now() - INTERVAL 1 DAY AND cluster = {cluster:String} AND source = {source:String}
   AND quota_key = {quota_key:String} AND user = {bucket_user:String} AND client_id = {bucket_client_id:String}

@@ -1,9 +1,9 @@
 // Draws /api/v1/usage with uPlot: a line per broker, the limit and the shares of it where levels begin, bands where the client was
 // muted, marks where its quota was changed and where it restarted, which are told in words too, and one metric of the
-// client on a second axis. The range is in the link.
+// client on a second axis. The range is in the link. Below it the forecast of the utilisation, with the same axis of time.
 "use strict";
 (function () {
-  const EVERY_MS = 10000;
+  const EVERY_MS = 10000, FORECAST_STEP_S = 300;
   // Of ticks by their distance in seconds: what is shown, and what besides when the day changes.
   const TIMES = [[86400, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1], [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1]];
   const COLORS = ["#3b82f6", "#d97706", "#16a34a", "#db2777", "#7c3aed", "#0891b2"];
@@ -92,13 +92,13 @@
   function options(figure, state, usage) {
     const text = getComputedStyle(document.body).color, show = amount(figure.dataset.key);
     Object.assign(state, { text, amount: show });
-    const axis = { stroke: text, grid: { stroke: "#8884" }, ticks: { stroke: "#8884" } };
+    const axis = axisOf(text);
     const own = usage.metric ? measure(usage.metric.unit) : null;
-    const series = [{ label: isLocal() ? "time" : "time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }].concat(
+    const series = [timeSeries()].concat(
       state.lines.map(({ id }, n) => ({ label: "broker " + id, stroke: COLORS[n % COLORS.length], value: (_, v) => show(v), points: { show: state.times.length < 3 } })),
       [{ label: "limit", stroke: "#dc2626", width: 2, dash: [6, 4], value: (_, v) => show(v), points: { show: false } }],
       own ? [{ label: usage.metric.name, scale: "own", stroke: "#0891b2", spanGaps: true, value: (_, v) => own(v) }] : []);
-    const axes = [{ ...axis, values: TIMES, label: isLocal() ? "local time" : "UTC", labelSize: 16, labelGap: 0 }, { ...axis, size: 84, values: (_, ticks) => ticks.map(show) }]
+    const axes = [timeAxis(text), { ...axis, size: 84, values: (_, ticks) => ticks.map(show) }]
       .concat(own ? [{ ...axis, side: 1, scale: "own", size: 84, values: (_, ticks) => ticks.map(own), grid: { show: false } }] : []);
     return {
       ...sizeOf(figure), series, axes, tzDate: zoned, plugins: [marks(state)],
@@ -107,7 +107,30 @@
     };
   }
 
+  const axisOf = (text) => ({ stroke: text, grid: { stroke: "#8884" }, ticks: { stroke: "#8884" } });
+  const timeAxis = (text) => ({ ...axisOf(text), values: TIMES, label: isLocal() ? "local time" : "UTC", labelSize: 16, labelGap: 0 });
+  const timeSeries = () => ({ label: isLocal() ? "time" : "time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" });
   const sizeOf = (figure) => ({ width: Math.max(figure.clientWidth - 4, 280), height: 250 });
+
+  // The utilisation that is expected: the median, and the band in which eight of ten outcomes are.
+  function foretell(figure) {
+    const { made_s, p10, p50, p90 } = JSON.parse(figure.dataset.forecast), text = getComputedStyle(document.body).color;
+    const times = p50.map((_, step) => made_s + step * FORECAST_STEP_S), show = (share) => (share === null || share === undefined ? "-" : (100 * share).toFixed(1) + " %");
+    const line = (label, more) => ({ label, stroke: COLORS[0], value: (_, share) => show(share), points: { show: false }, ...more });
+    const faint = { stroke: COLORS[0] + "55", width: 1 }, highest = Math.max(1, ...p90);
+    if (figure.plot) figure.plot.destroy();
+    const place = figure.querySelector(".plot");
+    place.replaceChildren();
+    figure.plot = new uPlot({
+      ...sizeOf(figure), tzDate: zoned, bands: [{ series: [3, 1], fill: COLORS[0] + "33" }],
+      series: [timeSeries(), line("10 %", faint), line("median", { width: 2 }), line("90 %", faint), line("limit", { stroke: "#dc2626", width: 2, dash: [6, 4] })],
+      axes: [timeAxis(text), { ...axisOf(text), size: 84, values: (_, ticks) => ticks.map(show) }],
+      scales: { x: { range: [times[0], times[times.length - 1]] }, y: { range: [0, highest * 1.08] } },
+    }, [times, p10, p50, p90, times.map(() => 1)], place);
+  }
+
+  // A new forecast is a new figure; those that are drawn stay.
+  const foretellAll = (anew) => document.querySelectorAll("figure[data-forecast]").forEach((figure) => { if (anew || !figure.plot) foretell(figure); });
 
   function zoomed(figure, plot) {
     if (plot.select.width < 4) return;
@@ -175,9 +198,11 @@
     all(true);
   });
   if (metricList) metricList.addEventListener("change", () => all(true));
-  document.addEventListener("headroom:zone", () => all(true));
-  addEventListener("resize", () => figures().forEach((figure) => figure.plot && figure.plot.setSize(sizeOf(figure))));
+  document.addEventListener("headroom:zone", () => { all(true); foretellAll(true); });
+  document.addEventListener("headroom:refreshed", () => foretellAll(false));
+  addEventListener("resize", () => document.querySelectorAll("figure[data-usage], figure[data-forecast]").forEach((figure) => figure.plot && figure.plot.setSize(sizeOf(figure))));
   all(true);
+  foretellAll(false);
   setInterval(() => {
     if (document.hidden || document.documentElement.dataset.paused === "yes") return;
     // A zoomed chart stands still.

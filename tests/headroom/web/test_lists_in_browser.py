@@ -197,9 +197,11 @@ def test_times_are_of_one_zone_at_a_time(served: str, browser: Browser) -> None:
     assert shown.inner_text() != utc
     page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-warn")
     page.wait_for_selector("figure[data-points]", timeout=60_000)
-    assert "UTC" not in page.locator(".u-legend").inner_text()  # the chart follows
+    legends = page.locator(".u-legend")
+    expect(legends).to_have_count(2)  # of the usage and of the forecast
+    assert "UTC" not in "".join(legends.all_inner_texts())  # the charts follow
     page.get_by_role("button", name="Local time").click()
-    expect(page.locator(".u-legend")).to_contain_text("time (UTC)")
+    expect(legends).to_contain_text(["time (UTC)", "time (UTC)"])
     context.close()
 
 

@@ -73,7 +73,17 @@ def test_client_page_shows_the_forecast(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")
     page.locator("table.clients a", has_text="app-warn").click()
-    assert page.locator("figure.fan polygon").count() == 1
+    page.wait_for_selector("figure.chart[data-points]")
+    figure = page.locator("figure.fan")
+    expect(figure.locator("canvas")).to_be_visible()
+    assert re.findall(r"median|10 %|90 %|limit", figure.locator(".u-legend").inner_text()) == [
+        "10 %", "median", "90 %", "limit",
+    ]  # fmt: skip
+    box = figure.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 50)
+    expect(figure.locator(".u-legend")).to_contain_text("median120.0 %")  # of the last step
+    assert HTTP.get(page.url).text.count("<polygon") == 1  # without scripts
     assert "limit reached at 20" in page.locator("main").inner_text()
     page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-ok")
     assert page.locator("figure.fan").count() == 0
