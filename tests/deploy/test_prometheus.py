@@ -21,6 +21,7 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 NAMES = ("headroom", "kafka-jmx")
 _THRESHOLD = re.compile(r"(>=|<=|==|>|<) \d+(?:\.\d+)?(?![\d.]| \*)")
 _FACTOR = re.compile(r"([<>]=?(?: on \([^)]*\) group_left \(\))?) (?:[\d.]+ \* |(?=[a-z]))")
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FAILED = re.compile(r'alertname=\\"(\w+)\\"')
 
 
@@ -113,6 +114,8 @@ def test_each_alert_has_a_severity_and_a_runbook(name: str, alert: dict[str, Any
         "## Rule",
     ]
     assert alert["expr"] in text
+    look = text.partition("## Look\n")[2].partition("## Decide\n")[0]
+    assert [language for language, _ in _BLOCK.findall(look)] == ["", "text"]  # one command, and what it prints
 
 
 def test_each_alert_about_a_client_leads_to_its_page() -> None:

@@ -6,6 +6,7 @@ import functools
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.commands import NOT_RUN, PAGES, ROOT, commands, program
+from headroom.demo.kit.processes import free_ports
+from tests.docs.commands import NOT_RUN, PAGES, ROOT, commands, is_run, scripts, strange_lines
 from tests.docs.example_service import Example
 
 TIMEOUT_S = 600.0  # a hang
@@ -21,6 +23,15 @@ SHOWN = 2_000
 # Answers that a page explains, by how the command begins: nothing to forecast yet.
 ALSO = {"headroom job throttle-forecast": {3}, "headroom job capacity-report": {3}, "headroom status": {1}}
 
+# What stands for the application of a reader: a librdkafka client that pushes until it is ended.
+_CLIENT = f"""#!{sys.executable}
+import signal, sys
+from confluent_kafka import Producer
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
+producer = Producer({{"bootstrap.servers": sys.argv[2], "log_level": 2}})
+signal.sigwait({{signal.SIGTERM}})
+producer.close()
+"""
 _SERVE = re.compile(r"((?:[A-Z_]+=\S+ )*)headroom serve")
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.slow]
@@ -55,6 +66,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: headroom\nVersion: 0.1.0\n")
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
+    client = found / "start-my-client"
+    client.write_text(_CLIENT)
+    client.chmod(0o755)
     return found
 
 
@@ -65,9 +79,16 @@ def test_commands_of_a_page(page: Path, example: Example, directory: Path) -> No
     assert failed == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if scripts(page)], ids=lambda page: page.stem)
+def test_scripts_of_a_page(page: Path, example: Example, directory: Path) -> None:
+    for script in scripts(page):
+        status, printed = run(script.replace("127.0.0.1:9092", f"127.0.0.1:{free_ports(1)[0]}"), example, directory)
+        assert status == 0, printed
+
+
 def succeeds(command: str, example: Example, directory: Path) -> bool:
     """Whether the command exits with 0, or with what its page explains; else prints what it printed."""
-    if program(command) in NOT_RUN:
+    if not is_run(command):
         return True
     text = filled(command, example)
     status, printed = (serve if _SERVE.match(text) else run)(text, example, directory)
@@ -83,6 +104,7 @@ def filled(text: str, example: Example) -> str:
         (r"\b(broker-?\d?|BROKER):\d+(,broker-?\d:\d+)*", example.broker),
         (r"(?<=--bootstrap-server )HOST:PORT", example.broker),
         (r"(127\.0\.0\.1|HOST):9644", example.served.http),
+        (r"\bHEADROOM(?=/)", example.served.http),
         (r"\b(USER|alice|U)\b", "web"),
         (r"\b(CLIENT|app-1|C)\b", "orders-api"),
         (r"\bCLUSTER\b", "shop"),
@@ -133,6 +155,12 @@ def serve(text: str, example: Example, directory: Path) -> tuple[int, str]:
         process.send_signal(signal.SIGTERM)
         status = process.wait(TIMEOUT_S)
     return (status if printed.startswith("ready ") else 1), printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_without_a_language_are_commands(page: Path) -> None:
+    """Else a command that nobody knows here is not run."""
+    assert strange_lines(page) == []
 
 
 def test_what_is_not_run_is_tested_elsewhere() -> None:
