@@ -62,8 +62,7 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("pushes of 500 B, 100 to 4,000 connections", "push_500B_.*_compiled", "at least", "ratio", 0.85),
-    Row("pushes of 3 kB, 4,000 connections", "push_3kB_.*_compiled", "at least", "ratio", 0.85),
+    Row("pushes of 500 B and 3 kB, 100 to 4,000 connections", "push_.*_compiled", "at least", "ratio", 0.85),
     Row("pushes acknowledged, without timers", "push_acknowledge_.*", "at least", "ratio"),
     Row("frames from 16 kB up, beside a blind copy", r"frames_(16k|100k|1M)B_.*", "at least", "ratio", 0.91, "blind"),
     Row("the same, beside kroxylicious", r"frames_(16k|100k|1M)B_.*", "at least", "ratio", 1.0, "kroxylicious"),
@@ -72,7 +71,6 @@ ROWS = (
     Row("topics of 1 % of the frames read, beside none", r"frames_topics_.*", "at least", "ratio", 0.97, "headroom"),
     Row("latency added to a frame of 200 B, p99", "added_p99_200B", "at most", "ratio", None, "blind"),
     Row("an idle connection with its upstream", "idle_connection_of_.*", "at most", "value", None, "blind"),
-    Row("a connection to the sink", "connection_.*", "at most", "value"),
     Row("a client instance in memory", "instance.*_[0-9]+", "at most", "value", INSTANCE_BYTES),
     Row("a push while ingest runs at half its peak, p50, p99", "push_p.*_at_half_peak", "at most", "ratio", 1.5),
     Row("sockets to merged rows, new series or a restart", "whole_way_.*fleet.*", "at least", "value", NEW_FLEET_ROWS),
