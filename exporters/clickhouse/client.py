@@ -189,7 +189,9 @@ class ClickHouse:
         if not (self.patience_s and self._has_answered):
             return self._ask_nodes(request)
         import stamina
+        import stamina.instrumentation
 
+        stamina.instrumentation.set_on_retry_hooks([])  # the error that is left is reported, not each one on the way
         for attempt in stamina.retry_context(on=StoreAwayError, attempts=None, timeout=self.patience_s, wait_max=2.0):
             with attempt:
                 return self._ask_nodes(request)
