@@ -15,6 +15,7 @@ from pathlib import Path
 
 from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from tests.chaos.rare_faults import rare_faults
 from tests.chaos.scenario import away, managed, served, subscribe
 from tests.chaos.store_faults import shared_disk, store_faults
 
@@ -37,6 +38,7 @@ def main(seed: int, kills: int, away_s: float, faults: int) -> int:
             audits.append(asyncio.run(away(cluster.bootstrap, DIRECTORY / "away", rng, away_s)))
         if faults:
             audits.append(asyncio.run(store_faults(cluster.bootstrap, DIRECTORY / "faults", rng, faults)))
+            audits.append(asyncio.run(rare_faults(cluster.bootstrap, DIRECTORY / "rare", rng)))
             if os.geteuid() == 0:  # a disk of its own needs a mount
                 audits.append(asyncio.run(shared_disk(cluster.bootstrap, DIRECTORY / "shared", rng, faults // 3)))
     killed = sum((audit.killed for audit in audits), Counter())

@@ -1,5 +1,6 @@
 """`python -m tests.chaos.cluster SEED KILLS [SHARDS]`: nodes of a cluster are killed in turn, each 10 s, under load.
 
+Then the first and the last one are slow for a while, and not dead.
 Each shard has two replicas. Acknowledged points must be stored once, in raw tables and rollups, according to all nodes.
 """
 
@@ -11,6 +12,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.kit.processes import LOOPBACK
 from tests.chaos.audit import NO_MERGES, Audit, audit, rested
 from tests.chaos.load import Load
+from tests.chaos.rare_faults import QUIET_S, SLOW_S, conclude, slow_down, watched
 from tests.chaos.scenario import CLIENTS, subscribe, until
 from tests.chaos.victim import Headroom
 from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookeeper_libs
@@ -42,6 +45,7 @@ async def killed_in_turn(
             client.command(NO_MERGES.format(table="points_local"))
         load = Load(CLIENTS, lambda: (LOOPBACK, headroom.kafka_port), rng)
         load.start()
+        windows = [await watched("none", load.ledger, lambda: asyncio.sleep(QUIET_S))]
         for node in islice(cycle(clickhouse.nodes), kills):
             began_s = time.monotonic()
             node.kill()
@@ -49,11 +53,15 @@ async def killed_in_turn(
             node.launch()
             await asyncio.to_thread(node.wait_ready)
             await asyncio.sleep(max(0.0, began_s + period_s - time.monotonic()))
+        for number in (0, -1):
+            pid = clickhouse.nodes[number].pid
+            windows.append(await watched(f"slow node {number}", load.ledger, partial(slow_down, pid, SLOW_S)))
         await load.stop()
         counts, is_at_rest = await rested(headroom)
         print(f"{counts} broken_connections={load.ledger.broken} answers={dict(load.ledger.answers)}")
         await asyncio.to_thread(clickhouse.wait_in_sync)
         found = [audit(node.endpoint("writer"), load.ledger.acknowledged) for node in clickhouse.nodes]
+        conclude(windows, found[0])
         if not is_at_rest:
             found[0].faults.append(f"received is not written + dropped, and nothing is left to be read: {counts}")
         if any(each.values != found[0].values for each in found):

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import cramjam
 import lz4.frame
@@ -22,6 +23,14 @@ _BACK_AFTER_S = 0.1
 _UNKNOWN_SUBSCRIPTION_ID = 117
 
 
+class Pushed(NamedTuple):
+    """An answered push of the points from `first` on."""
+
+    first: int
+    code: int
+    latency_s: float
+
+
 @dataclass
 class Ledger:
     """State shared by all clients. A point is identified by its value, which is unique."""
@@ -29,6 +38,7 @@ class Ledger:
     acknowledged: set[int] = field(default_factory=set)
     answers: Counter[int] = field(default_factory=Counter)  # of pushes, by error code
     broken: int = 0  # connections that were lost
+    log: list[Pushed] = field(default_factory=list)
 
     @property
     def pushes(self) -> int:
@@ -79,7 +89,9 @@ class Load:
     async def _push(self, client: WireClient, to: Subscription, points: list[int], rng: random.Random) -> int:
         codec = rng.randrange(5)
         payload = _compress(codec, metrics_data(points, time.time_ns(), rng.randbytes(self.padding_bytes)))
+        began_s = time.monotonic()
         code = await client.push(to, codec, payload)
+        self.ledger.log.append(Pushed(points[0], code, time.monotonic() - began_s))
         self.ledger.answers[code] += 1
         if code == 0:
             self.ledger.acknowledged.update(points)

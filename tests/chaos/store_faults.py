@@ -57,7 +57,7 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
             }
             killed = await kill(faults, [*faults], rng, count)
             await until(lambda: headroom.metrics()["headroom_worker_up"] == 1, "a worker")
-            found = await _replayed(headroom, server, load, directory / "data", killed["rows_refused"])
+            found = await replayed(headroom, server, load, directory / "data", killed["rows_refused"])
             found.killed = killed
             if status := headroom.stop():
                 found.faults.append(f"headroom serve ended with {status}")
@@ -151,7 +151,7 @@ def _refused(headroom: Headroom) -> float:
     return headroom.metrics().get("headroom_dropped_total:refused", 0.0)
 
 
-async def _replayed(headroom: Headroom, server: Server, load: Load, data: Path, refusals: int) -> Audit:
+async def replayed(headroom: Headroom, server: Server, load: Load, data: Path, refusals: int) -> Audit:
     """Waits for the spool to drain, checks stored and quarantined points, then replays and audits. `refusals`: how
     often rows were refused."""
     before = load.ledger.pushes

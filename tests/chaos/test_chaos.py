@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headroom.demo.kit.broker import LocalCluster
+from tests.chaos.rare_faults import rare_faults
 from tests.chaos.scenario import managed, subscribe
 from tests.chaos.store_faults import store_faults
 
@@ -27,4 +28,11 @@ def test_store_faults_lose_and_duplicate_no_acknowledged_point(kafka: LocalClust
     found = asyncio.run(store_faults(kafka.bootstrap, tmp_path, random.Random(1), 3))
     assert found.acknowledged > 100
     assert set(found.killed) == {"disk_full", "rows_refused", "server_stopped"}
+    assert (found.lost, found.doubled, found.faults) == (0, 0, [])
+
+
+def test_rare_faults_lose_no_acknowledged_point_and_delay_no_client(kafka: LocalCluster, tmp_path: Path) -> None:
+    asyncio.run(subscribe(kafka.bootstrap))
+    found = asyncio.run(rare_faults(kafka.bootstrap, tmp_path, random.Random(1), 0.1))
+    assert found.acknowledged > 1_000
     assert (found.lost, found.doubled, found.faults) == (0, 0, [])

@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.request import urlopen
 
 import psutil
@@ -41,10 +43,13 @@ class Headroom:
         server: Server | RunningCluster | None,
         *,
         spool_bytes: int = SMALL_SPOOL_BYTES,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`environment`: variables that its processes have besides those of the test."""
         self.log = directory / "serve.log"
         self.kafka_port, self.http_port, self.sql_port = free_ports(3)
-        self._argv = [sys.executable, "-m", "headroom", "serve", "--upstream", upstream, "--cluster", "chaos"]
+        self._argv = ["env", *(f"{name}={value}" for name, value in environment.items())]
+        self._argv += [sys.executable, "-m", "headroom", "serve", "--upstream", upstream, "--cluster", "chaos"]
         self._argv += [
             "--data",
             str(directory / "data"),

@@ -118,6 +118,11 @@ class Node(LaunchedServer):
         self.process.kill()
         self.process.wait()
 
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
     def endpoint(self, user: str) -> Endpoint:
         return Endpoint("http", self.host, self.http_port, user, _PASSWORD)
 

@@ -1,0 +1,151 @@
+"""Faults under load that take long or need a preloaded library: processes suspended for a minute, a slow store, clock
+steps, files that cannot be read or written, no space for positions or the quarantine.
+
+For each: how many points were acknowledged, how many of them were lost, and how much later clients got their answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.audit import Audit
+from tests.chaos.load import POINTS_PER_PUSH, Ledger, Pushed
+from tests.chaos.preloaded import READS, WRITES, Preloaded
+from tests.chaos.scenario import RETRY, loaded, until
+from tests.chaos.store_faults import refuse_rows, replayed
+from tests.chaos.victim import Headroom, Server
+
+SPOOL_BYTES = 1 << 28  # room for what clients push in some minutes
+QUIET_S, STOPPED_S, STEPPED_S, FAILING_S, SLOW_S = 15.0, 60.0, 10.0, 5.0, 20.0
+TIMES_SLOWER = 2.0
+NOTICEABLE_S = 0.5  # an answer that is later than usual, but not by that much, is not counted as slow
+_CAUGHT_UP_S = 5.0
+_RUNS_S, _SLEEPS_S = 0.05, 0.95
+
+
+@dataclass
+class Window:
+    """The pushes that were answered during a fault."""
+
+    fault: str
+    pushed: list[Pushed]
+
+    @property
+    def acknowledged(self) -> set[int]:
+        """The points of the pushes."""
+        return {
+            point for push in self.pushed if push.code == 0 for point in range(push.first, push.first + POINTS_PER_PUSH)
+        }
+
+    @property
+    def p99_s(self) -> float:
+        return sorted(push.latency_s for push in self.pushed)[int(len(self.pushed) * 0.99)] if self.pushed else 0.0
+
+    def line(self, lost: int, quiet_s: float) -> str:
+        """For a person."""
+        retried = sum(push.code == RETRY for push in self.pushed)
+        return (
+            f"fault {self.fault}: {len(self.acknowledged):,} points acknowledged, {lost} lost,"
+            f" {retried:,} of {len(self.pushed):,} pushes asked to retry, answered within p99 {self.p99_s * 1e3:.1f} ms"
+            f" (quiet {quiet_s * 1e3:.1f} ms)"
+        )
+
+
+async def rare_faults(upstream: str, directory: Path, rng: random.Random, share: float = 1.0) -> Audit:
+    """Each fault once, in random order; prints a line for each, and audits the store after the replay. `share`: of the
+    time that each fault lasts otherwise."""
+    server, files = Server(directory), Preloaded(directory)
+    headroom = Headroom(upstream, directory, server, spool_bytes=SPOOL_BYTES, environment=files.environment)
+    try:
+        await server.start()
+        headroom.begin()
+        await headroom.ready()
+        load = await loaded(headroom, server.port, rng)
+        await until(lambda: load.ledger.pushes > 0, "clients to push")
+        faults: dict[str, Callable[[], Awaitable[None]]] = {
+            f"worker suspended for {share * STOPPED_S:.0f} s": lambda: suspend_worker(headroom, share * STOPPED_S),
+            f"store suspended for {share * STOPPED_S:.0f} s": lambda: suspend(server.pid, share * STOPPED_S),
+            "slow store": lambda: slow_down(server.pid, share * SLOW_S),
+            "clock an hour back": lambda: files.step_clock(-3_600, share * STEPPED_S),
+            "clock a day ahead": lambda: files.step_clock(86_400, share * STEPPED_S),
+            "EIO on reads of the spool": lambda: fail(files, READS, errno.EIO, "/spool/"),
+            "EIO on writes to the spool": lambda: fail(files, WRITES, errno.EIO, "/spool/"),
+            "no space for positions": lambda: fail(files, WRITES, errno.ENOSPC, "/positions."),
+            "no space for the quarantine": lambda: refuse_without_space(files, server, headroom, rng),
+        }
+        windows = [await watched("none", load.ledger, lambda: asyncio.sleep(share * QUIET_S))]
+        for name in rng.sample([*faults], len(faults)):
+            windows.append(await watched(name, load.ledger, faults[name]))
+            await until(lambda: caught_up(headroom), f"the worker to catch up after {name}")
+        found = await replayed(headroom, server, load, directory / "data", 1)
+        conclude(windows, found)
+        if status := headroom.stop():
+            found.faults.append(f"headroom serve ended with {status}")
+        return found
+    finally:
+        headroom.stop()
+        server.kill()
+
+
+async def watched(fault: str, ledger: Ledger, happen: Callable[[], Awaitable[None]]) -> Window:
+    """What clients were answered while it happened."""
+    first = len(ledger.log)
+    await happen()
+    return Window(fault, ledger.log[first:])
+
+
+def conclude(windows: list[Window], found: Audit) -> None:
+    """Prints a line for each window and notes what was lost or slow. The first window is without a fault."""
+    quiet_s = windows[0].p99_s
+    for window in windows:
+        lost = len(window.acknowledged - found.values)
+        print(window.line(lost, quiet_s), flush=True)
+        if window.p99_s > max(TIMES_SLOWER * quiet_s, quiet_s + NOTICEABLE_S):
+            found.faults.append(f"clients were answered late: {window.fault}")
+
+
+async def suspend(pid: int, seconds: float) -> None:
+    """Connections stay open without answers."""
+    os.kill(pid, signal.SIGSTOP)
+    await asyncio.sleep(seconds)
+    os.kill(pid, signal.SIGCONT)
+
+
+async def suspend_worker(headroom: Headroom, seconds: float) -> None:
+    """Its parent may replace it meanwhile."""
+    await until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
+    await asyncio.sleep(seconds)
+    headroom.signal_worker(signal.SIGCONT)
+
+
+async def slow_down(pid: int, seconds: float) -> None:
+    """A process that runs for a twentieth of the time: it answers, but late."""
+    ends_s = time.monotonic() + seconds
+    while time.monotonic() < ends_s:
+        await suspend(pid, _SLEEPS_S)
+        await asyncio.sleep(_RUNS_S)
+
+
+async def fail(files: Preloaded, calls: int, error: int, part: str) -> None:
+    async with files.failing(calls, error, part):
+        await asyncio.sleep(FAILING_S)
+
+
+async def refuse_without_space(files: Preloaded, server: Server, headroom: Headroom, rng: random.Random) -> None:
+    """Rows are refused, and the pushes that had them cannot be written to the quarantine before there is space."""
+    refused = asyncio.create_task(refuse_rows(server, headroom, rng))
+    await fail(files, WRITES, errno.ENOSPC, "/quarantine/")
+    await refused
+
+
+def caught_up(headroom: Headroom) -> bool:
+    """Whether the oldest record that is not stored is some seconds old at most."""
+    return headroom.metrics()["headroom_spool_oldest_record_age_seconds:pushes"] < _CAUGHT_UP_S
