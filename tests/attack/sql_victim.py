@@ -20,7 +20,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.access import PAGES, pages_password
 from tests.attack.victim import Report, watched
-from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 SECRET = "what-nobody-may-read"
 _PAUSE_S = 0.1  # each check of the store creates a part of a table
@@ -109,3 +109,20 @@ class SqlVictim:
                 )
         finally:
             store.close()
+
+
+@contextmanager
+def sql_victim(directory: Path) -> Iterator[SqlVictim]:
+    """A server with one row that attacks may not remove."""
+    (directory / "secret").write_text(SECRET)
+    with socket.create_server(("127.0.0.1", 0)) as trap, running_clickhouse(directory / "clickhouse") as clickhouse:
+        trap.settimeout(0)
+        clickhouse.store.query("INSERT INTO headroom.quota_limits (cluster, user) VALUES ('kept', 'u')")
+        yield SqlVictim(clickhouse, directory, trap)
+
+
+def half_sent(victim: SqlVictim, request: bytes) -> socket.socket:
+    """A connection that has sent this and reads nothing."""
+    client = socket.create_connection((victim.clickhouse.host, victim.clickhouse.port), 60)
+    client.sendall(request)
+    return client

@@ -7,7 +7,6 @@ import http.client
 import socket
 import stat
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,11 @@ from tests.attack.sql_statements import (
     FILES,
     HALF_REQUESTS,
     HEADERS,
-    LONG_ANSWER,
     OTHERS,
     PARAMETERS,
 )
-from tests.attack.sql_victim import SECRET, SqlVictim
-from tests.attack.victim import MB
-from tests.kit.clickhouse import connected, running_clickhouse
+from tests.attack.sql_victim import SqlVictim, half_sent, sql_victim
+from tests.kit.clickhouse import connected
 from tests.kit.serving import eventually
 
 pytestmark = pytest.mark.clickhouse
@@ -39,18 +36,13 @@ pytestmark = pytest.mark.clickhouse
 HALF_SENT_MB = 400.0  # of the server: a thread and its buffers for each
 SERVER_BYTES = ServerSettings(Path()).memory_bytes  # the limit of the server; all readers together have half of it
 HALF_SENT = 100  # of each kind
-CROSS_JOIN = "SELECT count() FROM numbers(1000000) AS a CROSS JOIN numbers(1000000) AS b WHERE a.number + b.number = 7"
 STATEMENTS = {"files": FILES, "addresses": FETCHES, "changes": CHANGES, "other users and the server": OTHERS}
 
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlVictim]:
-    directory = tmp_path_factory.mktemp("attack")
-    (directory / "secret").write_text(SECRET)
-    with socket.create_server(("127.0.0.1", 0)) as trap, running_clickhouse(directory / "clickhouse") as clickhouse:
-        trap.settimeout(0)
-        clickhouse.store.query("INSERT INTO headroom.quota_limits (cluster, user) VALUES ('kept', 'u')")
-        yield SqlVictim(clickhouse, directory, trap)
+    with sql_victim(tmp_path_factory.mktemp("attack")) as running:
+        yield running
 
 
 @pytest.mark.parametrize("by_post", [False, True], ids=["GET", "POST"])
@@ -134,27 +126,12 @@ def test_partial_requests_delay_no_other_client(victim: SqlVictim, capsys: pytes
     assert report.peak_mb < HALF_SENT_MB
 
 
-def half_sent(victim: SqlVictim, request: bytes) -> socket.socket:
-    client = socket.create_connection((victim.clickhouse.host, victim.clickhouse.port), 60)
-    client.sendall(request)
-    return client
-
-
 def read_to_the_end(client: socket.socket) -> None:
     """Returns when the server has closed the connection, with or without an error message. Raises TimeoutError."""
     client.settimeout(60)
     with contextlib.suppress(ConnectionError):
         while client.recv(1 << 16):
             pass
-
-
-def is_refused(client: socket.socket) -> bool:
-    """Whether the server has answered that too many queries run and wait."""
-    client.settimeout(0)
-    try:
-        return b"SERVER_OVERLOADED" in client.recv(4096, socket.MSG_PEEK)
-    except BlockingIOError:
-        return False
 
 
 def is_open(client: socket.socket) -> bool:
@@ -166,38 +143,6 @@ def is_open(client: socket.socket) -> bool:
         return True
     except ConnectionError:
         return False
-
-
-def test_readers_that_stop_reading_do_not_affect_the_service(
-    victim: SqlVictim, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Most run or wait for their turn and some are refused. The storage process and the pages have queries of their
-    own, and another reader is served when those that do not read have used up their time."""
-    with contextlib.ExitStack() as stack:
-        with victim.attack("200 readers of 1 GB who do not read it", capsys) as report:
-            readers = [stack.enter_context(half_sent(victim, LONG_ANSWER)) for _ in range(200)]
-            eventually(lambda: sum(map(is_refused, readers)), lambda count: count > 0)
-            served = len(report.bystander.latencies_s)
-            eventually(lambda: len(report.bystander.latencies_s), lambda count: count > served + 3)
-            report.shown = f"{sum(map(is_refused, readers))} of them are refused"
-        assert report.peak_mb < SERVER_BYTES / MB
-        eventually(lambda: victim.ask("SELECT 1")[0], lambda status: status == 200)
-
-
-def test_reader_waits_for_its_turn_and_pages_have_their_own(
-    victim: SqlVictim, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One reader runs more than readers may run at once: pages answer meanwhile, and nobody else is refused."""
-    page = ClickHouse((victim.pages,), timeout_s=60)
-    with (
-        victim.attack("40 cross joins of a reader", capsys) as report,
-        ThreadPoolExecutor(40) as pool,
-    ):
-        joins = [pool.submit(victim.ask, None, body=CROSS_JOIN, max_execution_time=5) for _ in range(40)]
-        assert page.rows("SELECT count() AS n FROM headroom_now") == [{"n": 0}]
-        assert victim.ask("SELECT 1") == (200, "1\n")
-        assert {joined.result()[0] for joined in joins} == {408}
-        report.shown = "a page and another reader are answered while 32 run and 8 wait"
 
 
 def test_password_of_the_pages_is_not_known_to_readers(victim: SqlVictim) -> None:

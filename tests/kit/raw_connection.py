@@ -29,12 +29,29 @@ class RawConnection:
 
     def ask(self, api_key: int, version: int, body: bytes) -> bytes:
         """Raises EOFError when the other side hangs up instead."""
-        self._correlation_id += 1
-        flexible = APIS[api_key].flexible(version)
-        head = struct.pack(">hhih", api_key, version, self._correlation_id, 3) + b"raw" + b"\x00" * flexible
-        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        self.send(self.frame(api_key, version, body))
         (length,) = struct.unpack(">i", self._read(4))
-        return self._read(length)[4 + (flexible and api_key != 18) :]
+        return self._read(length)[4 + (APIS[api_key].flexible(version) and api_key != 18) :]
+
+    def frame(self, api_key: int, version: int, body: bytes) -> bytes:
+        """The next request."""
+        self._correlation_id += 1
+        head = struct.pack(">hhih", api_key, version, self._correlation_id, 3) + b"raw"
+        head += b"\x00" * APIS[api_key].flexible(version)
+        return struct.pack(">i", len(head) + len(body)) + head + body
+
+    def send(self, data: bytes) -> None:
+        """Bytes, which need not be whole requests. Raises OSError."""
+        self._socket.sendall(data)
+
+    def was_closed(self) -> bool:
+        """Whether the other side closes the connection; answers before that are dropped. Raises TimeoutError."""
+        try:
+            while self._socket.recv(65_536):
+                pass
+        except ConnectionError:
+            pass
+        return True
 
     def _read(self, size: int) -> bytes:
         data = b""

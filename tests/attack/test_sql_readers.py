@@ -1,0 +1,167 @@
+"""Readers of the SQL endpoint that use all that they may: ingestion, pages and other readers are served meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.managed.configuration import ServerSettings
+from tests.attack.sql_statements import LONG_ANSWER
+from tests.attack.sql_victim import SqlVictim, half_sent, sql_victim
+from tests.attack.victim import MB, p99
+from tests.kit.serving import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.clickhouse
+
+SERVER_BYTES = ServerSettings(Path()).memory_bytes  # the limit of the server; all readers together have half of it
+CROSS_JOIN = "SELECT count() FROM numbers(1000000) AS a CROSS JOIN numbers(1000000) AS b WHERE a.number + b.number = 7"
+EAT_MEMORY = "SELECT length(groupArray(number)) FROM numbers(10000000000)"
+ENDLESS = "SELECT sleepEachRow(0.05) FROM numbers(1000000000) SETTINGS max_block_size = 1"
+GREEDY = {"16 cross joins": (CROSS_JOIN, 16), "32 queries that eat memory": (EAT_MEMORY, 32)}
+ATTACK_S, QUERY_S = 15.0, 4
+PAUSE_S = 0.2
+
+
+@pytest.fixture(scope="module")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlVictim]:
+    with sql_victim(tmp_path_factory.mktemp("readers")) as running:
+        yield running
+
+
+@dataclass
+class Neighbour:
+    """Asks again and again, in a thread of its own. A context manager."""
+
+    name: str
+    ask: Callable[[], bool]
+    latencies_s: list[float] = field(default_factory=list)
+    refused: int = 0
+
+    def __enter__(self) -> Neighbour:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        while not self._stop.wait(PAUSE_S):
+            began_s = time.monotonic()
+            try:
+                self.refused += not self.ask()
+            except Exception:
+                self.refused += 1
+                raise  # pytest prints it
+            self.latencies_s.append(time.monotonic() - began_s)
+
+    def line(self) -> str:
+        return (
+            f"{self.name}: {len(self.latencies_s)} times, {self.refused} refused, p99 {p99(self.latencies_s):.2f} s,"
+            f" slowest {max(self.latencies_s):.2f} s"
+        )
+
+
+def page_and_reader(victim: SqlVictim, stack: contextlib.ExitStack) -> tuple[Neighbour, Neighbour]:
+    """A page of the overview, and another reader."""
+    page = stack.enter_context(contextlib.closing(ClickHouse((victim.pages,), timeout_s=60)))
+    return (
+        Neighbour("a page", lambda: page.rows("SELECT count() AS n FROM headroom_now") == [{"n": 0}]),
+        Neighbour("another reader", lambda: victim.ask("SELECT 1") == (200, "1\n")),
+    )
+
+
+@pytest.mark.parametrize("greedy", GREEDY)
+def test_page_and_other_readers_are_served_beside_a_greedy_reader(
+    victim: SqlVictim, greedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ingestion goes on as well: the bystander of the attack writes rows."""
+    sql, count = GREEDY[greedy]
+    ends_s = time.monotonic() + ATTACK_S
+
+    def repeat() -> set[int]:
+        statuses = set()
+        while time.monotonic() < ends_s:
+            statuses.add(victim.ask(None, body=sql, max_execution_time=QUERY_S)[0])
+        return statuses
+
+    with contextlib.ExitStack() as stack:
+        neighbours = page_and_reader(victim, stack)
+        report = stack.enter_context(victim.attack(f"{greedy} of one reader, again and again", capsys))
+        pool = stack.enter_context(ThreadPoolExecutor(count))
+        running = [pool.submit(repeat) for _ in range(count)]
+        with neighbours[0], neighbours[1]:
+            statuses = set().union(*(each.result() for each in running))
+        report.shown = "; ".join([*(one.line() for one in neighbours), f"the greedy one is answered {statuses}"])
+    assert all(one.latencies_s and not one.refused for one in neighbours)
+    assert 200 not in statuses
+
+
+def is_refused(client: socket.socket) -> bool:
+    """Whether the server has answered that too many queries run and wait."""
+    client.settimeout(0)
+    try:
+        return b"SERVER_OVERLOADED" in client.recv(4096, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+
+
+def sip(clients: list[socket.socket], stop: threading.Event) -> None:
+    """Reads a little of each answer now and then."""
+    while not stop.wait(1.0):
+        for client in clients:
+            with contextlib.suppress(OSError):
+                client.recv(64, socket.MSG_DONTWAIT)
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["not at all", "slowly"])
+def test_slow_readers_and_an_endless_one_do_not_affect_the_service(
+    victim: SqlVictim, reads: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Most run or wait for their turn and some are refused. The storage process and the pages have queries of their
+    own, and another reader is served when those that do not read have used up their time."""
+    stop = threading.Event()
+    with contextlib.ExitStack() as stack:
+        page, _ = page_and_reader(victim, stack)
+        tried = f"200 readers of 1 GB who read {'slowly' if reads else 'nothing'}, and one whose query never ends"
+        with victim.attack(tried, capsys) as report, page:
+            endless = ENDLESS.replace(" ", "+").encode()
+            stack.enter_context(half_sent(victim, b"GET /?query=" + endless + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+            readers = [stack.enter_context(half_sent(victim, LONG_ANSWER)) for _ in range(200)]
+            eventually(lambda: sum(map(is_refused, readers)), lambda count: count > 0)
+            refused = sum(map(is_refused, readers))
+            if reads:
+                threading.Thread(target=sip, args=(readers, stop), daemon=True).start()
+            time.sleep(ATTACK_S)
+            stop.set()
+            report.shown = f"{refused} of them are refused; {page.line()}"
+        assert (page.refused, bool(page.latencies_s)) == (0, True)
+        assert report.peak_mb < SERVER_BYTES / MB
+    eventually(lambda: victim.ask("SELECT 1")[0], lambda status: status == 200)
+
+
+def test_reader_waits_for_its_turn_and_pages_have_their_own(
+    victim: SqlVictim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One reader runs more than readers may run at once: pages answer meanwhile, and nobody else is refused."""
+    page = ClickHouse((victim.pages,), timeout_s=60)
+    with (
+        victim.attack("40 cross joins of a reader", capsys) as report,
+        ThreadPoolExecutor(40) as pool,
+    ):
+        joins = [pool.submit(victim.ask, None, body=CROSS_JOIN, max_execution_time=5) for _ in range(40)]
+        assert page.rows("SELECT count() AS n FROM headroom_now") == [{"n": 0}]
+        assert victim.ask("SELECT 1") == (200, "1\n")
+        assert {joined.result()[0] for joined in joins} == {408}
+        report.shown = "a page and another reader are answered while 32 run and 8 wait"
