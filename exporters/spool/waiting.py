@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,23 +44,12 @@ class WaitingSegment(NamedTuple):
 
 def waiting_segments(directory: Path, positions: Mapping[str, int]) -> Iterator[WaitingSegment]:
     """Each unfinished segment, oldest first; none without a spool. Raises OSError."""
-    for name in segment_sizes(directory) if directory.is_dir() else ():
-        named = read_name(name)
-        if named is None or named.format > FORMAT:
-            continue
-        try:
-            segment = FollowedSegment(directory / name, named, positions.get(name, 0))
-        except FileNotFoundError:  # finished just now
-            continue
-        try:
-            segment.count_ahead(segment.size)
-            here = segment.waiting()
-            if here.nbytes:
-                yield WaitingSegment(
-                    name, named.writer, here.records, here.nbytes, segment.position, segment.is_being_written()
-                )
-        finally:
-            segment.close()
+    for name, segment in _unfinished(directory, positions):
+        segment.count_ahead(segment.size)
+        here = segment.waiting()
+        if here.nbytes:
+            writer, written = segment.named.writer, segment.is_being_written()
+            yield WaitingSegment(name, writer, here.records, here.nbytes, segment.position, written)
 
 
 def oldest_ms(directory: Path, ignored: str = "") -> dict[str, int]:
@@ -69,8 +59,18 @@ def oldest_ms(directory: Path, ignored: str = "") -> dict[str, int]:
     `ignored`: the writer whose records are old by intention. Raises OSError.
     """
     found: dict[str, int] = {}
-    positions = read_state(directory).positions
-    for name in segment_sizes(directory):
+    for _, segment in _unfinished(directory, read_state(directory).positions, ignored):
+        if (first := _first(segment)) is not None:
+            kind, at_ms = PUSHES if first[0] in _OF_PUSHES else USAGE, _time_ms(first)
+            found[kind] = min(found.get(kind, at_ms), at_ms)
+    return found
+
+
+def _unfinished(
+    directory: Path, positions: Mapping[str, int], ignored: str = ""
+) -> Iterator[tuple[str, FollowedSegment]]:
+    """Segments of formats that are known, each open until the next one is asked for."""
+    for name in segment_sizes(directory) if directory.is_dir() else ():
         named = read_name(name)
         if named is None or named.format > FORMAT or named.writer == ignored:
             continue
@@ -78,14 +78,8 @@ def oldest_ms(directory: Path, ignored: str = "") -> dict[str, int]:
             segment = FollowedSegment(directory / name, named, positions.get(name, 0))
         except FileNotFoundError:  # finished just now
             continue
-        try:
-            first = _first(segment)
-        finally:
-            segment.close()
-        if first is not None:
-            kind, at_ms = PUSHES if first[0] in _OF_PUSHES else USAGE, _time_ms(first)
-            found[kind] = min(found.get(kind, at_ms), at_ms)
-    return found
+        with closing(segment):
+            yield name, segment
 
 
 def _first(segment: FollowedSegment) -> Record | None:
