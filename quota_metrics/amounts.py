@@ -80,6 +80,11 @@ def exact_share_text(value: float | None) -> str:
     return share_text(value) if not value or abs(value) >= 0.0005 else f"{value * 100:.2g} %"
 
 
+def count_text(count: int, thing: str) -> str:
+    """`1 value`, `2 values`."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def duration_text(value_ms: float | None) -> str:
     """`250 ms`, `1.5 s`, `3.0 min`, `2.5 h`; `-` for None."""
     if value_ms is None:

@@ -24,6 +24,10 @@ def test_bytes_text_uses_decimal_units(value: float, text: str) -> None:
     assert bytes_text(value) == text
 
 
+def test_one_thing_is_no_plural() -> None:
+    assert [count_text(count, "value") for count in (0, 1, 2)] == ["0 values", "1 value", "2 values"]
+
+
 def test_rate_text_uses_the_unit_of_the_quota() -> None:
     assert rate_text(85_000.0, "producer_byte_rate") == "85.0 kB/s"
     assert [rate_text(value, "consumer_byte_rate") for value in (0.0, 999.0, 2.5e6)] == ["0 B/s", "999 B/s", "2.5 MB/s"]

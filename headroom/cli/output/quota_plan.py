@@ -14,6 +14,7 @@ from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
 from headroom.cli.output.what_if import HEADINGS, LAYOUT, client_rows
+from quota_metrics.amounts import count_text
 from quota_metrics.config.entities import Entity, text
 from quota_metrics.config.file_plan import FileSection, ResourceDifference
 from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan
@@ -72,14 +73,16 @@ class PlanReport:
     def summary(self) -> list[str]:
         """One sentence each."""
         changes = self.plan.count
-        lines = [f"{changes} values change" if changes else "nothing changes"]
+        lines = [f"{count_text(changes, 'change')} of values" if changes else "nothing changes"]
         unmanaged = len(self.plan.unmanaged) + len(self.plan.unmanaged_resources)
         if FileSection.SCRAM_USERS in self.plan.sections:
             lines.append(PASSWORDS)
         if unmanaged:
-            lines.append(f"{unmanaged} values that the file does not name stay (--prune removes them)")
+            lines.append(f"not in the file, and kept without --prune: {count_text(unmanaged, 'value')}")
         if self.answer is not None:
-            lines.append(f"{self.harmed_clients} clients would have been throttled for longer than they were")
+            lines.append(
+                f"{count_text(self.harmed_clients, 'client')} would have been throttled for longer than recorded"
+            )
             lines.append(f"the replay {coverage_text(document(self.answer, 0)['covers'])}")
             if warning := class_warning(self.answer.callback_classes):
                 lines.append(warning)
@@ -131,7 +134,7 @@ def print_changes(plan: QuotaPlan) -> None:
 def print_passwords(count: int, plan: QuotaPlan) -> None:
     """How many are set, and what cannot be undone. On standard error."""
     if count:
-        typer.echo(f"{count} passwords are set; there is no undo for a password", err=True)
+        typer.echo(f"sets {count_text(count, 'password')}; there is no undo for a password", err=True)
     for each in plan.resource_changes:
         if not each.has_undo:
             typer.echo(printable(f"no undo: {_named(each)} {each.key}, the password before is not known"), err=True)

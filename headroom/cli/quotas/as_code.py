@@ -35,6 +35,7 @@ from headroom.cli.quotas.sections import (
 )
 from headroom.cli.quotas.what_if import URL, ClusterName, Url, answered, clients_of, time_range
 from headroom.errors import ArgumentError
+from quota_metrics.amounts import count_text
 from quota_metrics.config.entities import Altered, QuotaAlteration, Rules, text
 from quota_metrics.config.file_plan import DeclaredResources, FileSection, ResourceDifference
 from quota_metrics.config.quota_file import (
@@ -161,7 +162,7 @@ def apply_file(
             typer.confirm("Apply?", abort=True, err=True)
         _write_undo(planned, undo_file)
         count = asked(lambda admin: _apply(admin, planned, to_set), bootstrap_server or "", command_config, timeout_ms)
-        typer.echo(f"{planned.count} values changed with {count} requests")
+        typer.echo(f"{count_text(planned.count, 'value')} changed with {count_text(count, 'request')}")
 
 
 @app.command()

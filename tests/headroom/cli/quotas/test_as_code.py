@@ -92,8 +92,8 @@ def test_plan_as_table_and_markdown(tmp_path: Path, rules: str, recording: Runni
     for output in ("table", "markdown"):
         said = run(*asking, "--max-harm", "0", "--output", output).stdout
         assert "newly throttled" in said
-        assert "2 clients would have been throttled for longer than they were" in said
-        assert "1 values that the file does not name stay" in said
+        assert "2 clients would have been throttled for longer than recorded" in said
+        assert "not in the file, and kept without --prune: 1 value" in said
         assert "more than --max-harm 0" in said
         assert "the replay covers" in said
     assert "| change | {user=alice} | producer\\_byte\\_rate | 5000 | 1000 |" in said

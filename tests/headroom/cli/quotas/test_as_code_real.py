@@ -97,7 +97,7 @@ def test_apply_is_idempotent_and_its_undo_brings_back(
     assert run(kafka, "apply", "-f", before, "--yes").exit_code == 0
     undone = tmp_path / "undo.yaml"
     applied = run(kafka, "apply", "-f", after, "--yes", "--undo", str(undone))
-    assert "2 values changed with 1 requests" in applied.stdout
+    assert "2 values changed with 1 request\n" in applied.stdout
     again = run(kafka, "apply", "-f", after, "--yes")
     assert (again.exit_code, again.stdout, again.stderr) == (0, "", "nothing to change\n")
     assert run(kafka, "drift", "-f", after).exit_code == 0
@@ -142,7 +142,7 @@ def test_a_thousand_entities_take_one_request(kafka: LocalCluster, base: list[De
     began = time.monotonic()
     applied = run(kafka, "apply", "-f", written(tmp_path / "many.yaml", *base, *quotas), "--yes")
     print(f"quotas-apply entities={ENTITIES} seconds={time.monotonic() - began:.1f}")
-    assert f"{ENTITIES} values changed with 1 requests" in applied.stdout
+    assert f"{ENTITIES} values changed with 1 request\n" in applied.stdout
     assert run(kafka, "drift", "-f", str(tmp_path / "many.yaml")).exit_code == 0
 
 
@@ -172,7 +172,7 @@ def test_subscriptions_and_scram_users_are_applied_once_and_undone(
     assert "quotas:" not in undo.read_text()  # with --prune an empty section would remove all
     assert run(kafka, "apply", "-f", file, "--yes").stderr == "nothing to change\n"
     again = run(kafka, "apply", "-f", file, "--yes", "--set-passwords")
-    assert "1 passwords are set; there is no undo for a password" in again.stderr, again.output
+    assert "sets 1 password; there is no undo for a password" in again.stderr, again.output
     admin = jvm.admin(kafka.bootstrap)
     described = admin.describeUserScramCredentials(["as-code"]).description("as-code").get()
     admin.close()
