@@ -32,7 +32,7 @@ from headroom.web.own.routes import own_routes
 from headroom.web.parameters import BadRequestError, Paging, UnavailableError
 from headroom.web.queries import GROUPS
 from headroom.web.rendering import environment
-from headroom.web.runbooks import runbook
+from headroom.web.runbooks import blocks, runbook
 from headroom.web.sparse_log import SparseLog
 from headroom.web.what_if import RANGES
 from quota_metrics.simulation.outcomes import KEYS
@@ -132,7 +132,7 @@ async def _runbook(request: Request) -> tuple[str, dict[str, Any]]:
     text = runbook(name)
     if text is None:
         raise HTTPException(404, "There is no runbook of that name.")
-    return "runbook.html", {"name": name, "text": text}
+    return "runbook.html", {"name": name, "blocks": list(blocks(text))}
 
 
 async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:

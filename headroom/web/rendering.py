@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from exporters.model import UNOWNED
 from exporters.printable import printable
+from headroom.web.runbooks import inline
 from headroom.web.usage_chart import metric_unit
 from quota_metrics.amounts import bytes_text, duration_text, of_limit_text, quota_word, rate_text, share_text
 from quota_metrics.levels.impact import HARMS, impact_text
@@ -34,6 +35,7 @@ def environment() -> Environment:
         "of_limit": of_limit_text,
         "quota_word": quota_word,
         "metric_unit": metric_unit,
+        "inline": inline,
         "share": share_text,
         "duration": duration_text,
         "bytes": bytes_text,
