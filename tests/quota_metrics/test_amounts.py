@@ -7,6 +7,7 @@ import pytest
 from quota_metrics.amounts import (
     STYLES,
     bytes_text,
+    count_text,
     duration_text,
     exact_share_text,
     of_limit_text,
