@@ -1,13 +1,18 @@
 """What changed when a client came near its limit: `cause`, as SQL expressions that ClickHouse and Spark both know.
 
 At the onset of a level, in the first window that reaches `warn` after a calm one, the window is compared with the one
-before it at the same broker. One of three changes is named when it explains at least half of the rise: the limit fell,
-the client began to use the quota, or a neighbour in a shared quota rose. The text stays for TOLD_WINDOWS.
+before it at the same broker. The first of these changes is named that explains at least half of the rise: the limit
+fell, the client began to use the quota, its load moved to this broker, a neighbour in a shared quota rose. The text
+stays for TOLD_WINDOWS. When it is none of these, the windows after the onset look for new instances of the client
+(`instances_query`): with a new version or in a new network, more of them, or restarted ones. Not the onset itself,
+because what instances send is known when they report it.
 
 They read the columns of a window (`definition`), those of BASE with the prefix `base_` (`has_base` 0: no usage there in
 the window before), and of the client on its worst broker `before_value` and `before_muted_ms` of the window before, 0
 without, `seen_before`: windows with usage among the TOLD_WINDOWS before, `observed_before` 1 when the cluster had usage
-in each of these, and `earlier_cause`: that of the last onset in these, '' without. In words: docs/levels.md.
+in each of these, and `earlier_cause`: that of the last onset in these, '' without. `total_usage` and `total_before` are
+the client's rates at all brokers in the window and the one before, 0 without. CAUSE also reads the names of CHANGE, of
+the last onset, and `usage_before_onset`: the client's rate in the window before that. In words: docs/levels.md.
 """
 
 from __future__ import annotations
@@ -15,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from quota_metrics.levels.definition import MEMORY_WINDOWS, amount, case, concat, text
-from quota_metrics.levels.impact import NEAR_LEVELS
+from quota_metrics.levels.definition import MEMORY_WINDOWS, amount, case, concat, rounded, text
+from quota_metrics.levels.impact import NEAR_LEVELS, of_direction
 
 # An onset that far back still needs its own windows before within the memory that jobs read.
 TOLD_WINDOWS: Final = MEMORY_WINDOWS // 2
@@ -58,6 +63,14 @@ _LIMIT_FELL = (
 
 # The client itself. Without usage of the cluster in all windows before, nobody knows whether it was there.
 _BEGAN = f"(seen_before = 0 AND observed_before = 1 AND usage > 0 AND usage >= {_MOST!r} * group_usage)"
+
+# The broker: what the client sends more there, it sends less elsewhere.
+_ROSE_HERE = f"(usage - {_OWN_BEFORE})"
+_MOVED = (
+    f"({_ROSE_HERE} > 0 AND total_before > {_OWN_BEFORE}"
+    f" AND {_ROSE_HERE} >= {_MOST!r} * (group_usage - {_GROUP_BEFORE})"
+    f" AND {_ROSE_HERE} - greatest(total_usage - total_before, 0.0) >= {_MOST!r} * {_ROSE_HERE})"
+)
 
 # A neighbour: who takes most of a shared quota now. Of the window before only its greediest client is known, so another
 # one had at most what that one had, and at most what is left without it and this client.
@@ -101,15 +114,51 @@ _ROSE = concat(
     *("'neighbour '", "culprit_client_id", "' takes '", amount("neighbour_usage"), "' since '", "onset_time", "', '"),
     *(case((_NEIGHBOUR_WAS_GREEDIEST, "''"), otherwise="'at most '"), amount("neighbour_before"), "' before'"),
 )
+_MOVED_HERE = concat(
+    *("'load moved to broker '", "CAST(broker_id AS String)", "' at '", "onset_time", "': '", amount("usage")),
+    *("' of '", amount("total_usage"), "' are there, '", amount(_OWN_BEFORE), "' of '", amount("total_before")),
+    "' before'",
+)
 # What explains the rise of a window that is an onset; '' for nothing, and for windows that are none.
 ONSET_CAUSE: Final = case(
-    ("is_onset = 0", "''"), (_LIMIT_FELL, _FELL), (_BEGAN, _BEGAN_AT), (_NEIGHBOUR_ROSE, _ROSE), otherwise="''"
+    ("is_onset = 0", "''"),
+    (_LIMIT_FELL, _FELL),
+    (_BEGAN, _BEGAN_AT),
+    (_MOVED, _MOVED_HERE),
+    (_NEIGHBOUR_ROSE, _ROSE),
+    otherwise="''",
 )
 
+# Instances: with what new ones report their part of the rise is known; else when all are new, or by their number alone.
+CHANGE: Final[Mapping[str, str]] = {  # column: that of instances_query.CHANGES it is an element of
+    "change": "changes",
+    "change_kept": "kept",
+    "change_growth": "growth",
+    "change_sent": "sent_shares",
+    "change_received": "received_shares",
+}
+_RISE = "(usage - usage_before_onset)"
+_REPORTED = of_direction("change_sent", "change_received", "NULL")
+_NEW_EXPLAIN = case(
+    (
+        f"{_REPORTED} IS NOT NULL",
+        f"{_REPORTED} * usage - (1 - change_kept) * usage_before_onset >= {_MOST!r} * {_RISE}",
+    ),
+    otherwise=f"(change_kept = 0 OR change_growth * usage_before_onset >= {_MOST!r} * {_RISE})",
+)
+_CHANGED = case(
+    (f"coalesce(change, '') = '' OR {_RISE} <= 0 OR NOT ({_NEW_EXPLAIN})", "''"),
+    (
+        f"{_REPORTED} IS NOT NULL",
+        concat("change", "'; these report '", rounded(f"{_REPORTED} * 100"), "' % of its bytes'"),
+    ),
+    otherwise="change",
+)
 
 # Reads `level`, `is_onset` and `onset_cause` (ONSET_CAUSE) besides.
 CAUSE: Final = case(
     (f"level NOT IN ({', '.join(map(text, NEAR_LEVELS))})", "''"),
     ("is_onset = 1", "onset_cause"),
-    otherwise="earlier_cause",
+    ("earlier_cause <> ''", "earlier_cause"),
+    otherwise=_CHANGED,
 )

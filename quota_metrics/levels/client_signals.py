@@ -55,10 +55,11 @@ NAMES: Final = tuple(dict.fromkeys(signal.name for signal in SIGNALS))
 METRICS: Final = tuple(signal.metric for signal in SIGNALS)
 
 # delivery.timeout.ms of Java, message.timeout.ms of librdkafka, by their defaults: after it a waiting record is lost.
-# franz-go has no default (RecordDeliveryTimeout).
+# franz-go has no default (RecordDeliveryTimeout). A binding of librdkafka names itself.
+_BINDINGS: Final = tuple(f"confluent-kafka-{language}" for language in ("python", "go", "dotnet", "javascript"))
 DELIVERY_TIMEOUT_MS: Final[tuple[tuple[str, float], ...]] = (
     ("apache-kafka-java", 120_000.0),
-    ("librdkafka", 300_000.0),
+    *((name, 300_000.0) for name in ("librdkafka", *_BINDINGS)),
 )
 
 

@@ -7,7 +7,7 @@ docs/levels.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from exporters.model import QuotaKey
@@ -35,12 +35,12 @@ def number_of_impact(impact: str) -> float:
 def impact_text(impact: str, impact_reason: str) -> str:
     """Both in one line."""
     if impact == "unknown":
-        return "unknown: no telemetry in this minute"
+        return "unknown: no telemetry in this minute says it"
     return f"{impact}: {impact_reason}" if impact_reason else impact
 
 
-def _of_direction(sender: str, receiver: str, otherwise: str) -> str:
-    """What telemetry reports about the side that the quota limits."""
+def of_direction(sender: str, receiver: str, otherwise: str) -> str:
+    """What is about the side that the quota limits."""
     return case(
         (f"quota_key = '{QuotaKey.PRODUCER_BYTE_RATE.value}'", sender),
         (f"quota_key = '{QuotaKey.CONSUMER_BYTE_RATE.value}'", receiver),
@@ -48,25 +48,33 @@ def _of_direction(sender: str, receiver: str, otherwise: str) -> str:
     )
 
 
-_SHARE = _of_direction("top_sender_share", "top_receiver_share", "NULL")
+_SHARE = of_direction("top_sender_share", "top_receiver_share", "NULL")
 _THROTTLES = "produce_throttle_ms", "fetch_throttle_ms"
 
 # What the expressions of impact read besides: the throttle time that the client felt from this quota, and who of
 # several instances sends or receives most.
 FELT: Final[Mapping[str, str]] = {
-    "client_throttle_ms_max": _of_direction(
+    "client_throttle_ms_max": of_direction(
         *_THROTTLES, f"coalesce(greatest({', '.join(_THROTTLES)}), {', '.join(_THROTTLES)})"
     ),
-    "busiest_instance": case((f"{_SHARE} < 1", _of_direction("top_sender", "top_receiver", "''")), otherwise="''"),
+    "busiest_instance": case((f"{_SHARE} < 1", of_direction("top_sender", "top_receiver", "''")), otherwise="''"),
     "busiest_instance_share": case((f"{_SHARE} < 1", _SHARE), otherwise="NULL"),
 }
 
 _PRODUCES = f"quota_key <> '{QuotaKey.CONSUMER_BYTE_RATE.value}'"
 _CONSUMES = f"quota_key <> '{QuotaKey.PRODUCER_BYTE_RATE.value}'"
 _TIMEOUT = case(*((f"software_name = {text(name)}", repr(ms)) for name, ms in DELIVERY_TIMEOUT_MS), otherwise="1e18")
-_REPORTS = (
-    "(produce_throttle_ms IS NOT NULL OR fetch_throttle_ms IS NOT NULL OR request_latency_ms IS NOT NULL"
-    " OR queue_time_ms IS NOT NULL OR records_lag IS NOT NULL OR records_failed IS NOT NULL)"
+# What the quota's side is judged by: a librdkafka consumer reports neither lag nor throttle times, so nobody knows.
+_OF_PRODUCER = "produce_throttle_ms", "request_latency_ms", "queue_time_ms", "records_failed"
+_OF_CONSUMER = "fetch_throttle_ms", "records_lag"
+
+
+def _any_reported(names: Sequence[str]) -> str:
+    return f"({' OR '.join(f'{name} IS NOT NULL' for name in names)})"
+
+
+_REPORTS = of_direction(
+    _any_reported(_OF_PRODUCER), _any_reported(_OF_CONSUMER), _any_reported((*_OF_PRODUCER, *_OF_CONSUMER))
 )
 _FAILED = f"({_PRODUCES} AND records_failed > 0)"
 _REFUSED = f"({_PRODUCES} AND records_refused > 0)"
@@ -96,7 +104,7 @@ IMPACT: Final = case(
     otherwise="'none'",
 )
 
-_KIND = _of_direction("'produce throttle'", "'fetch throttle'", "'throttle'")
+_KIND = of_direction("'produce throttle'", "'fetch throttle'", "'throttle'")
 _OF_TIMEOUT = case(
     (f"{_PILES_UP} AND {_TIMEOUT} < 1e18", concat("' of the '", duration(_TIMEOUT), "' after which they are lost'")),
     otherwise="''",

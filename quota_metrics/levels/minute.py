@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from exporters.model import UNOWNED
-from quota_metrics.levels import cause, definition, impact, signals_query
+from quota_metrics.levels import cause, definition, impact, instances_query, signals_query
 from quota_metrics.levels.cause import TOLD_WINDOWS
 from quota_metrics.levels.definition import MARGIN, MEMORY_WINDOWS, Thresholds
 from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery
@@ -95,8 +95,10 @@ GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
 
 _START = "fromUnixTimestamp64Milli({from_ms:Int64})"
 _LATELY = f"window_start >= {_START} - {WINDOW_S * TOLD_WINDOWS} AND window_start < {_START}"
+# With the minute before the earliest onset.
+_SINCE_BASE = f"window_start >= {_START} - {WINDOW_S * (TOLD_WINDOWS + 1)} AND window_start < {_START}"
 _NEWEST = f"""(window_start, computed_at) IN (
-    SELECT window_start, max(computed_at) FROM headroom_minutes WHERE {_LATELY} GROUP BY window_start)"""  # noqa: S608
+    SELECT window_start, max(computed_at) FROM headroom_minutes WHERE {_SINCE_BASE} GROUP BY window_start)"""  # noqa: S608
 
 # What causes are told by: each client at each broker in the minute before; the minutes before of each client on its
 # worst broker; clusters that had usage in all of them.
@@ -104,14 +106,20 @@ _BASES = f"""
 SELECT {_CLIENT}, broker_id, 1 AS has_base, {", ".join(f"b.{name} AS base_{name}" for name in cause.BASE)}
 FROM headroom_minutes AS b
 WHERE window_start = {_START} - {WINDOW_S} AND {_NEWEST}"""  # noqa: S608 - made of our own words
+_OF_BEFORE = f"window_start = {_START} - {WINDOW_S}"
 _EARLIER = f"""
-SELECT {_CLIENT}, count() AS seen_before,
-       maxIf(coalesce({definition.VALUE}, 0.), window_start = {_START} - {WINDOW_S}) AS before_value,
-       maxIf(muted_ms, window_start = {_START} - {WINDOW_S}) AS before_muted_ms,
-       argMaxIf(cause, window_start, is_onset) AS earlier_cause
+SELECT {_CLIENT}, countIf(is_worst AND {_LATELY}) AS seen_before,
+       maxIf(coalesce({definition.VALUE}, 0.), is_worst AND {_OF_BEFORE}) AS before_value,
+       maxIf(muted_ms, is_worst AND {_OF_BEFORE}) AS before_muted_ms, sumIf(usage, {_OF_BEFORE}) AS total_before,
+       argMaxIf(cause, window_start, is_worst AND is_onset AND {_LATELY}) AS earlier_cause,
+       toUnixTimestamp(maxIf(window_start, is_worst AND is_onset AND {_LATELY})) AS onset_s,
+       if(onset_s = 0, 0, intDiv(intDiv({{from_ms:Int64}}, 1000) - onset_s, {WINDOW_S})) AS onset_ago,
+       sumMapIf(map(toUnixTimestamp(window_start), usage), is_worst)[toUInt32(onset_s - {WINDOW_S})]
+           AS usage_before_onset
 FROM headroom_minutes
-WHERE {_LATELY} AND is_worst AND {_NEWEST}
+WHERE {_SINCE_BASE} AND {_NEWEST}
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+_CHANGES = f"SELECT cluster, user, client_id, {', '.join(cause.CHANGE.values())} FROM view({instances_query.CHANGES})"  # noqa: S608
 _OBSERVED = f"""
 SELECT cluster, source, 1 AS observed_before
 FROM headroom_minutes
@@ -139,7 +147,8 @@ def _measured(thresholds: Thresholds) -> str:
     """Each client at each broker in the minute, with what its level goes by."""
     worst = f"row_number() OVER (PARTITION BY {_CLIENT} ORDER BY {definition.worst_broker_first(thresholds)})"
     return f"""
-SELECT *, {worst} = 1 AS is_worst, {{from_ms:Int64}} AS start_ms
+SELECT *, {worst} = 1 AS is_worst, {{from_ms:Int64}} AS start_ms,
+       sum(usage) OVER (PARTITION BY {_CLIENT}) AS total_usage
 FROM view(
     SELECT *, {definition.VALUE} AS value
     FROM view(
@@ -164,6 +173,7 @@ def _joined(thresholds: Thresholds) -> str:
         ("bases", _BASES, f"{_CLIENT}, broker_id"),
         ("earlier", _EARLIER, _CLIENT),
         ("observed", _OBSERVED, "cluster, source"),
+        ("changes", _CHANGES, "cluster, user, client_id"),
     ):
         joined = f"(SELECT * FROM {joined}) AS m LEFT ANY JOIN view({rows}) AS {name} USING ({key})"  # noqa: S608
     return f"SELECT * FROM {joined}"  # noqa: S608 - made of our own words
@@ -177,6 +187,7 @@ SELECT *, {definition.level("held", thresholds)} AS level,
        {definition.level("reached", thresholds)} AS instant_level, {definition.RULE} AS rule,
        is_worst AND {definition.is_onset(thresholds)} AS is_onset,
        {", ".join(f"{each} AS {name}" for name, each in cause.COMPARED.items())},
+       {", ".join(f"arrayElement({each}, onset_ago) AS {name}" for name, each in cause.CHANGE.items())},
        {", ".join(f"{expression} AS {name}" for name, expression in impact.FELT.items())}
 FROM view(
     SELECT *, {definition.reached(thresholds)} AS reached,

@@ -12,9 +12,11 @@ from pyspark.sql import types as T
 
 from exporters.model import UNOWNED, QuotaKey
 from quota_metrics.levels import client_signals
-from quota_metrics.levels.cause import TOLD_WINDOWS
+from quota_metrics.levels.cause import CHANGE, TOLD_WINDOWS
 from quota_metrics.levels.definition import NUMBERS
-from quota_metrics.levels.windows_query import BAD_NUMBER
+from quota_metrics.levels.instances_query import CHANGES
+from quota_metrics.levels.signals_query import SIGNALS
+from quota_metrics.levels.windows_query import BAD_NUMBER, SETTINGS
 
 BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
 CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
@@ -153,18 +155,30 @@ LIMITS_SCHEMA = schema(
     value=T.DoubleType,
 )
 
-# Client-reported metrics per window (signals_query).
-TELEMETRY_SCHEMA = schema(
-    cluster=T.StringType,
-    user=T.StringType,
-    client_id=T.StringType,
-    window_start_ms=T.LongType,
-    **dict.fromkeys(client_signals.NAMES, T.DoubleType),
-    top_sender=T.StringType,
-    top_sender_share=T.DoubleType,
-    top_receiver=T.StringType,
-    top_receiver_share=T.DoubleType,
-    lag_per_min=T.DoubleType,
+# What clients report per window (signals_query), and how their instances changed (instances_query).
+_CLIENT_WINDOW = "cluster, user, client_id, window_start_ms"
+TELEMETRY = f"""
+SELECT * FROM view({SIGNALS}) AS signals FULL OUTER JOIN view({CHANGES}) AS changed USING ({_CLIENT_WINDOW})
+{SETTINGS}"""  # noqa: S608 - made of our own words
+TELEMETRY_SCHEMA = T.StructType(
+    [
+        *schema(
+            cluster=T.StringType,
+            user=T.StringType,
+            client_id=T.StringType,
+            window_start_ms=T.LongType,
+            **dict.fromkeys(client_signals.NAMES, T.DoubleType),
+            top_sender=T.StringType,
+            top_sender_share=T.DoubleType,
+            top_receiver=T.StringType,
+            top_receiver_share=T.DoubleType,
+            lag_per_min=T.DoubleType,
+        ).fields,
+        *(
+            T.StructField(name, T.ArrayType(T.StringType() if name == "changes" else T.DoubleType()))
+            for name in CHANGE.values()
+        ),
+    ]
 )
 
 # The instances of a client: seen when their id was assigned and at each push.

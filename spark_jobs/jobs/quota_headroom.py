@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.levels.definition import LEVELS
 from quota_metrics.levels.minute import THRESHOLDS, thresholds_in_force
-from quota_metrics.levels.signals_query import SIGNALS
 from spark_jobs import cli
 from spark_jobs.clickhouse import queries, runs
 from spark_jobs.clickhouse.runs import JobRun, Run
@@ -133,7 +132,7 @@ def _computed(
     known = {**window, "from_ms": memory.from_ms, "source": run_of.source}
     inputs = Inputs(
         usage=read_usage(spark, clickhouse, run_of, counts),
-        telemetry=read(spark, clickhouse, SIGNALS, queries.TELEMETRY_SCHEMA, [{**window, "telemetry": 1}]),
+        telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, [{**window, "telemetry": 1}]),
         instances=read(
             spark, clickhouse, queries.INSTANCES, queries.INSTANCES_SCHEMA, [{**seen, "cluster": run_of.cluster}]
         ),

@@ -120,7 +120,7 @@ def _with_base(rows: DataFrame, window_ms: int) -> DataFrame:
 
 
 def _with_onsets(rows: DataFrame, observed: DataFrame, window_ms: int, thresholds: Thresholds) -> DataFrame:
-    """Adds `is_onset`, `onset_cause` and `earlier_cause` to rows of worst brokers."""
+    """Adds `is_onset`, `onset_cause`, `earlier_cause` and what is known of the last onset to rows of worst brokers."""
     series = Window.partitionBy(*_SERIES).orderBy("window_start_ms")
     before = series.rangeBetween(-window_ms, -1)
     earlier = series.rangeBetween(-cause.TOLD_WINDOWS * window_ms, -1)
@@ -129,13 +129,22 @@ def _with_onsets(rows: DataFrame, observed: DataFrame, window_ms: int, threshold
             "before_value": F.coalesce(F.last("value").over(before), F.lit(0.0)),
             "before_muted_ms": F.coalesce(F.last("muted_ms").over(before), F.lit(0.0)),
             "seen_before": F.count("*").over(earlier),
+            "total_before": F.coalesce(F.last("total_usage").over(before), F.lit(0.0)),
+            "own_before": F.coalesce(F.last("usage").over(before), F.lit(0.0)),
             "start_ms": F.col("window_start_ms"),
         }
     )
     marked = _with(seen, {"is_onset": definition.is_onset(thresholds), **cause.COMPARED})
     told = _with(marked, {"onset_cause": f"CASE WHEN is_onset = 1 THEN {cause.ONSET_CAUSE} END"})
-    last = F.last("onset_cause", ignorenulls=True).over(earlier)
-    return told.withColumn("earlier_cause", F.coalesce(last, F.lit("")))
+    onset = F.when(F.col("is_onset") == 1, F.struct("start_ms", "onset_cause", "own_before"))
+    last = told.withColumn("onset", F.last(onset, ignorenulls=True).over(earlier))
+    return last.withColumns(
+        {
+            "earlier_cause": F.coalesce("onset.onset_cause", F.lit("")),
+            "onset_ago": ((F.col("start_ms") - F.col("onset.start_ms")) / window_ms).cast("int"),
+            "usage_before_onset": F.col("onset.own_before"),
+        }
+    )
 
 
 def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[float], window_ms: int) -> DataFrame:
@@ -173,11 +182,12 @@ def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[f
 
 
 def _worst_broker(measured: DataFrame, thresholds: Thresholds) -> DataFrame:
-    """Keeps each client's worst broker."""
+    """Keeps each client's worst broker, with what it uses at all of them."""
     client = ", ".join((*_SERIES, "window_start_ms"))
     order = definition.worst_broker_first(thresholds)
     place = F.expr(f"row_number() OVER (PARTITION BY {client} ORDER BY {order})")
-    return measured.withColumn("place", place).where(F.col("place") == 1)
+    total = F.sum("usage").over(Window.partitionBy(*_SERIES, "window_start_ms"))
+    return measured.withColumns({"place": place, "total_usage": total}).where(F.col("place") == 1)
 
 
 def _burst_credit(full_s: Mapping[str, float]) -> Column:
@@ -234,8 +244,10 @@ def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds, burst_c
             "complete": (F.col("window_start_ms") + when.window_ms <= when.to_ms).cast("int"),
         }
     )
+    changes = {name: F.get(arrays, F.col("onset_ago") - 1) for name, arrays in cause.CHANGE.items()}
+    read = {"reached": definition.reached(thresholds), "rule": definition.RULE, **impact.FELT}
     decided = _with(
-        _with(named, {"reached": definition.reached(thresholds), "rule": definition.RULE, **impact.FELT}),
+        _with(named.withColumns(changes), read),
         {
             "level": definition.level("held", thresholds),
             "instant_level": definition.level("reached", thresholds),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 
-TIMEOUT_MS = {"apache-kafka-java": 120_000.0, "librdkafka": 300_000.0}
+TIMEOUT_MS = {"apache-kafka-java": 120_000.0, "librdkafka": 300_000.0, "confluent-kafka-python": 300_000.0}
 
 
 class Felt(NamedTuple):
@@ -51,10 +51,9 @@ class Felt(NamedTuple):
 
 def impact_of(felt: Felt) -> tuple[str, str]:
     """The impact and its reason."""
-    reported = (
-        *(felt.produce_throttle_ms, felt.fetch_throttle_ms, felt.request_latency_ms),
-        *(felt.queue_time_ms, felt.records_lag, felt.records_failed),
-    )
+    of_producer = (felt.produce_throttle_ms, felt.request_latency_ms, felt.queue_time_ms, felt.records_failed)
+    of_consumer = (felt.fetch_throttle_ms, felt.records_lag)
+    reported = (*(of_producer if felt.is_of_a_producer else ()), *(of_consumer if felt.is_of_a_consumer else ()))
     if all(value is None for value in reported):
         return "unknown", "; ".join(_reasons(felt))
     return _impact(felt), "; ".join(_reasons(felt))

@@ -3,6 +3,7 @@ expressions what a reference in plain Python says; and both tell the same of pla
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.instances import Instance, store_fleet
 from tests.kit.levels import compute_levels, now_ms, sample, write
 from tests.kit.levels_reference import amount_text
 
@@ -51,11 +53,20 @@ class Change(NamedTuple):
     base_bucket_client_id: str
     base_culprit_client_id: str
     base_culprit_share: float | None
+    total_usage: float
+    total_before: float
     seen_before: int
     observed_before: int
     start_ms: int
     level: str
     earlier_cause: str
+    change: str | None
+    change_kept: float | None
+    change_growth: float | None
+    change_sent: float | None
+    change_received: float | None
+    usage_before_onset: float
+    broker_id: int = 7
     user: str = "u"
     client_id: str = "a"
     culprit_user: str = "u"
@@ -68,6 +79,8 @@ class Change(NamedTuple):
 def drawn_change(chosen: random.Random) -> Change:
     shared = chosen.random() < 0.6
     group, before = (chosen.choice([0.0, chosen.uniform(1, 100), chosen.uniform(1e5, 1e6)]) for _ in range(2))
+    has_base = chosen.random() < 0.8
+    before = before if has_base else 0.0
     own, own_before = (total * (chosen.random() if shared else 1.0) for total in (group, before))
     greediest, was = (chosen.choice(["a", "b", "b", "b", "c"]) for _ in range(2))
     share, was_share = (chosen.uniform(0.3, 1.0) if shared and chosen.random() < 0.8 else None for _ in range(2))
@@ -82,7 +95,7 @@ def drawn_change(chosen: random.Random) -> Change:
         group_usage=group,
         culprit_client_id=greediest if share else "",
         culprit_share=share,
-        has_base=int(chosen.random() < 0.8),
+        has_base=int(has_base),
         base_limit_known=int(chosen.random() < 0.8),
         base_limit=chosen.choice([None, 0.0, 100.0, 1e6, chosen.uniform(1, 1e6)]),
         base_usage=own_before,
@@ -90,12 +103,31 @@ def drawn_change(chosen: random.Random) -> Change:
         base_bucket_client_id=chosen.choice(["", "", "", "a"]),
         base_culprit_client_id=was if was_share else "",
         base_culprit_share=was_share,
+        total_usage=own * chosen.choice([1.0, 1.0, 1.5]),
+        total_before=own_before + chosen.choice([0.0, 0.0, own, 2 * own]),
         seen_before=chosen.choice([0, 5]),
         observed_before=chosen.choice([0, 1]),
         start_ms=chosen.randrange(0, 10**13, MINUTE_MS),
         level=chosen.choice(["ok", "watch", "unknown", *["warn", "critical", "throttled"] * 3]),
-        earlier_cause=chosen.choice(["", "told before"]),
+        earlier_cause=chosen.choice(["", "", "told before"]),
+        **drawn_instances(chosen),
+        usage_before_onset=chosen.choice([0.0, own / 2, own / 2, own, own_before]),
     )
+
+
+def drawn_instances(chosen: random.Random) -> dict[str, Any]:
+    """What instances_query says of the last onset; nothing of most."""
+    if chosen.random() < 0.3:
+        return dict.fromkeys(("change", "change_kept", "change_growth", "change_sent", "change_received"))
+    return {
+        "change": chosen.choice(
+            ["", "2 instances since 00:00 UTC, 1 before", "2 of 2 instances restarted at 00:00 UTC"]
+        ),
+        "change_kept": chosen.choice([0.0, 0.5, 1.0]),
+        "change_growth": chosen.choice([0.0, 0.2, 1.0]),
+        "change_sent": chosen.choice([None, None, 0.2, 0.5, 0.9, 1.0]),
+        "change_received": chosen.choice([None, None, 0.3, 0.745, 1.0]),
+    }
 
 
 def cause_of(change: Change) -> str:
@@ -104,10 +136,10 @@ def cause_of(change: Change) -> str:
         return ""
     is_near = change.muted_ms > 0 or (change.value is not None and change.value >= 0.8)
     if not (is_near and change.before_value < 0.75 and change.before_muted_ms == 0):
-        return change.earlier_cause
+        return change.earlier_cause or instances(change)
     minutes = change.start_ms // MINUTE_MS
     at = f"{minutes // 60 % 24:02}:{minutes % 60:02} UTC"
-    return next((told for told in (lowered(change, at), began(change, at), rose(change, at)) if told), "")
+    return next((told for told in (tell(change, at) for tell in (lowered, began, moved, rose)) if told), "")
 
 
 def lowered(change: Change, at: str) -> str:
@@ -139,6 +171,38 @@ def began(change: Change, at: str) -> str:
     return f"client began at {at} with {with_}, no usage in the 5 windows before"
 
 
+def moved(change: Change, at: str) -> str:
+    """Whether at least half of what the client sends more here, it sends less elsewhere."""
+    here = change.usage - change.base_usage * change.has_base
+    group = change.group_usage - change.base_group_usage * change.has_base
+    was_here = change.base_usage * change.has_base
+    elsewhere = here - max(change.total_usage - change.total_before, 0.0)
+    if here <= 0 or change.total_before <= was_here or here < group / 2 or elsewhere < here / 2:
+        return ""
+    now, total, then, before = (
+        amount_text(each, change.quota_key)
+        for each in (change.usage, change.total_usage, was_here, change.total_before)
+    )
+    return f"load moved to broker 7 at {at}: {now} of {total} are there, {then} of {before} before"
+
+
+def instances(change: Change) -> str:
+    """Whether the new instances make at least half of the rise since before the onset."""
+    rise = change.usage - change.usage_before_onset
+    if not change.change or rise <= 0:
+        return ""
+    assert change.change_kept is not None
+    assert change.change_growth is not None
+    sent = change.change_sent if change.quota_key == PRODUCE else None
+    if sent is not None:
+        explained = sent * change.usage - (1 - change.change_kept) * change.usage_before_onset >= rise / 2
+        reported = f"; these report {math.floor(sent * 100 + 0.5)} % of its bytes"
+    else:
+        explained = change.change_kept == 0 or change.change_growth * change.usage_before_onset >= rise / 2
+        reported = ""
+    return f"{change.change}{reported}" if explained else ""
+
+
 def rose(change: Change, at: str) -> str:
     rise = change.group_usage - change.base_group_usage
     is_alone = change.culprit_share is None or change.culprit_client_id == "a"
@@ -168,9 +232,9 @@ STEPS = (
 _TEXTS = (
     *("quota_key", "user", "client_id", "culprit_user", "culprit_client_id", "bucket_user", "bucket_client_id"),
     *("base_bucket_user", "base_bucket_client_id", "base_culprit_user", "base_culprit_client_id", "level"),
-    "earlier_cause",
+    *("earlier_cause", "change"),
 )
-_WHOLE = ("has_base", "base_limit_known", "seen_before", "observed_before", "start_ms")
+_WHOLE = ("has_base", "base_limit_known", "seen_before", "observed_before", "start_ms", "broker_id")
 
 
 def of_spark(spark: SparkSession, cases: list[Change]) -> list[str]:
@@ -186,7 +250,7 @@ def of_spark(spark: SparkSession, cases: list[Change]) -> list[str]:
 
 
 def of_clickhouse(clickhouse: RunningClickHouse, cases: list[Change]) -> list[str]:
-    kinds = dict.fromkeys(_TEXTS, "String") | dict.fromkeys(_WHOLE, "Int64")
+    kinds = dict.fromkeys(_TEXTS, "Nullable(String)") | dict.fromkeys(_WHOLE, "Int64")
     types = ", ".join(f"{name} {kinds.get(name, 'Nullable(Float64)')}" for name in Change._fields)
     rows = ", ".join(f"({', '.join('NULL' if value is None else repr(value) for value in case)})" for case in cases)
     query = f"SELECT * FROM values('{types}', {rows})"
@@ -208,12 +272,13 @@ def test_job_and_live_minute_tell_what_the_reference_tells(
         wrong = [pair for pair in zip(cases, found, expected, strict=True) if pair[1] != pair[2]]
         assert wrong == []
     kinds = Counter(" ".join(told.split()[:2]) for told in expected)
-    assert min(kinds[kind] for kind in ("limit of", "limit lowered", "client began", "neighbour b")) >= 10
+    told = ("limit of", "limit lowered", "client began", "load moved", "neighbour b", "2 instances", "2 of")
+    assert min(kinds[kind] for kind in told) >= 10
 
 
 # Planted: rate and limit of each client in each of twelve minutes. The onset is in minute 6.
 def planted(minute: int) -> Iterator[tuple[str, str, float, float | None]]:
-    """User, client id, rate and limit; of one user all clients share the quota."""
+    """User, client id, rate and limit at broker 1; of one user all clients share the quota."""
     is_late = minute >= 6
     yield "lowered", "app", 900.0, 1000.0 if is_late else 2000.0
     yield "limited", "app", 900.0, 1000.0 if is_late else None
@@ -226,6 +291,9 @@ def planted(minute: int) -> Iterator[tuple[str, str, float, float | None]]:
     yield "joined", "steady", 300.0, 1000.0
     if is_late:
         yield "joined", "loader", 600.0, 1000.0
+    yield "moved", "app", 900.0 if is_late else 450.0, 1000.0
+    yield "rollout", "app", 900.0 if is_late else 200.0, 1000.0
+    yield "restart", "app", 900.0 if is_late else 200.0, 1000.0
     yield "over", "app", 900.0 if 6 <= minute < 8 else 100.0, 1000.0 if is_late else 2000.0
 
 
@@ -247,10 +315,15 @@ def test_planted_changes_are_told_by_the_live_minute_and_by_the_job(
         for user, client_id, rate, limit in planted(minute)
         for second in range(60)
     ]
+    rows += [  # what moves to broker 1 in the minute of the onset
+        sample("cause", at_ms, 450.0, user="moved", broker_id=2, bucket_user="moved", bucket_client_id="")
+        for at_ms in range(start_ms, start_ms + 6 * MINUTE_MS, 1000)
+    ]
     write(clickhouse.store, rows, "cause")
+    begin_ms = start_ms + 6 * MINUTE_MS
+    store_instances(clickhouse, begin_ms)
     compute_levels(clickhouse.store, *(start_ms // 1000 + 60 * minute for minute in range(MINUTES)))
     live = told(clickhouse, "headroom_by_minute")
-    begin_ms = start_ms + 6 * MINUTE_MS
     at = f"{begin_ms // 3_600_000 % 24:02}:{begin_ms // MINUTE_MS % 60:02} UTC"
     expected = {
         ("lowered", "app"): f"limit lowered from 2.0 kB/s to 1.0 kB/s at {at}",
@@ -258,12 +331,19 @@ def test_planted_changes_are_told_by_the_live_minute_and_by_the_job(
         ("new", "app"): f"client began at {at} with 900 B/s, no usage in the 5 windows before",
         ("peak", "victim"): f"neighbour heavy takes 800 B/s since {at}, 150 B/s before",
         ("joined", "steady"): f"neighbour loader takes 600 B/s since {at}, at most 0 B/s before",
+        ("moved", "app"): f"load moved to broker 1 at {at}: 900 B/s of 900 B/s are there, 450 B/s of 900 B/s before",
         ("joined", "loader"): f"client began at {at} with 600 B/s, no usage in the 5 windows before",
     }
+    versions = "java 4.3.1 since {at}, java 3.9.1 before"
+    of_instances = {
+        ("rollout", "app"): f"5 of 10 instances run {versions.format(at=at)}; these report 90 % of its bytes",
+        ("restart", "app"): f"1 of 1 instances restarted at {at}; these report 100 % of its bytes",
+    }
     for minute in range(MINUTES):
+        told_later = of_instances if minute > 6 else {}
         of_minute = {client: text for (client, at_ms), text in live.items() if at_ms == start_ms + minute * MINUTE_MS}
         assert {client: text for client, text in of_minute.items() if text} == (
-            expected if 6 <= minute <= 6 + cause.TOLD_WINDOWS else {}
+            expected | told_later if 6 <= minute <= 6 + cause.TOLD_WINDOWS else {}
         ), minute
     # The job, of ranges that begin before, at and after the onset.
     for first in (0, 6, 9, 11):
@@ -271,6 +351,21 @@ def test_planted_changes_are_told_by_the_live_minute_and_by_the_job(
         quota_headroom.run(HeadroomOptions(clickhouse.url, when, cluster="cause"))
         of_job = told(clickhouse, "quota_utilization_committed", when.from_ms)
         assert of_job == {key: text for key, text in live.items() if key[1] >= when.from_ms}, first
+
+
+def store_instances(clickhouse: RunningClickHouse, begin_ms: int) -> None:
+    """Of `rollout` five of ten instances are replaced, which then report 90 % of the bytes; `restart` has another."""
+    fleets = {
+        "rollout": [OLD_STAYS] * 5 + [OLD_ENDS] * 5 + [NEW] * 5,
+        "restart": [OLD_ENDS, NEW._replace(version="3.9.1")],
+    }
+    for user, fleet in fleets.items():
+        store_fleet(clickhouse.store, "cause", user, "app", fleet, begin_ms)
+
+
+OLD_STAYS = Instance(first_s=-1500, version="3.9.1", sent=10.0)
+OLD_ENDS = OLD_STAYS._replace(last_s=5, ended=True, sent=0.0)
+NEW = Instance(first_s=5, version="4.3.1", sent=90.0)
 
 
 def told(clickhouse: RunningClickHouse, table: str, from_ms: int = 0) -> dict[tuple[tuple[str, str], int], str]:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exporters.model import UNOWNED
+from quota_metrics.levels.cause import CHANGE
 from quota_metrics.levels.client_signals import NAMES
 from quota_metrics.levels.definition import Thresholds
 from spark_jobs.clickhouse import queries
@@ -75,7 +76,8 @@ class Felt(NamedTuple):
     def row(self) -> tuple[Any, ...]:
         signals = tuple(getattr(self, name, None) for name in NAMES)
         instances = (*self.sender, "", None)
-        return ("c", "alice", self.client_id, self.window * WINDOW_MS, *signals, *instances, self.lag_per_min)
+        changes = [None] * len(CHANGE)
+        return ("c", "alice", self.client_id, self.window * WINDOW_MS, *signals, *instances, self.lag_per_min, *changes)
 
 
 class Instance(NamedTuple):
