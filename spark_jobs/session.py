@@ -51,15 +51,20 @@ _OWN_JVM = {
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
 
-# Of a session without executors elsewhere: no listeners on other interfaces, and plans for two cores. A cluster decides
-# these itself: there the shuffles of many tasks gain from re-planning, and executors have to reach the driver.
+# Of a session without executors elsewhere: no listeners on other interfaces. On a cluster executors have to reach the
+# driver.
 _LOCAL = {
     "spark.master": "local[*]",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # With two partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
+}
+
+# Of any session, unless its user sets them.
+_PLANS = {
+    # With few partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
-    # Compiling the plan of a job takes Janino and the JVM some CPU-seconds: see `plan_for_many_rows`.
+    # Compiling the plan of a job takes Janino and the JVM some CPU-seconds, in the driver and in each executor: see
+    # `plan_for_many_rows`.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Without compilation each common subexpression is looked up in a cache: slower than evaluating it again.
@@ -120,9 +125,11 @@ def _start(app_name: str, master: str, *, long: bool) -> SparkSession:
         SparkContext(conf=conf, gateway=SparkContext._gateway or _local_jvm(long=long))
     started = SparkSession.builder.config(conf=conf).getOrCreate()
     context = started.sparkContext
-    if not context.getConf().contains(_PARTITIONS):
-        cluster = _PARTITIONS_PER_CORE * context.defaultParallelism
-        started.conf.set(_PARTITIONS, str(_LOCAL_PARTITIONS if is_local(str(context.master)) else cluster))
+    cluster = _PARTITIONS_PER_CORE * context.defaultParallelism
+    partitions = str(_LOCAL_PARTITIONS if is_local(str(context.master)) else cluster)
+    for name, value in {**_PLANS, _PARTITIONS: partitions}.items():
+        if not context.getConf().contains(name):
+            started.conf.set(name, value)
     return started
 
 
@@ -190,7 +197,8 @@ from spark_jobs.transforms.utilization import Inputs, utilization
 def rows(schema):
     arrow = to_arrow_schema(schema, timezone="UTC")
     texts = ["producer_byte_rate"] * 40
-    made = lambda kind: texts if pa.types.is_string(kind) else [at * 60_000 for at in range(40)]
+    numbers, none = [at * 60_000 for at in range(40)], [None] * 40
+    made = lambda kind: texts if pa.types.is_string(kind) else none if pa.types.is_list(kind) else numbers
     batch = pa.RecordBatch.from_arrays([pa.array(made(each.type), each.type) for each in arrow], schema=arrow)
     return lambda _: iter([batch])
 
