@@ -2,11 +2,12 @@
 
     python -m tests.bench.spark_jobs [--data DIR] [--clients N] [ROWS ...], or `make bench SIZES="120000 1000000"`
 
-The SQL is the usage query alone with its result counted: no levels, hysteresis or telemetry, and no writes. The job
-runs in a separate process; its CPU includes that of Spark's JVM and Python workers, and the server's. `_fixed` is what
-remains of it after 1.5 times the SQL, `_one_client` the SQL with half of the rows from one client. Memory is the
-greatest sum of the processes' proportional set sizes, and `_slice_memory` the server's for the largest query of a task.
-Whole hours of a range come from usage_1m, which is stored before the job (`_storing_usage_1m`). Merges are stopped
+The plain SQL is tests/bench/kit/yardstick.py, by another hand: the windows alone, no levels, hysteresis or telemetry,
+and no writes. It has to give the same numbers as the product's query, `_windows`. The job runs in a separate process;
+its CPU includes that of Spark's JVM and Python workers, and the server's. `_fixed` is what remains of it after 1.5
+times the plain SQL, `_one_client` the product's query with half of the rows from one client. Memory is the greatest sum
+of the processes' proportional set sizes, and `_slice_memory` the server's for the largest query of a task. Whole hours
+of a range come from usage_1m, which is stored before the job (`_storing_usage_1m`). Merges are stopped
 meanwhile, because their CPU would count as that of whatever runs. 100,000,000 rows take a quarter of an hour; half of
 them from one client are tried up to 10,000,000. Rows in DIR are kept for the next run of the same sizes.
 """
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from spark_jobs.clickhouse.source import clickhouse_of, is_divided
 from spark_jobs.jobs.usage_windows import counted, refresh, slices_of
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
+from tests.bench.kit.yardstick import DIFFERENCES, YARDSTICK
 from tests.bench.performance import JOB_FIXED_CPU_S, JOB_PEAK_MIB, JOB_QUERY_MIB, JOB_SKEW, JOB_STORED_CPU_S
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 
@@ -99,14 +102,17 @@ def measure(clickhouse: RunningClickHouse, rows: int, clients: int, directory: P
     name = f"spark_quota_headroom_{rows // 1000}k_rows{others}"
     sql = plain_sql(clickhouse, cluster, when)
     tell(f"{name}_plain_sql", sql, "cpu_s", sql / rows * 1e6, "per_million_rows")
-    for skewed in (plain_sql(clickhouse, half, when) for half in clusters[1:]):
-        tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(sql, 0.01) / JOB_SKEW, "goal_1.2_of_plain_sql")
+    query = windows_query(clickhouse, cluster, when)
+    tell(f"{name}_windows", query, "cpu_s", query / max(sql, 0.01), "plain_sql_of_the_same_windows")
+    compare(clickhouse, cluster, when)
+    for skewed in (windows_query(clickhouse, half, when) for half in clusters[1:]):
+        tell(f"{name}_one_client", skewed, "cpu_s", skewed / max(query, 0.01) / JOB_SKEW, "goal_1.2_of_windows")
     stored = cpu_s(clickhouse)
     hours = refresh(clickhouse_of(clickhouse.url), "gateway", when.from_ms, when.to_ms)
     stored = (cpu_s(clickhouse) - stored) / len(clusters)
     if hours:
         tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
-    rollup = plain_sql(clickhouse, cluster, when, stored=True)
+    rollup = windows_query(clickhouse, cluster, when, stored=True)
     tell(f"{name}_from_usage_1m", rollup, "cpu_s", rollup / JOB_STORED_CPU_S * 1e8 / rows, "goal_30_per_100m_samples")
     for each in clusters:
         most = slice_mib(clickhouse, each, when)
@@ -129,13 +135,31 @@ def fill(clickhouse: RunningClickHouse, clusters: list[str], rows: int, clients:
         client.command("SYSTEM STOP MERGES")
 
 
-def plain_sql(clickhouse: RunningClickHouse, cluster: str, when: TimeRange, *, stored: bool = False) -> float:
-    """CPU time of the server for the windows of the range, an hour at a time, since memory is limited."""
-    spent, key = 0.0, {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate", "run": "none"}
+def plain_sql(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:
+    """CPU time of the server for the yardstick, an hour at a time, since memory is limited."""
+    return sum(_spent(clickhouse, f"{YARDSTICK} FORMAT Null", hour) for hour in _hours(cluster, when))
+
+
+def windows_query(clickhouse: RunningClickHouse, cluster: str, when: TimeRange, *, stored: bool = False) -> float:
+    """The same for the product's query of the same windows."""
+    query = f"{_windows(stored=stored)} {SETTINGS} FORMAT Null"
+    return sum(_spent(clickhouse, query, hour) for hour in _hours(cluster, when))
+
+
+def compare(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> None:
+    """Raises AssertionError unless both give the same numbers in the first hour."""
+    query = DIFFERENCES.format(yardstick=YARDSTICK, found=_windows(stored=False))
+    with connected(clickhouse.writer) as client:
+        ((different, windows),) = client.query(f"{query} {SETTINGS}", next(_hours(cluster, when))).result_rows
+    assert windows
+    assert not different, f"{different} of {windows} windows differ from those of the plain SQL"
+
+
+def _hours(cluster: str, when: TimeRange) -> Iterator[dict[str, object]]:
+    key = {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate", "run": "none"}
     for start in range(when.from_ms, when.to_ms, SQL_MS):
         bounds = {"from_ms": start, "to_ms": min(start + SQL_MS, when.to_ms), "window_ms": when.window_ms}
-        spent += _spent(clickhouse, f"{_windows(stored=stored)} {SETTINGS} FORMAT Null", {**bounds, **key})
-    return spent
+        yield {**bounds, **key}
 
 
 def slice_mib(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:

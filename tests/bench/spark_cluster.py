@@ -1,0 +1,81 @@
+"""quota-headroom on a stand-alone cluster of four executors, beside a local run over the same rows.
+
+    python -m tests.bench.spark_cluster [ROWS]
+
+CPU is that of Spark and its Python workers: driver, master, workers and executors; ClickHouse's is the same for both.
+The master and its workers run already, the driver's start counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from exporters.clickhouse.connection import PASSWORD
+from spark_jobs.jobs import quota_headroom
+from spark_jobs.time_range import TimeRange
+from tests.bench.figure import tell
+from tests.bench.spark_jobs import CLIENTS, START, fill, spent_s
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.spark_cluster import running_cluster, submitted
+
+ROWS, EXECUTORS, CLUSTER = 1_000_000, 4, "beside"
+
+
+def options_of(clickhouse: RunningClickHouse, rows: int) -> list[str]:
+    when = TimeRange(START, START + -(-rows // CLIENTS) * 1000)
+    between = ["--from", str(when.from_ms // 1000), "--to", str(when.to_ms // 1000)]
+    return ["--url", clickhouse.writer.url, "--cluster", CLUSTER, *between, "--output", "json"]
+
+
+def tree_s(processes: tuple[subprocess.Popen[bytes], ...]) -> float:
+    """CPU time of processes, their descendants, and those of these that have ended."""
+    found = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            parent = psutil.Process(process.pid)
+            for each in [parent, *parent.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    found += sum(each.cpu_times()[:4])
+    return found
+
+
+def locally(options: list[str]) -> tuple[float, float]:
+    """CPU-seconds and seconds of a run on this machine."""
+    before, started_s = spent_s(), time.monotonic()
+    command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return spent_s() - before, time.monotonic() - started_s
+
+
+def on_a_cluster(directory: Path, options: list[str]) -> tuple[float, float]:
+    with running_cluster(directory, workers=EXECUTORS) as cluster:
+        workers, before, started_s = tree_s(cluster.workers), spent_s(), time.monotonic()
+        with submitted(directory, Path(quota_headroom.__file__), cluster.url, options) as driver:
+            driver.communicate()
+        took_s = time.monotonic() - started_s
+        assert driver.returncode == 0, (directory / "driver.log").read_text(errors="replace")[-4000:]
+        return tree_s(cluster.workers) - workers + spent_s() - before, took_s
+
+
+def main(rows: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "data") as clickhouse:
+        os.environ[PASSWORD] = clickhouse.server.password
+        fill(clickhouse, [CLUSTER], rows, CLIENTS)
+        options = options_of(clickhouse, rows)
+        local, local_s = locally(options)
+        cluster, cluster_s = on_a_cluster(Path(scratch), options)
+    name = f"spark_cluster_{rows // 1000}k_rows"
+    tell(f"{name}_cpu", cluster, "cpu_s", cluster / max(local, 0.01), f"local:{local:.1f}")
+    tell(f"{name}_time", cluster_s, "s", cluster_s / local_s, f"local:{local_s:.1f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
