@@ -10,18 +10,22 @@ from typing import Any
 
 from headroom.demo.kit.admin import TIMEOUT_S, Admin
 from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.kit.jars import client_libs
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served
 from tests.truth.clients import Fleet
-from tests.truth.script import CLIENTS, PHASES, SHARED_LIMIT, WARM_UP_PHASES, Client
+from tests.truth.script import CLIENTS, HEAVY, OLD_JAVA, PHASES, SHARED_LIMIT, WARM_UP_PHASES, Client
 
 CLUSTER = "truth"
 USER = "ANONYMOUS"
 PUSH_INTERVAL_MS = 5_000
 STORED_AFTER_S = 4.0
+CACHE = Path(".cache")
 # Small fetch responses: a throttled consumer is muted for short times and reads evenly.
-BROKER = {"fetch.max.bytes": "32768"}
+BROKER = {"fetch.max.bytes": "32768", "num.io.threads": "1"}
+# The broker compresses its records anew, in the thread that answers all clients.
+SLOW_TOPIC = {"compression.type": "gzip", "compression.gzip.level": "9", "max.message.bytes": "4000000"}
 
 Tell = Callable[[str], None]
 
@@ -41,7 +45,9 @@ def run(
             stack.enter_context(_gateway(clickhouse, cluster.bootstrap, directory, name)).kafka
             for name in ("first", "second")
         ]
-        fleet = Fleet(jvm, bootstraps, CLIENTS, phase_s)
+        old_libs = client_libs(java, OLD_JAVA, CACHE / f"kafka-clients-{OLD_JAVA}", tell)
+        old_jvm = stack.enter_context(Jvm(java, old_libs))
+        fleet = Fleet(jvm, old_jvm, bootstraps, CLIENTS, phase_s)
         stack.callback(fleet.stop)
         fleet.wait_ready()
         earliest = int(time.time()) + 1 + WARM_UP_PHASES * phase_s
@@ -73,7 +79,9 @@ def _configure(jvm: Jvm, bootstrap: str) -> None:
     with Admin(jvm, bootstrap) as admin, _java_admin(jvm, bootstrap) as java_admin:
         new_topic = jvm.classes.org.apache.kafka.clients.admin.NewTopic
         topics = [
-            new_topic(client.name, {number: [broker] for number, broker in enumerate(client.brokers)})
+            new_topic(client.name, {number: [broker] for number, broker in enumerate(client.brokers)}).configs(
+                SLOW_TOPIC if client.name == HEAVY else {}
+            )
             for client in CLIENTS
             if not client.reads
         ]

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from headroom.demo.kit.jars import KAFKA_VERSION
+from quota_metrics.levels.cause import TOLD_WINDOWS
+
 PHASES = 3
 WARM_UP_PHASES = 1  # before the first phase: Kafka's window fills
 KAFKA_WINDOW_S = 10  # seconds that a broker's rate covers, without the running one
 WARN, MARGIN = 0.80, 0.05
 SETTLING_WINDOWS = 2  # not scored after a limit or broker changed: the gateway learns of it within seconds
 TOLERANCE = 0.08  # windows whose flag changes when usage is off by this share are not scored
+WANTS_MORE = 1.2  # share of its limit from which a client waits
 LIMIT = 120_000.0
 NO_LIMIT = 9.2e18  # producer_byte_rate = Long.MAX_VALUE: a rule without a limit
 
@@ -38,6 +42,22 @@ def bursts(height: float, length_s: int, every_s: int) -> Wanted:
     return lambda second, _phase_s: LIMIT * (height if second % every_s < length_s else 0.05)
 
 
+class Pods(NamedTuple):
+    """`stay` instances run all the time, `leave` ones until the second phase, when `come` ones of another version
+    replace them. What each of them sends: a share of LIMIT."""
+
+    stay: int
+    leave: int
+    come: int
+    before: float
+    after: float
+
+    def wanted(self, second: float, phase_s: int) -> float:
+        """Of all of them."""
+        others = self.leave * self.before if second < phase_s else self.come * self.after
+        return LIMIT * (self.stay * self.before + others)
+
+
 class Client(NamedTuple):
     """A real client. `brokers` are those of its partitions, `shares` how its records are spread over them."""
 
@@ -53,6 +73,12 @@ class Client(NamedTuple):
     stops_pushing: bool = False  # reopened without telemetry when the second phase begins
     reads: str = ""  # a consumer of this client's topic
     reason: str = ""  # part of the reason of a flagged window
+    impact: str = ""  # of flagged windows; "": none where it has all that it wants, `delayed` where it does not
+    calm_impact: str = "none"  # of the other windows
+    cause: str = ""  # part of the cause that the windows after its onset tell; "": they tell none
+    pods: Pods | None = None
+    config: Mapping[str, str] = {}
+    is_steered: bool = True  # the script knows its rate at each second, so that its flags are scored
 
     @property
     def quota_key(self) -> str:
@@ -73,6 +99,16 @@ class Client(NamedTuple):
             return self.moves_to
         return self.brokers[self.shares.index(max(self.shares))]
 
+    def share(self, phase: int) -> float:
+        """The share of its records that is on that broker; its first partition moves."""
+        if self.moves_to and phase >= 1:
+            return sum(
+                share
+                for number, (broker, share) in enumerate(zip(self.brokers, self.shares, strict=True))
+                if number == 0 or broker == self.moves_to
+            )
+        return max(self.shares)
+
     def changes(self, phase: int) -> bool:
         """Whether its limit or broker changes when the phase begins."""
         return phase >= 1 and (
@@ -82,19 +118,34 @@ class Client(NamedTuple):
 
 SHARED_LIMIT = 3 * LIMIT
 GREEDY = "team-greedy"
+HEAVY, HEAVY_BROKER, HEAVY_LIMITS = "heavy", 3, 15.0  # its records of LARGE keep the broker's only I/O thread busy
+RECORD_BYTES, LARGE_RECORD_BYTES = 3_000, 2_500_000
+LARGE = {"message.max.bytes": "4000000"}
+IMPATIENT = {"delivery.timeout.ms": "800", "request.timeout.ms": "700"}
+OLD_JAVA, NEW_LIBRDKAFKA = "3.9.1", "99.1"
+_NEW_JAVA = f"apache-kafka-java {KAFKA_VERSION}"
+_ROLLED = Pods(stay=2, leave=2, come=2, before=0.1, after=0.45)
+_REPLACED = Pods(stay=0, leave=2, come=2, before=0.15, after=0.5)
+_NEIGHBOUR = f"neighbour {GREEDY} takes"
 _WANTS_MORE = "wants more than"
 _NEAR = "headroom on broker"
 
 CLIENTS: tuple[Client, ...] = (
     Client("ramp", ramp(0.25, 1.5), JAVA, reason=""),
+    Client("loses", steady(0.3, 2.0, 2.0), JAVA, brokers=(2,), reason=_WANTS_MORE, impact="losing", config=IMPATIENT),
+    Client("rolled", _ROLLED.wanted, JAVA, gateways=(1,), pods=_ROLLED, cause=f"2 of 4 instances run {_NEW_JAVA}"),
+    Client("replaced", _REPLACED.wanted, brokers=(3,), pods=_REPLACED, cause=f" {NEW_LIBRDKAFKA} since "),
+    Client(
+        "gathered", steady(0.9), JAVA, brokers=(2, 3), shares=(0.5, 0.5), moves_to=3, cause="load moved to broker 3"
+    ),
     Client("bursts", bursts(0.93, 14, 40), gateways=(1,), brokers=(2,), reason=_NEAR),
     Client(GREEDY, steady(1.0, 2.2, 3.4), brokers=(3,), limits=()),
-    Client("team-small-a", steady(0.25), JAVA, gateways=(1,), brokers=(3,), limits=()),
-    Client("team-small-b", steady(0.25), gateways=(1,), brokers=(3,), limits=()),
-    Client("lowered", steady(0.3), JAVA, limits=(LIMIT, 0.34 * LIMIT, LIMIT), reason=_NEAR),
+    Client("team-small-a", steady(0.25), JAVA, gateways=(1,), brokers=(3,), limits=(), cause=_NEIGHBOUR),
+    Client("team-small-b", steady(0.25), gateways=(1,), brokers=(3,), limits=(), cause=_NEIGHBOUR),
+    Client("lowered", steady(0.3), JAVA, limits=(LIMIT, 0.34 * LIMIT, LIMIT), reason=_NEAR, cause="limit lowered from"),
     Client("moved", steady(0.9), gateways=(1,), brokers=(2,), moves_to=3, reason=_NEAR),
     Client("two-gateways", steady(0.9), gateways=(0, 1), reason=_NEAR),
-    Client("no-telemetry", steady(0.9), gateways=(1,), brokers=(3,), pushes=False, reason=_NEAR),
+    Client("no-telemetry", steady(0.9), gateways=(1,), brokers=(3,), pushes=False, reason=_NEAR, impact="unknown"),
     Client("stops-pushing", steady(0.9), brokers=(2,), stops_pushing=True, reason=_NEAR),
     Client("spread", steady(1.5), JAVA, gateways=(1,), brokers=(1, 2, 3), shares=(0.2, 0.6, 0.2), reason=_NEAR),
     Client("greedy-alone", steady(1.4), brokers=(2,), reason=_WANTS_MORE),
@@ -103,18 +154,48 @@ CLIENTS: tuple[Client, ...] = (
     Client("quiet-third", steady(0.3), JAVA, gateways=(1,)),
     Client("quiet-half", steady(0.5), brokers=(3,)),
     Client("unlimited", steady(1.2), gateways=(1,), limits=(NO_LIMIT,)),
-    Client("reader-throttled", steady(1.2), limits=(0.6 * LIMIT,), reads="unlimited", reason=_WANTS_MORE),
-    Client("reader-quiet", steady(1.2), gateways=(1,), limits=(4 * LIMIT,), reads="unlimited"),
+    Client("gusts", bursts(2.5, 6, 40), limits=(NO_LIMIT,)),
+    # librdkafka's consumer reports neither lag nor throttle times.
+    Client(
+        *("reader-throttled", steady(1.2)),
+        limits=(0.6 * LIMIT,),
+        reads="unlimited",
+        reason=_WANTS_MORE,
+        impact="unknown",
+    ),
+    Client(
+        *("reader-quiet", steady(1.2)), gateways=(1,), limits=(4 * LIMIT,), reads="unlimited", calm_impact="unknown"
+    ),
+    Client(
+        *("reader-behind", steady(1.2), JAVA),
+        limits=(0.5 * LIMIT,),
+        reads="unlimited",
+        reason=_WANTS_MORE,
+        impact="falling-behind",
+    ),
+    # Throttled in each gust, and never many records behind. When it has caught up follows from its limit.
+    Client(
+        *("reader-of-gusts", bursts(2.5, 6, 40), JAVA),
+        gateways=(1,),
+        reads="gusts",
+        impact="none",
+        is_steered=False,
+    ),
+    Client("near-heavy", steady(0.2), JAVA, gateways=(1,), brokers=(3,)),
+    Client(HEAVY, steady(0.05, 0.05, HEAVY_LIMITS), brokers=(HEAVY_BROKER,), limits=(NO_LIMIT,), config=LARGE),
 )
+VICTIMS = ("quiet-half", "near-heavy")  # of HEAVY in the last phase
 
 
 class Expected(NamedTuple):
-    """What the script says of a client in a window. `flagged` None: too close to the threshold to be scored."""
+    """What the script says of a client in a window. `flagged`, `impact`, `cause` None: too close to be scored."""
 
     flagged: bool | None
     broker: int
     reason: str
     culprit: str
+    impact: str | None
+    cause: str | None
 
 
 def expected(window_s: int, phase_s: int) -> Mapping[tuple[str, int], Expected]:
@@ -123,13 +204,56 @@ def expected(window_s: int, phase_s: int) -> Mapping[tuple[str, int], Expected]:
     starts = range(-WARM_UP_PHASES * phase_s, PHASES * phase_s, window_s)
     for client in CLIENTS:
         low, high = (_flags(client, starts, window_s, phase_s, factor) for factor in (1 - TOLERANCE, 1 + TOLERANCE))
-        for start, least, most in zip(starts, low, high, strict=True):
+        causes = _causes(client, starts, low, high, window_s)
+        for number, (start, least, most) in enumerate(zip(starts, low, high, strict=True)):
             phase = start // phase_s
             since_s = start - phase * phase_s
             settled = not client.changes(phase) or since_s >= SETTLING_WINDOWS * window_s
-            flag = least if least == most and settled else None
-            reason = _WANTS_MORE if client.reason == "" and _share(client, start, phase_s) > 1.2 else client.reason
-            found[client.name, start] = Expected(flag, client.broker(phase), reason, GREEDY if client.is_shared else "")
+            flag = least if least == most and settled and client.is_steered else None
+            share = _share(client, start, phase_s)
+            reason = _WANTS_MORE if client.reason == "" and share > WANTS_MORE else client.reason
+            lately = slice(max(number - SETTLING_WINDOWS, 0), number + 1)
+            is_steady = len({*low[lately], *high[lately]}) == 1
+            impact = _impact(client, flag, share, phase) if is_steady else None
+            if not client.is_steered and min(low[number], high[number]):
+                impact = client.impact
+            culprit = GREEDY if client.is_shared else ""
+            found[client.name, start] = Expected(flag, client.broker(phase), reason, culprit, impact, causes[number])
+    return found
+
+
+def _impact(client: Client, flag: bool | None, share: float, phase: int) -> str | None:
+    """What a client feels that is in its state for some windows."""
+    if client.stops_pushing and phase >= 1:
+        return "unknown" if phase > 1 else None
+    if phase == PHASES - 1 and client.broker(phase) == HEAVY_BROKER:
+        return None
+    if flag is None or (flag and client.is_shared):  # who of those that share a limit waits longer is up to the broker
+        return None
+    if not flag:
+        return client.calm_impact if client.pushes else "unknown"
+    if client.impact:
+        return client.impact
+    if share > WANTS_MORE:
+        return "delayed"
+    return "none" if share < 1 - MARGIN else None
+
+
+def _causes(client: Client, starts: range, low: list[bool], high: list[bool], window_s: int) -> list[str | None]:
+    """What the windows tell after the last onset, which is not known exactly; nothing is told in calm windows."""
+    found: list[str | None] = []
+    onset: int | None = None
+    for number, start in enumerate(starts):
+        if number and (low[number] or high[number]) and not (low[number - 1] or high[number - 1]):
+            onset = number
+        if not (low[number] and high[number]) or start < TOLD_WINDOWS * window_s or not client.is_steered:
+            found.append(None)  # in the first windows it has just begun
+        elif onset is None or number - onset > TOLD_WINDOWS + 1:
+            found.append("")
+        elif client.moves_to and not client.cause:
+            found.append(None)  # whether it was below between the brokers
+        else:
+            found.append(client.cause if SETTLING_WINDOWS <= number - onset < TOLD_WINDOWS else None)
     return found
 
 
@@ -151,5 +275,8 @@ def _share(client: Client, second: float, phase_s: int) -> float:
     """Kafka's window rate at a second, of all that share the limit, as a share of it; uncapped."""
     sharing = [other for other in CLIENTS if other.is_shared] if client.is_shared else [client]
     moments = [second - ago for ago in range(KAFKA_WINDOW_S)]
-    rate = sum(one.wanted(at, phase_s) * max(one.shares) for one in sharing for at in moments) / KAFKA_WINDOW_S
+    rate = (
+        sum(one.wanted(at, phase_s) * one.share(int(at // phase_s)) for one in sharing for at in moments)
+        / KAFKA_WINDOW_S
+    )
     return rate / client.limit(int(second // phase_s))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from tests.truth.score import score
-from tests.truth.script import CLIENTS, PHASES, expected
+from tests.truth.score import SHARES, Score, score, victim_windows
+from tests.truth.script import CLIENTS, HEAVY, PHASES, VICTIMS, expected
 
 WINDOW_S, PHASE_S = 10, 40
 BEGIN_S = 1_795_168_800
@@ -33,11 +33,45 @@ def perfect() -> list[dict[str, Any]]:
             "broker_id": true.broker,
             "culprit_client_id": true.culprit,
             "reason": f"because it {true.reason}",
+            "impact": true.impact,
+            "cause": true.cause,
         }
         for client in CLIENTS
         for (name, start), true in truth().items()
         if name == client.name and true.flagged is not None
     ]
+
+
+def perfect_victims() -> list[dict[str, Any]]:
+    return [
+        {"client_id": name, "window_start": BEGIN_S + start, "slowed_by_client_id": HEAVY}
+        for name in VICTIMS
+        for start in victim_windows(WINDOW_S, PHASE_S)
+    ]
+
+
+def scored(rows: list[dict[str, Any]], victims: list[dict[str, Any]] | None = None) -> Score:
+    return score(rows, perfect_victims() if victims is None else victims, BEGIN_S, WINDOW_S, PHASE_S)
+
+
+def impacts(name: str) -> set[str | None]:
+    return {true.impact for (client, start), true in truth().items() if client == name and start >= 0}
+
+
+def causes(name: str) -> set[str | None]:
+    return {true.cause for (client, start), true in truth().items() if client == name and start >= 0}
+
+
+def test_script_contains_each_impact_and_cause() -> None:
+    assert impacts("reader-behind") == {"falling-behind"}
+    assert impacts("reader-of-gusts") >= {"none"}
+    assert impacts("loses") >= {"none", "losing"}
+    assert impacts("greedy-alone") == {"delayed"}
+    assert impacts("no-telemetry") == {"unknown", None}
+    assert "2 of 4 instances run apache-kafka-java 4.3.1" in causes("rolled")
+    assert "neighbour team-greedy takes" in causes("team-small-a")
+    assert causes("team-greedy") >= {""}
+    assert causes("quiet-third") == {None}
 
 
 def test_script_contains_each_case() -> None:
@@ -52,9 +86,9 @@ def test_script_contains_each_case() -> None:
 
 
 def test_expected_rows_score_one() -> None:
-    found = score(perfect(), BEGIN_S, WINDOW_S, PHASE_S)
+    found = scored(perfect())
     assert found.passed
-    assert found[:5] == (1.0, 1.0, 1.0, 1.0, 1.0)
+    assert found[: len(SHARES)] == (1.0,) * len(SHARES)
     assert found.faults == ()
 
 
@@ -62,11 +96,17 @@ def test_each_kind_of_error_lowers_its_share() -> None:
     def changed(name: str, **values: Any) -> list[dict[str, Any]]:
         return [row | values if row["client_id"] == name else row for row in perfect()]
 
-    missed = score(changed("moved", level="ok"), BEGIN_S, WINDOW_S, PHASE_S)
+    missed = scored(changed("moved", level="ok"))
     assert missed.recall < 0.95
     assert not missed.passed
-    assert score(changed("quiet-half", level="warn"), BEGIN_S, WINDOW_S, PHASE_S).precision < 0.95
-    assert score(changed("moved", broker_id=1), BEGIN_S, WINDOW_S, PHASE_S).broker < 0.95
-    assert score(changed("team-greedy", culprit_client_id="x"), BEGIN_S, WINDOW_S, PHASE_S).culprit < 0.95
-    assert score(changed("moved", reason="?"), BEGIN_S, WINDOW_S, PHASE_S).reason < 0.95
-    assert score([], BEGIN_S, WINDOW_S, PHASE_S)[:2] == (0.0, 0.0)
+    assert scored(changed("quiet-half", level="warn")).precision < 0.95
+    assert scored(changed("moved", broker_id=1)).broker < 0.95
+    assert scored(changed("team-greedy", culprit_client_id="x")).culprit < 0.95
+    assert scored(changed("moved", reason="?")).reason < 0.95
+    assert scored(changed("greedy-alone", impact="none")).impact < 0.99
+    assert scored(changed("greedy-alone", impact="losing") + changed("reader-behind", impact="none")).impact < 1
+    assert scored(changed("rolled", cause="")).cause < 1
+    assert scored(perfect(), []).victim < 0.95
+    blamed = {"client_id": "ramp", "window_start": BEGIN_S + PHASES * PHASE_S - WINDOW_S, "slowed_by_client_id": HEAVY}
+    assert scored(perfect(), [*perfect_victims(), blamed]).victim < 1
+    assert scored([])[:2] == (0.0, 0.0)
