@@ -28,7 +28,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers matrix attack fuzz bench bench-against scale fleets truth chaos-jobs fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers matrix attack fuzz bench bench-against scale fleets truth chaos-jobs chaos-streams fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -116,6 +116,9 @@ truth: $(READY) ## five minutes: scripted clients, three brokers, two gateways; 
 
 chaos-jobs: $(READY) ## SEED=1 KILLS=10 of the Spark job's driver, an executor and ClickHouse, in turn
 	@$(BIN)/python -m tests.chaos.jobs $(SEED) $(KILLS)
+
+chaos-streams: $(READY) ## SEED=1 KILLS=10 of quota-headroom --stream, while rows arrive late
+	@$(BIN)/python -m tests.chaos.streams $(SEED) $(KILLS)
 
 chaos-brokers: $(READY) ## ROUNDS=1: each of three brokers restarted in turn, clients through the gateway beside direct ones
 	@$(BIN)/python -m tests.chaos.brokers $(ROUNDS)

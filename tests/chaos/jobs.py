@@ -40,7 +40,8 @@ _LOOK_S = 0.5
 _POLL_S = 0.02
 _PUBLISHING_S = 0.6  # how long after the first staged rows a kill may come
 
-_FILL = """
+# `parts`: 1 most rows, 2 a tenth of them, which may arrive late, 3 all.
+FILL = """
 INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, broker_id, rate, throttle_ms, source,
     gateway_id, interval_ms, muted_ms, limit, limit_known, bucket_user, bucket_client_id)
 SELECT {cluster:String}, 'producer_byte_rate',
@@ -48,11 +49,13 @@ SELECT {cluster:String}, 'producer_byte_rate',
     concat('u', toString(number % 3)) AS client_user, concat('c', toString(number % 60)), number % 2,
     number % 60 * 10 + number % 7, if(number % 60 = 59, 700, 0), 'gateway', 'g', 1000, if(number % 60 = 59, 700, 0),
     if(number % 2 = 0, 500, NULL), number % 2 = 0, client_user, ''
-FROM numbers({rows:UInt64})"""
-_LIMIT = """
+FROM numbers({first:UInt64}, {rows:UInt64})
+WHERE bitAnd({parts:UInt8}, if(intHash32(number) % 10 = 0, 2, 1)) > 0"""
+ROWS_OF_A_MINUTE = 60 * 60
+LIMIT = """
 INSERT INTO headroom.quota_limits (cluster, user, client_id, ip, quota_key, value, valid_from)
 VALUES ({cluster:String}, '<default>', '', '', 'producer_byte_rate', 500, toDateTime64({from_s:Int64}, 3))"""
-_ROWS = """
+ROWS = """
 SELECT * EXCEPT (cluster, run_id, run_version) FROM headroom.quota_utilization_committed
 WHERE cluster = {cluster:String} ORDER BY window_start, user, client_id"""
 
@@ -118,12 +121,13 @@ class Field:
 
     def fill(self, name: str) -> None:
         with connected(self.clickhouse.writer) as client:
-            client.command(_FILL, {"cluster": name, "start": START, "rows": 60 * 60 * MINUTES})
-            client.command(_LIMIT, {"cluster": name, "from_s": START // 1000 - 60})
+            every = {"first": 0, "rows": ROWS_OF_A_MINUTE * MINUTES, "parts": 3}
+            client.command(FILL, {"cluster": name, "start": START, **every})
+            client.command(LIMIT, {"cluster": name, "from_s": START // 1000 - 60})
 
     def rows(self, name: str) -> list[Any]:
         with connected(self.clickhouse.writer) as client:
-            return list(client.query(_ROWS, {"cluster": name}).result_rows)
+            return list(client.query(ROWS, {"cluster": name}).result_rows)
 
     def run(self, name: str) -> None:
         """The job without a kill. Raises AssertionError when it fails."""
