@@ -52,3 +52,8 @@ def test_two_worker_cluster_yields_the_same_rows(
     logged = b"".join(file.read_bytes() for file in events.rglob("events_*"))
     assert b"SparkListenerApplicationEnd" in logged
     assert clickhouse.server.password.encode() not in logged
+    for name in (
+        "adaptive.enabled",
+        "codegen.wholeStage",
+    ):  # few rows: a plan that is compiled costs more than it saves
+        assert f'"spark.sql.{name}":"false"'.encode() in logged
