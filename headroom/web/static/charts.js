@@ -134,11 +134,27 @@
 
   function zoomed(figure, plot) {
     if (plot.select.width < 4) return;
-    figure.zoom = [Math.round(plot.posToVal(plot.select.left, "x")), Math.round(plot.posToVal(plot.select.left + plot.select.width, "x"))];
-    if (figure.zoom[1] - figure.zoom[0] < 2) figure.zoom[1] = figure.zoom[0] + 2;
-    figure.dataset.zoom = figure.zoom.join(" ");
+    const span = [plot.select.left, plot.select.left + plot.select.width].map((at) => plot.posToVal(at, "x"));
     plot.setSelect({ width: 0, height: 0 }, false);
+    zoomTo(figure, span);
+  }
+
+  // Two times; null: back to the range.
+  function zoomTo(figure, span) {
+    figure.zoom = span && span.map(Math.round);
+    if (span && figure.zoom[1] - figure.zoom[0] < 2) figure.zoom[1] = figure.zoom[0] + 2;
+    if (span) figure.dataset.zoom = figure.zoom.join(" "); else delete figure.dataset.zoom;
     refresh(figure, true);
+  }
+
+  // What a pointer does, by keys.
+  function pressed(figure, event) {
+    if (!figure.state || event.altKey || event.ctrlKey || event.metaKey) return;
+    const { from_s, to_s } = figure.state.usage, [from, to] = figure.zoom || [from_s, to_s], quarter = (to - from) / 4;
+    const spans = { "+": [from + quarter, to - quarter], ArrowLeft: [from - quarter, to - quarter], ArrowRight: [from + quarter, to + quarter], Escape: null };
+    if (!(event.key in spans)) return;
+    event.preventDefault();
+    zoomTo(figure, spans[event.key]);
   }
 
   // The marks in words, newest first: a canvas says nothing to a screen reader.
@@ -169,7 +185,7 @@
       figure.state = state; figure.shape = shape;
       const place = figure.querySelector(".plot");
       figure.plot = new uPlot(options(figure, state, usage), data, place);
-      figure.plot.over.addEventListener("dblclick", () => { figure.zoom = null; delete figure.dataset.zoom; refresh(figure, true); });
+      figure.plot.over.addEventListener("dblclick", () => zoomTo(figure, null));
     }
     figure.dataset.points = String(found.times.length);
     figure.dataset.muted = String(found.muted.size);
@@ -197,6 +213,7 @@
     figures().forEach((figure) => { figure.zoom = null; delete figure.dataset.zoom; });
     all(true);
   });
+  document.addEventListener("keydown", (event) => { const plot = event.target.closest("figure[data-usage] .plot"); if (plot) pressed(plot.parentNode, event); });
   if (metricList) metricList.addEventListener("change", () => all(true));
   document.addEventListener("headroom:zone", () => { all(true); foretellAll(true); });
   document.addEventListener("headroom:refreshed", () => foretellAll(false));

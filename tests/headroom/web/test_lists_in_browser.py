@@ -104,6 +104,26 @@ def test_range_is_in_the_link_and_zoom_survives_refreshes(served: str, watched: 
     assert figure.locator("canvas").count() == 1
 
 
+def test_chart_is_zoomed_and_moved_by_keys(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-throttled&range=1h")
+    figure = page.locator("figure.chart")
+    expect(figure).to_have_attribute("data-points", re.compile("[1-9]"), timeout=60_000)
+
+    def zoom() -> list[int]:
+        expect(figure).to_have_attribute("data-zoom", re.compile(r"^\d+ \d+$"))
+        return [int(at) for at in (figure.get_attribute("data-zoom") or "").split()]
+
+    page.get_by_role("group", name="Chart of producer_byte_rate").focus()
+    page.keyboard.press("+")
+    first = zoom()
+    assert 1790 <= first[1] - first[0] <= 1810  # half of the hour
+    page.keyboard.press("ArrowLeft")
+    assert [before - after for before, after in zip(first, zoom(), strict=True)] == [pytest.approx(450, abs=2)] * 2
+    page.keyboard.press("Escape")
+    expect(figure).not_to_have_attribute("data-zoom", re.compile("."))
+
+
 @pytest.mark.parametrize("range_", ["15m", "30d"])
 def test_chart_of_any_range_has_at_most_a_thousand_points(served: str, range_: str) -> None:
     asked = {"cluster": "prod", "user": "alice", "client_id": "app-warn", "quota_key": "producer_byte_rate"}

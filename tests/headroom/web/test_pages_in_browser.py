@@ -79,9 +79,10 @@ def test_client_page_shows_the_forecast(served: str, watched: Watched) -> None:
     assert re.findall(r"median|10 %|90 %|limit", figure.locator(".u-legend").inner_text()) == [
         "10 %", "median", "90 %", "limit",
     ]  # fmt: skip
-    box = figure.locator(".u-over").bounding_box()
+    over = figure.locator(".u-over")
+    box = over.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 50)
+    over.hover(position={"x": box["width"] - 2, "y": 50})
     expect(figure.locator(".u-legend")).to_contain_text("median120.0 %")  # of the last step
     assert HTTP.get(page.url).text.count("<polygon") == 1  # without scripts
     assert "limit reached at 20" in page.locator("main").inner_text()
