@@ -158,6 +158,16 @@ def test_non_clickhouse_server_exits_with_3(answer: bytes) -> None:
     assert reported.startswith(f"headroom: {url}: ")
 
 
+def test_wrong_password_exits_with_2() -> None:
+    """It is a matter of configuration: trying again does not help."""
+    body = b"Code: 516. DB::Exception: default: Authentication failed. (AUTHENTICATION_FAILED)"
+    head = b"HTTP/1.1 403 Forbidden\r\nX-ClickHouse-Exception-Code: 516\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with answering(head + body) as url:
+        code, reported = invoke("--url", url)
+    assert code == 2
+    assert "wrong password" in reported
+
+
 @contextmanager
 def answering(answer: bytes) -> Iterator[str]:
     """A server that answers each request with `answer` and closes the connection."""
