@@ -231,6 +231,8 @@ def _deliver(report: Report, rows: list[dict[str, Any]], output: ReportFormat, p
     elif output is ReportFormat.YAML:
         assert report.to_yaml is not None
         _write(report.to_yaml(rows).encode(), path)
+        if path is not None:
+            sys.stderr.write(f"next: headroom quotas plan -f {path} --bootstrap-server HOST:PORT\n")
     else:
         _write(report.to_json(rows) if output is ReportFormat.JSON else report.to_html(rows).encode(), path)
 

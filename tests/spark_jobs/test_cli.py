@@ -7,11 +7,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.main import app as headroom
+from quota_metrics.config.quota_file import parse_quota_file
 from spark_jobs.cli import JOBS, app
 from spark_jobs.options import ClientOptions
 from spark_jobs.time_range import TimeRange
@@ -105,6 +107,15 @@ def test_each_job_has_the_common_flags(name: str) -> None:
 def test_only_suggestions_are_a_file_of_quotas(name: str) -> None:
     result = CliRunner().invoke(app, [name, "--output", "yaml"])
     assert (result.exit_code, result.stdout, "'yaml'" in result.stderr) == (2, "", True)
+
+
+def test_a_written_file_of_quotas_names_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.jobs.quota_suggest.run", lambda options: [])
+    file = tmp_path / "quotas.yaml"
+    result = CliRunner().invoke(headroom, ["quotas", "suggest", "--output", "yaml", "--path", str(file)])
+    said = f"next: headroom quotas plan -f {file} --bootstrap-server HOST:PORT\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", said)
+    assert parse_quota_file(file.read_text()) == []
 
 
 @pytest.mark.parametrize(
