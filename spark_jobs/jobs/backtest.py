@@ -12,15 +12,15 @@ from pyspark.sql import functions as F
 from spark_jobs import cli
 from spark_jobs.clickhouse import runs
 from spark_jobs.clickhouse.source import NothingToReadError
+from spark_jobs.jobs.demand_series import by_task, recorded
 from spark_jobs.jobs.history import BUCKET, prepared, read_history
 from spark_jobs.jobs.start import started
 from spark_jobs.options import JobOptions
-from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, regular
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS
 from spark_jobs.transforms.forecast_scores import LEADS, ratio, replay
 
 NAME = "backtest"
 
-_TASKS = 64
 _ORIGINS = 100  # forecast origins per bucket, spread over the newer half of its history
 _SUMS = (
     *(f"{what}_{lead}" for lead in LEADS for what in ("hit", "flagged", "event", "brier", "known")),
@@ -52,15 +52,14 @@ def scores(history: DataFrame, last_step: int) -> DataFrame:
     def each(frame: pd.DataFrame) -> pd.DataFrame:
         rows: list[dict[str, Any]] = []
         for _, group in frame.groupby(list(BUCKET), dropna=False):
-            values, first = regular(group["step"].to_numpy(np.int64), group["p95"].to_numpy(float), last_step)
-            begin, end = max(len(values) // 2, FEWEST_STEPS), len(values) - HORIZON
+            found = recorded(group, last_step)
+            begin, end = max(len(found.wanted) // 2, FEWEST_STEPS), len(found.wanted) - HORIZON
             if end > begin:
                 origins = np.unique(np.linspace(begin, end, min(_ORIGINS, end - begin)).astype(int)).tolist()
-                rows += replay(values, first, origins)
+                rows += replay(found.wanted, found.first_step, origins)
         return pd.DataFrame(rows, columns=["method", *_SUMS, "lead_error"])
 
-    task = F.pmod(F.xxhash64(*BUCKET), F.lit(_TASKS)).alias("task")
-    return history.where(F.col("step") <= last_step).groupBy(task).applyInPandas(each, _SCHEMA)
+    return by_task(history, last_step).applyInPandas(each, _SCHEMA)
 
 
 def figures(scored: DataFrame) -> list[dict[str, Any]]:

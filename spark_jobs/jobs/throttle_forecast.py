@@ -5,29 +5,27 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from spark_jobs import cli
 from spark_jobs.clickhouse import runs
+from spark_jobs.jobs.demand_series import by_task, recorded
 from spark_jobs.jobs.history import BUCKET, prepared, read_history
 from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
 from spark_jobs.transforms.forecast_members import DAY
-from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast, regular
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast
 
 NAME = "throttle_forecast"
 
-# Enough buckets per task to amortise the start of a Python worker; enough tasks to keep each one small.
-_TASKS = 64
+_HELD_BACK = 0.01  # share of the limit by which demand exceeds usage, from which a reason names both
 
 _SCHEMA = (
     "cluster string, source string, quota_key string, user string, client_id string, broker_id int, limit double,"
-    " utilization double, hits_steps int, earliest_steps int, latest_steps int, confidence double,"
+    " utilization double, wanted double, hits_steps int, earliest_steps int, latest_steps int, confidence double,"
     " within_24h double, within_7d double, next_hit_steps int, p10 array<double>, p50 array<double>, p90 array<double>"
 )
 
@@ -54,20 +52,21 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
 
 
 def forecasts(history: DataFrame, last_step: int) -> DataFrame:
-    """The forecast of each bucket and broker after `last_step` (five minutes each, since the epoch), from rows with the
-    columns of HISTORY_SCHEMA. Buckets with less than four hours of history are left out."""
+    """The forecast of what the clients of each bucket want from each broker after `last_step` (five minutes each, since
+    the epoch), from rows with the columns of HISTORY_SCHEMA. Buckets with less than four hours of history are left
+    out."""
 
     def each(frame: pd.DataFrame) -> pd.DataFrame:
         rows = []
         for key, group in frame.groupby(list(BUCKET), dropna=False):
-            values, first = regular(group["step"].to_numpy(np.int64), group["p95"].to_numpy(float), last_step)
-            if len(values) >= FEWEST_STEPS:
-                limit = float(group.sort_values("step")["limit"].iloc[-1])
-                rows.append((*key, limit, float(values[-1]), *_facts(forecast(values, first), values[-1])))
+            found = recorded(group, last_step)
+            if len(found.wanted) >= FEWEST_STEPS:
+                used, wanted = float(found.used[-1]), float(found.wanted[-1])
+                made = forecast(found.wanted, found.first_step)
+                rows.append((*key, found.limit, used, wanted, *_facts(made, wanted)))
         return pd.DataFrame(rows, columns=[part.split()[0] for part in _SCHEMA.split(", ")])
 
-    task = F.pmod(F.xxhash64(*BUCKET), F.lit(_TASKS)).alias("task")
-    return history.where(F.col("step") <= last_step).groupBy(task).applyInPandas(each, _SCHEMA)
+    return by_task(history, last_step).applyInPandas(each, _SCHEMA)
 
 
 def _facts(made: Forecast, now: float) -> tuple[Any, ...]:
@@ -91,18 +90,21 @@ def _report_row(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
         "next_hit_at": "next_hit_steps",
     }
     moments = {name: _moment(made_at, row.pop(steps)) for name, steps in names.items()}
+    wanted = row.pop("wanted")
     reported = {**row, "made_at": made_at, **moments}
-    return {**reported, "reason": _reason(reported)}
+    return {**reported, "reason": _reason(reported, wanted)}
 
 
 def _moment(made_at: datetime, steps: float | None) -> datetime | None:
     return None if steps is None or steps != steps else made_at + timedelta(milliseconds=STEP_MS * steps)
 
 
-def _reason(row: dict[str, Any]) -> str:
+def _reason(row: dict[str, Any], wanted: float) -> str:
     hours = HORIZON * STEP_MS // 3_600_000
     now, chance = f"at {row['utilization']:.0%} of the limit", f"{row['confidence']:.0%}"
-    if row["utilization"] >= 1:
+    if wanted > row["utilization"] + _HELD_BACK:
+        now += f" (throttled, wanting about {wanted:.0%})"
+    if wanted >= 1:
         return f"{now}: it is reached"
     if row["hits_limit_at"] is None:
         return f"{now}: not expected to reach it within {hours} h ({chance} likely){_later(row)}"

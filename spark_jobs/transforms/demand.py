@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from quota_metrics.suggestion.limits import TARGET
@@ -15,6 +15,22 @@ _STEP_MS = 300_000.0
 _MOST_MUTED = 0.9  # share of five minutes: beyond it too little was sent to say at what rate
 USAGE, MUTED_SHARE = "usage", "usage / (1 - muted share)"
 UNKNOWN_DEMAND = "unknown: muted for nearly all of the time, usage is a lower bound"
+
+
+def wanted_share() -> Column:
+    """What the clients of five minutes wanted, as a share of the limit; NULL where they were muted for nearly all of
+    them. Of a row with the columns of HISTORY_SCHEMA."""
+    muted = _muted_share()
+    return F.when(muted <= _MOST_MUTED, F.greatest("p95", F.col("mean") / (1 - muted)))
+
+
+def wanted_at_least() -> Column:
+    """The same, never NULL: who was muted for nearly all of five minutes wanted the limit, or more."""
+    return F.coalesce(wanted_share(), F.greatest("p95", F.lit(1.0)))
+
+
+def _muted_share() -> Column:
+    return F.least(F.col("muted_ms") / _STEP_MS, F.lit(1.0))
 
 
 def demands(history: DataFrame) -> DataFrame:
@@ -76,10 +92,8 @@ def _judged(history: DataFrame) -> DataFrame:
     used = F.col("p95") * F.col("limit")  # usage is counted whichever limit was in force
     current = history.withColumn("used", used).withColumn("newest", newest.over(Window.partitionBy(*BUCKET)))
     now, day = F.try_divide("used", "newest.limit"), F.expr(f"step div {_STEPS_OF_DAY}")
-    muted = F.least(F.col("muted_ms") / _STEP_MS, F.lit(1.0))
-    sent_unmuted = F.greatest("used", F.col("mean") * F.col("limit") / (1 - F.col("muted")))
-    wanted = F.when(F.col("muted") <= _MOST_MUTED, sent_unmuted)
-    return current.withColumns({"now": now, "day": day, "muted": muted}).withColumn("wanted", wanted)
+    wanted = wanted_share() * F.col("limit")
+    return current.withColumns({"now": now, "day": day, "muted": _muted_share(), "wanted": wanted})
 
 
 def _growth(judged: DataFrame) -> DataFrame:

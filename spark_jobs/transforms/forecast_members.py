@@ -2,9 +2,10 @@
 
 An earlier day is a path: what happened after the same minute of that day. Paths of the same weekday are a member of
 their own, with neighbouring steps, because there are few weeks. Both also come moved to the present level, from which
-they fade back. Each member is judged by its continuous ranked probability score (CRPS: Gneiting and Raftery, 2007) at
-earlier moments of the same bucket, near the same time of day; the smaller its past errors, the more of the combined
-paths are its own. So a nightly job, which no trend announces, is foreseen by the days before.
+they fade back. The newest days are one more, which notices first that something began or ended. Each member is judged
+by its continuous ranked probability score (CRPS: Gneiting and Raftery, 2007) at earlier moments of the same bucket,
+near the same time of day; the smaller its past errors, the more of the combined paths are its own. So a nightly job,
+which no trend announces, is foreseen by the days before.
 """
 
 from __future__ import annotations
@@ -18,20 +19,22 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 DAY = 288  # steps of five minutes
-_MOST_DAYS, _MOST_WEEKS = 21, 8
+_MOST_DAYS, _MOST_WEEKS, _NEWEST_DAYS = 21, 8, 3
 _NEIGHBOURS = (-1, 0, 1)  # steps around the same minute of earlier weeks
 _LEVEL_STEPS = 3  # newest steps whose mean is the present level
 _FADING = 0.98  # damping, per step, of the distance from the present level
 _NEAR = 18  # steps around the same time of day at which past errors count
-_SHARPNESS = 6  # power of the inverse error
+_SHARPNESS = 9  # power of the inverse error
 
 
 def repeated(values: Array, origins: Indices, horizon: int, days: int) -> dict[str, Array]:
     """Paths of each member at each origin: origins x paths x horizon. `origins`: index of the last known value, with
     at least `days` whole days before it. Members for which the history is too short are absent."""
     found: dict[str, Array] = {}
+    of_days = [day * DAY for day in range(1, min(days, _MOST_DAYS) + 1)]
     ages = {
-        "days": [day * DAY for day in range(1, min(days, _MOST_DAYS) + 1)],
+        "newest days": of_days[:_NEWEST_DAYS],
+        "days": of_days,
         "weeks": [
             week * 7 * DAY + near for week in range(1, min((days * DAY - 1) // (7 * DAY), _MOST_WEEKS) + 1)
             for near in _NEIGHBOURS
@@ -46,14 +49,16 @@ def repeated(values: Array, origins: Indices, horizon: int, days: int) -> dict[s
         paths = then[..., _LEVEL_STEPS:]
         moved = level[:, None] - then[..., :_LEVEL_STEPS].mean(axis=2)
         found[name] = paths
-        found[f"moved {name}"] = np.maximum(paths + moved[..., None] * _FADING ** steps[_LEVEL_STEPS:], 0.0)
+        if name != "newest days":
+            found[f"moved {name}"] = np.maximum(paths + moved[..., None] * _FADING ** steps[_LEVEL_STEPS:], 0.0)
     return found
 
 
 def crps(paths: Array, actual: Array) -> float:
-    """Mean score of ensembles (... x paths x horizon) for what happened (... x horizon), fair to small ensembles."""
+    """Mean score of ensembles (... x paths x horizon) for what happened (... x horizon). A small ensemble is judged as
+    the few paths that it is, not as the distribution from which they come."""
     count = paths.shape[-2]
-    weights = (2 * np.arange(count) - count + 1) / (count * (count - 1))
+    weights = (2 * np.arange(count) - count + 1) / count**2
     spread = np.einsum("k,...kh->...h", weights, np.sort(paths, axis=-2))
     return float((np.abs(paths - actual[..., None, :]).mean(axis=-2) - spread).mean())
 

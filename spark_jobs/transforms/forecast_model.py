@@ -60,13 +60,13 @@ class Forecast:
     hours: Array | None = None  # the same for the maximum of each hour; None with less than two days of history
 
     def reached_within(self, steps: int) -> float:
-        """The probability that the limit is reached within `steps` steps. Beyond HORIZON that of HORIZON at least, and
-        no more without `hours`."""
-        soon = float((self.paths[:, :steps].max(axis=1) >= LIMIT).mean())
+        """The probability that the limit is reached within `steps` steps. Beyond HORIZON that of HORIZON without
+        `hours`."""
         if steps <= HORIZON or self.hours is None:
-            return soon
-        highest = self.hours[:, : steps * STEP_MS // _HOUR_MS].max(axis=1)
-        return max(soon, float((highest >= LIMIT).mean()))
+            highest = self.paths[:, :steps].max(axis=1)
+        else:
+            highest = self.hours[:, : steps * STEP_MS // _HOUR_MS].max(axis=1)
+        return float((highest >= LIMIT).mean())
 
     def next_step(self) -> int | None:
         """The first step of the hour by which half of the hourly paths that reach the limit have reached it; None if
@@ -199,7 +199,7 @@ def forecast(values: Array, first_step: int) -> Forecast:
     extrapolated = np.maximum(now.points[0] + added + left[alike], 0.0)
     complete = ~np.isnan(errors).any(axis=1)
     paths = _combined(values, origins[complete], left, left[alike], extrapolated)
-    return Forecast(np.quantile(paths, QUANTILES, axis=0), paths, outlook(values))
+    return Forecast(np.quantile(paths, QUANTILES, axis=0), paths, outlook(values, paths))
 
 
 def _combined(values: Array, origins: npt.NDArray[np.int64], left: Array, used: Array, extrapolated: Array) -> Array:

@@ -1,9 +1,11 @@
 """Forecasts the greatest utilisation of each of the next 168 hours by drawing earlier days. NumPy only.
 
-Each day ahead is an earlier day, cut at the present minute. Days a whole number of weeks apart are drawn more often
-than others when they resembled each other more in the past, and newer days more often than older ones. A steady growth
-of the daily level moves what is drawn (Theil-Sen slope, times the square of Kendall's tau, which is near 0 without a
-steady direction).
+The first hours are those of the forecast of the next hours, each of its paths one. Each day ahead is an earlier day,
+cut at the present minute. Days a whole number of weeks apart are drawn more often than others when they resembled
+each other more in the past, and newer days more often than older ones. What is drawn is moved by two things: by a
+steady growth of the daily peaks, which compares the same days of different weeks (Theil-Sen slope, times the size of
+Kendall's tau, which is near 0 without a steady direction), and by the distance of the present level from the one at
+which that day began. How much of such a distance remains after an hour is learnt from the bucket.
 """
 
 from __future__ import annotations
@@ -18,38 +20,58 @@ Array = npt.NDArray[np.float64]
 DAYS_AHEAD = 7
 HOURS = 24
 _STEPS = DAY // HOURS  # of an hour
-_PATHS = 200
 _FORGETTING = 0.95  # weight of a day, per day of its age
-_SHARPNESS = 4
+_SHARPNESS = 8
+_FEWEST_WEEKS = 2  # with less history there is no growth
+_PEAK = 0.9  # quantile of a day that is its peak
+_APART = 6  # hours after which the remaining distance is measured
+_MOST_LEFT = 0.98  # of a distance, after _APART hours
 _SEED = 20_714  # the same history gives the same outlook
 
 
-def outlook(values: Array) -> Array | None:
-    """Paths x hours: the greatest value of each of the next 7 x 24 hours. `values`: one per five minutes. None with
-    less than two days."""
+def outlook(values: Array, soon: Array) -> Array | None:
+    """Paths x hours: the greatest value of each of the next 7 x 24 hours, going on from each path of `soon`, in steps
+    of five minutes like `values`. None with less than two days."""
     days = len(values) // DAY
     if days < 2:
         return None
     known = values[len(values) - days * DAY :].reshape(days, HOURS, _STEPS)
-    highest, growth = known.max(axis=2), _growth(np.median(known.reshape(days, DAY), axis=1))
-    same, other = _errors(highest)
-    random = np.random.default_rng(_SEED)
-    age = np.arange(days)[::-1]
-    found = np.empty((_PATHS, DAYS_AHEAD, HOURS))
+    highest, level = known.max(axis=2), known.mean(axis=2)
+    growth, same, other = _growth(known.reshape(days, DAY)), *_errors(highest)
+    began = np.append(level[0, 0], level[:-1, -1])  # the level in the hour before each day
+    random, hours = np.random.default_rng(_SEED), np.arange(1, HOURS + 1)
+    age, left = np.arange(days)[::-1], _left(level)
+    found = np.empty((len(soon), DAYS_AHEAD, HOURS))
     for ahead in range(1, DAYS_AHEAD + 1):
         apart = age + ahead
         weight = np.where(apart % 7 == 0, same, other) ** -_SHARPNESS * _FORGETTING**age
-        drawn = random.choice(days, _PATHS, p=weight / weight.sum())
-        found[:, ahead - 1] = highest[drawn] + growth * apart[drawn, None]
-    return np.maximum(found.reshape(_PATHS, -1), 0.0)
+        drawn = random.choice(days, len(soon), p=weight / weight.sum())
+        grown = growth * apart[drawn]
+        distance = level[-1, -1] - began[drawn] - grown
+        found[:, ahead - 1] = highest[drawn] + grown[:, None]
+        found[:, ahead - 1] += distance[:, None] * left ** (hours + HOURS * (ahead - 1))
+    hourly = np.maximum(found.reshape(len(soon), -1), 0.0)
+    near = soon.reshape(len(soon), -1, _STEPS).max(axis=2)
+    hourly[:, : near.shape[1]] = near
+    return hourly
 
 
-def _growth(levels: Array) -> float:
-    """Change of the daily level per day, as far as it is steady."""
-    older, newer = np.triu_indices(len(levels), 1)
-    slopes = (levels[newer] - levels[older]) / (newer - older)
-    tau = float(np.sign(slopes).mean()) if len(levels) >= DAYS_AHEAD else 0.0
-    return float(np.median(slopes)) * tau**2
+def _growth(days: Array) -> float:
+    """Change of the daily peak per day, as far as it is steady. `days`: days x steps."""
+    if len(days) < 7 * _FEWEST_WEEKS:
+        return 0.0
+    peaks = np.quantile(days, _PEAK, axis=1)
+    older, newer = np.triu_indices(len(peaks), 1)
+    same_weekday = (newer - older) % 7 == 0
+    slopes = (peaks[newer] - peaks[older])[same_weekday] / (newer - older)[same_weekday]
+    return float(np.median(slopes) * abs(np.sign(slopes).mean()))
+
+
+def _left(level: Array) -> float:
+    """The share of a distance from the usual level of the hour that remains an hour later. `level`: days x hours."""
+    distance = (level - np.median(level, axis=0)).ravel()
+    remaining = (distance[_APART:] @ distance[:-_APART]) / (distance @ distance + 1e-12)
+    return float(np.clip(remaining, 0.0, _MOST_LEFT) ** (1 / _APART))
 
 
 def _errors(highest: Array) -> tuple[float, float]:

@@ -1,5 +1,5 @@
-"""Nine shapes of usage on which forecasts are scored; the model was tuned on none of them (see `forecast_weeks` for
-what it was tuned on). Each makes the utilisation of five minutes, from a Monday on."""
+"""Nine shapes of usage on which forecasts are scored; the model was tuned on none of them, but on `forecast_weeks` and
+`tests/bench/kit/forecast_tuning_shapes.py`. Each makes the utilisation of five minutes, from a Monday on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR = DAY // 24
 Shape = Callable[[np.random.Generator, int], Array]
 
 
-def _clock(days: int) -> tuple[Array, Array]:
+def clock(days: int) -> tuple[Array, Array]:
     """Hour of the day and day number of each step."""
     steps = np.arange(days * DAY)
     return steps % DAY / HOUR, (steps // DAY).astype(float)
@@ -30,35 +30,35 @@ def _noisy(random: np.random.Generator, base: Array, wander: float = 0.02) -> Ar
 
 def nightly_job(random: np.random.Generator, days: int, start: float = 130 / 60) -> Array:
     """Quiet, but for 25 minutes above the limit each night from 02:10."""
-    hour, _ = _clock(days)
+    hour, _ = clock(days)
     running = (hour >= start - 1e-9) & (hour < start + 25 / 60 - 1e-9)
     return np.where(running, random.uniform(1.05, 1.25), 0.25) + random.normal(0, 0.02, len(hour))
 
 
 def office_week(random: np.random.Generator, days: int) -> Array:
     """High on five days with a peak at ten, low at weekends; Mondays are the highest."""
-    hour, day = _clock(days)
+    hour, day = clock(days)
     height = np.array([0.85, 0.7, 0.7, 0.72, 0.6, 0.15, 0.1])[day.astype(int) % 7]
     return _noisy(random, 0.2 + height * np.exp(-(((hour - 10) / 2.5) ** 2)), 0.05)
 
 
 def two_peaks(random: np.random.Generator, days: int) -> Array:
     """Morning and evening, the evening near the limit."""
-    hour, _ = _clock(days)
+    hour, _ = clock(days)
     peaks = 0.5 * np.exp(-(((hour - 9) / 1.5) ** 2)) + 0.72 * np.exp(-(((hour - 20) / 1.2) ** 2))
     return _noisy(random, 0.25 + peaks, 0.06)
 
 
 def growth(random: np.random.Generator, days: int) -> Array:
     """A daily wave on a level that grows until its peaks reach the limit."""
-    hour, day = _clock(days)
+    hour, day = clock(days)
     level = 0.35 + 0.45 * np.arange(len(day)) / len(day)
     return _noisy(random, level * (1 + 0.3 * np.sin((hour - 8) / 24 * 2 * np.pi)), 0.03)
 
 
 def hourly_cron(random: np.random.Generator, days: int) -> Array:
     """A burst of ten minutes each hour, higher at midday."""
-    hour, _ = _clock(days)
+    hour, _ = clock(days)
     running = np.arange(len(hour)) % HOUR < 2
     midday = np.exp(-(((hour - 13) / 3) ** 2))
     return _noisy(random, 0.2 + np.where(running, 0.5 + 0.35 * midday, 0.0), 0.02)
@@ -66,7 +66,7 @@ def hourly_cron(random: np.random.Generator, days: int) -> Array:
 
 def sunday_batch(random: np.random.Generator, days: int) -> Array:
     """Two hours above the limit, once a week; a small daily wave besides."""
-    hour, day = _clock(days)
+    hour, day = clock(days)
     running = (day.astype(int) % 7 == 6) & (hour >= 3) & (hour < 5)
     return _noisy(random, np.where(running, 1.15, 0.3 + 0.1 * np.sin(hour / 24 * 2 * np.pi)), 0.02)
 
@@ -90,9 +90,9 @@ def bursts(random: np.random.Generator, days: int) -> Array:
 
 
 def moved_level(random: np.random.Generator, days: int) -> Array:
-    """A daily wave whose level moved up some days ago, so that its peaks reach the limit since."""
-    hour, day = _clock(days)
-    level = np.where(day >= days - 5, 0.78, 0.55)
+    """A daily wave whose level moved up within the third week, so that its peaks reach the limit since."""
+    hour, day = clock(days)
+    level = np.where(day >= random.integers(15, 21), 0.78, 0.55)
     return _noisy(random, level * (1 + 0.28 * np.sin((hour - 8) / 24 * 2 * np.pi)), 0.04)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,18 @@ START = END - DAYS * 1440 * MINUTE
 LIMIT = 1000.0
 
 
+KINDS = ("idle", "wave", "rising", "full", "held", "bursts", "capped")
+MINUTES = np.arange(DAYS * 1440)
+MOST_SENT = 0.99 * LIMIT  # of `capped`: usage alone never reaches the limit
+CAPPED_WANTS = 800 + 400 * np.sin(MINUTES / 1440 * 2 * np.pi)  # 800 at the end, and above the limit two hours later
+
+
 def rates(kind: str) -> Any:
     """The rate of each minute: flat and far below the limit, a daily wave, or flat with a rise in the last hours."""
     random = np.random.default_rng(len(kind))
-    minutes = np.arange(DAYS * 1440)
+    minutes = MINUTES
+    if kind == "capped":
+        return np.minimum(CAPPED_WANTS, MOST_SENT)
     base = {
         "idle": np.full(len(minutes), 100.0),
         "wave": 500 + 200 * np.sin(minutes / 1440 * 2 * np.pi),
@@ -42,13 +51,14 @@ def rates(kind: str) -> Any:
 
 @pytest.fixture(scope="module")
 def weeks(clickhouse: RunningClickHouse) -> str:
-    for kind in ("idle", "wave", "rising", "full", "held", "bursts"):
+    for kind in KINDS:
         found = rates(kind)
         count = len(found)
         muted = {
             "full": [MINUTE if rate > LIMIT else 0 for rate in found],
             "held": [2 * MINUTE // 3] * count,
             "bursts": [1000 if at % 120 == 0 else 0 for at in range(count)],
+            "capped": (MINUTE * np.maximum(1 - MOST_SENT / CAPPED_WANTS, 0)).astype(int).tolist(),
         }.get(kind, [0] * count)
         table: dict[str, Any] = {
             "cluster": ["weeks"] * count,
@@ -96,6 +106,10 @@ def test_forecast_of_rising_usage_reaches_the_limit(
     assert rows["rising"]["confidence"] > 0.5
     assert [rows[name]["hits_limit_at"] for name in ("idle", "wave")] == [None, None]
     assert rows["idle"]["confidence"] == 0.0
+    assert rows["capped"]["hits_limit_at"] is not None  # by what it wants: it never sent as much as the limit
+    assert max(rows["capped"]["p50"]) > 1.0
+    assert (rows["held"]["confidence"], rows["held"]["within_7d"]) == (1.0, 1.0)
+    assert re.search(r"\(throttled, wanting about (29|30)\d%\): it is reached", rows["held"]["reason"])
     stored = "SELECT user, confidence FROM headroom.throttle_forecast WHERE cluster = 'weeks' ORDER BY user"
     kept = {row[0]: row[1] for row in clickhouse.store.query(stored)}
     assert kept == {name: row["confidence"] for name, row in rows.items()}
@@ -117,6 +131,7 @@ def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickh
         "full": "under-provisioned",
         "held": "under-provisioned",
         "bursts": "under-provisioned",
+        "capped": "under-provisioned",
     }
     assert (rows["bursts"]["suggested_limit"], rows["bursts"]["command"]) == (LIMIT, "")  # never below what it has
     assert rows["held"]["demand_high"] == pytest.approx(3000, rel=0.05)  # and not the 1000 that the broker let through
@@ -137,14 +152,12 @@ def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickh
     assert replay["full"] == [["full"], ["app"], [half], [0.0]]
     assert [replay[name] for name in ("idle", "wave", "rising")] == [[[], [], [], []]] * 3
     stored = "SELECT count() FROM headroom.capacity_report WHERE cluster = 'weeks'"
-    assert clickhouse.store.query(stored)[0][0] == 6
+    assert clickhouse.store.query(stored)[0][0] == len(KINDS)
 
 
 def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:
     rows = invoke("client-inventory", weeks)
-    assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(
-        ("idle", "wave", "rising", "full", "held", "bursts"), "no telemetry"
-    )
-    assert [row["user"] for row in rows] == ["bursts", "full", "held", "idle", "rising", "wave"]
+    assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(KINDS, "no telemetry")
+    assert [row["user"] for row in rows] == sorted(KINDS)
     assert invoke("client-inventory", weeks, "--top", "2") == rows[:2]
-    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[4]]
+    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[5]]

@@ -84,15 +84,51 @@ def test_growth_reaches_the_limit_within_days() -> None:
     assert found.reached_within(DAY) < 0.5 < found.reached_within(7 * DAY)
 
 
+def test_decline_stays_below_the_limit() -> None:
+    """Its peaks on working days were above the limit three weeks ago, and are at three quarters of it now."""
+    day = np.arange(24 * DAY) / DAY
+    wave = (0.85 - 0.4 * day / 35) * (1 + 0.3 * np.sin(day * 2 * np.pi)) * np.where(day % 7 < 5, 1.0, 0.6)
+    found = forecast(wave + np.random.default_rng(3).normal(0, 0.02, len(day)), MONDAY)
+    assert found.reached_within(7 * DAY) < 0.1
+
+
+def test_level_that_persists_persists_into_the_next_day() -> None:
+    """The level of each half day is drawn anew, so a high one lasts for hours, and no hour of the day tells it."""
+    random = np.random.default_rng(8)
+    levels = np.repeat(random.choice([0.4, 0.8], 60, p=[0.8, 0.2]), DAY // 2) + random.normal(0, 0.02, 30 * DAY)
+    low, high = (
+        forecast(np.concatenate([levels, np.full(36, now) + random.normal(0, 0.02, 36)]), MONDAY) for now in (0.4, 0.8)
+    )
+    assert low.hours is not None
+    assert high.hours is not None
+    assert high.hours[:, 3:8].mean() > low.hours[:, 3:8].mean() + 0.15
+
+
+def test_job_that_moved_is_seen_at_its_new_hour() -> None:
+    """From 04:00 to 15:00, four days ago."""
+    hour, day = np.arange(23 * DAY) % DAY // 12, np.arange(23 * DAY) // DAY
+    values = np.where(hour == np.where(day < 18, 4, 15), 1.2, 0.3) + np.random.default_rng(2).normal(0, 0.02, 23 * DAY)
+    assert forecast(values[: 22 * DAY + 14 * 12], MONDAY).reached_within(HORIZON) > 0.8  # at 14:00
+    assert forecast(values[: 22 * DAY + 3 * 12], MONDAY).reached_within(HORIZON) < 0.2  # at 03:00
+
+
+def test_probability_never_falls_with_the_time_ahead() -> None:
+    for seed in range(4):
+        values = weeks(seed, days=16)
+        found = forecast(values[: 15 * DAY + 120], MONDAY)
+        chances = [found.reached_within(steps) for steps in (1, 12, HORIZON, DAY, 7 * DAY)]
+        assert chances == sorted(chances)
+
+
 def test_nothing_beyond_three_hours_without_two_days() -> None:
     found = forecast(np.full(DAY, 0.4), MONDAY)
     assert (found.hours, found.next_step()) == (None, None)
 
 
 def test_crps_of_an_ensemble() -> None:
-    """By the definition: mean distance from the outcome, less half of the mean distance of two different members."""
+    """By the definition: mean distance from the outcome, less half of the mean distance of two draws."""
     paths, actual = np.array([[1.0], [2.0], [4.0]]), np.array([3.0])
-    pairs = [abs(a - b) for i, a in enumerate((1, 2, 4)) for j, b in enumerate((1, 2, 4)) if i != j]
+    pairs = [abs(a - b) for a in (1, 2, 4) for b in (1, 2, 4)]
     assert crps(paths, actual) == pytest.approx((2 + 1 + 1) / 3 - np.mean(pairs) / 2)
 
 
