@@ -1,9 +1,9 @@
 """`python -m tests.chaos.gateways [SECONDS]`: of two gateways with one advertised name, each is killed in turn and away
 for SECONDS (60); how long was each client without an acknowledgement?
 
-The name has the addresses of both gateways, in a file over /etc/hosts that only this process and its children see: a
-mount namespace, which needs root. Each client sends one record after another. Exits 1 when one that is set up
-as docs/gateway.md advises has a gap above five seconds.
+One name has the addresses of both gateways, another one that of a load balancer before them; they are in a file over
+/etc/hosts that only this process and its children see: a mount namespace, which needs root. Each client sends one
+record after another. Exits 1 when one that is set up as docs/gateway.md advises has a gap above five seconds.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import free_ports
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.serving import Served
+from tests.telemetry.wire.proxy_hop import TcpBalancer
 
 _DIRECTORY = Path("build/chaos-gateways")
 _CACHE = Path(".cache")
-_NAME = "gateways.test"
-_HOSTS = ("127.0.0.2", "127.0.0.3")
+_NAME, _BALANCED = "gateways.test", "balancer.test"
+_HOSTS, _BALANCER = ("127.0.0.2", "127.0.0.3"), "127.0.0.4"
+_FURTHER = 10  # the listener for the load balancer is at the port so far behind the other one
+_OF_BROKER = 2  # and that of broker 1 behind each
 _IS_INSIDE = "CHAOS_GATEWAYS_INSIDE"
 _GOAL_S: Final = 5.0
 _SETTLE_S = 15.0
 _EVERY_S = 0.05
-_BACKOFF = "reconnect.backoff.max.ms"  # docs/gateway.md advises a second
-_WITHOUT_ADVICE = "librdkafka, its defaults"
+# librdkafka tries one of a name's addresses a second, drawn at random: docs/gateway.md advises a load balancer.
+_WITHOUT_ADVICE = "librdkafka, a name with two addresses"
 # Java clients: what to call them, their release, and what they are configured with.
 _JAVA: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
     ("Java 2.8.2", "2.8.2", {}),
@@ -98,7 +101,8 @@ def main(away_s: float) -> int:
         for gateway in gateways:
             gateway.__enter__()
             stack.callback(gateway.stop)
-        senders = list(_senders(stack, java, f"{_NAME}:{port}"))
+        TcpBalancer(_BALANCER, (port + _FURTHER, port + _FURTHER + _OF_BROKER), _HOSTS)
+        senders = list(_senders(stack, java, f"{_NAME}:{port}", f"{_BALANCED}:{port + _FURTHER}"))
         gaps = [_outage(gateway, senders, away_s) for gateway in gateways]
         for sender in senders:
             sender.stop()
@@ -115,7 +119,8 @@ def _gateway(host: str, port: int, cluster: LocalCluster, store: RunningClickHou
     url = f"http://headroom_writer@{store.host}:{store.port}/headroom"
     where = ("--upstream", cluster.bootstrap, "--cluster", "gateways", "--gateway-id", host, "--clickhouse", url)
     settings = directory / "serve.yaml"
-    settings.write_text(f"gateway: {{advertised_host: {_NAME}}}\n")
+    further = f"{{listen: '{host}:{port + _FURTHER}', advertised_host: {_BALANCED}}}"
+    settings.write_text(f"gateway: {{advertised_host: {_NAME}}}\nlisteners: [{further}]\n")
     return Served(directory, *where, "--listen", f"{host}:{port}", "--config", str(settings))
 
 
@@ -130,7 +135,7 @@ def _outage(gateway: Served, senders: list[Sender], away_s: float) -> list[float
     return gaps
 
 
-def _senders(stack: ExitStack, java: str, bootstrap: str) -> Iterator[Sender]:
+def _senders(stack: ExitStack, java: str, bootstrap: str, balanced: str) -> Iterator[Sender]:
     jvms: dict[str, Jvm] = {}
     for name, release, config in _JAVA:
         if release not in jvms:
@@ -138,8 +143,8 @@ def _senders(stack: ExitStack, java: str, bootstrap: str) -> Iterator[Sender]:
             found = kafka_libs(java, libs) if release == KAFKA_VERSION else client_libs(java, release, libs)
             jvms[release] = stack.enter_context(Jvm(java, found))
         yield Sender(name, _java_send(jvms[release], bootstrap, config))
-    yield Sender("librdkafka, reconnect.backoff.max.ms=1000", _librdkafka_send(bootstrap, {_BACKOFF: "1000"}))
-    yield Sender(_WITHOUT_ADVICE, _librdkafka_send(bootstrap, {}))
+    yield Sender("librdkafka, a load balancer", _librdkafka_send(balanced))
+    yield Sender(_WITHOUT_ADVICE, _librdkafka_send(bootstrap))
 
 
 def _java_send(jvm: Jvm, bootstrap: str, config: dict[str, str]) -> Callable[[], None]:
@@ -148,8 +153,8 @@ def _java_send(jvm: Jvm, bootstrap: str, config: dict[str, str]) -> Callable[[],
     return lambda: producer.send(record).get()
 
 
-def _librdkafka_send(bootstrap: str, config: dict[str, str]) -> Callable[[], None]:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0, **config})
+def _librdkafka_send(bootstrap: str) -> Callable[[], None]:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
 
     def send() -> None:
         failed: list[Any] = []
@@ -164,7 +169,8 @@ def _librdkafka_send(bootstrap: str, config: dict[str, str]) -> Callable[[], Non
 def _inside(arguments: list[str]) -> int:
     """Starts this program again where /etc/hosts has the name."""
     with tempfile.NamedTemporaryFile("w", prefix="headroom-hosts-") as hosts:
-        hosts.write("127.0.0.1 localhost\n" + "".join(f"{address} {_NAME}\n" for address in _HOSTS))
+        named = [(host, _NAME) for host in _HOSTS] + [(_BALANCER, _BALANCED), ("127.0.0.1", "localhost")]
+        hosts.write("".join(f"{address} {name}\n" for address, name in named))
         hosts.flush()
         script = f'mount --bind {hosts.name} /etc/hosts && exec "$@"'
         own = [sys.executable, "-m", "tests.chaos.gateways", *arguments]

@@ -1,12 +1,13 @@
-"""A load balancer that tells the client's address: forwards TCP connections and begins each with a PROXY header."""
+"""Load balancers: one that begins each connection with a PROXY header, and one before several gateways."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 
@@ -34,8 +35,37 @@ def _accept(listener: socket.socket, to: tuple[str, int], version: int) -> None:
             client, address = listener.accept()
             behind = socket.create_connection(to)
             behind.sendall(header(address[:2], to, version))
-            for source, target in ((client, behind), (behind, client)):
-                threading.Thread(target=_copy, args=(source, target), daemon=True).start()
+            _forward(client, behind)
+
+
+class TcpBalancer:
+    """Listens on `ports` of `host` until the process ends; each leads to the same port of a backend that accepts the
+    connection, in turn."""
+
+    def __init__(self, host: str, ports: Sequence[int], backends: Sequence[str]) -> None:
+        self._backends = backends
+        self._turns = itertools.count()
+        for port in ports:
+            listener = socket.create_server((host, port), backlog=256)
+            threading.Thread(target=self._accept_all, args=(listener, port), daemon=True).start()
+
+    def _accept_all(self, listener: socket.socket, port: int) -> None:
+        while True:
+            client, _ = listener.accept()
+            threading.Thread(target=self._serve, args=(client, port), daemon=True).start()
+
+    def _serve(self, client: socket.socket, port: int) -> None:
+        turn = next(self._turns) % len(self._backends)
+        for host in (*self._backends[turn:], *self._backends[:turn]):
+            with contextlib.suppress(OSError):
+                _forward(client, socket.create_connection((host, port)))
+                return
+        client.close()
+
+
+def _forward(client: socket.socket, behind: socket.socket) -> None:
+    for source, target in ((client, behind), (behind, client)):
+        threading.Thread(target=_copy, args=(source, target), daemon=True).start()
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
