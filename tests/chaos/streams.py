@@ -21,7 +21,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from exporters.clickhouse.connection import PASSWORD
 from tests.chaos.jobs import FILL, LIMIT, ROWS, ROWS_OF_A_MINUTE, START
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 
@@ -46,10 +45,10 @@ class Stream:
         self.name = name
         self.log = directory / f"{name}.log"
         self._clickhouse = clickhouse
-        options = ["--url", clickhouse.url, "--cluster", name, "--from", str((START - 2 * HOURS_AGO_MS) // 1000)]
+        between = [f"--from={(START - 2 * HOURS_AGO_MS) // 1000}", f"--to={START // 1000 + 86_400}"]
+        options = ["--url", clickhouse.url, "--cluster", name, *between]
         checkpoint = ["--stream", "--checkpoint", str(directory / name)]
         self._command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *options, *checkpoint]
-        self._environment = {**os.environ, PASSWORD: clickhouse.server.password}
         with connected(clickhouse.writer) as client:
             client.command(LIMIT, {"cluster": name, "from_s": (START - 2 * HOURS_AGO_MS) // 1000})
 
@@ -61,9 +60,7 @@ class Stream:
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            return subprocess.Popen(
-                [*self._command, *more], stdout=log, stderr=log, env=self._environment, start_new_session=True
-            )
+            return subprocess.Popen([*self._command, *more], stdout=log, stderr=log, start_new_session=True)
 
     def finish(self) -> None:
         """Processes what is left. Raises AssertionError when it fails."""
