@@ -41,11 +41,12 @@ def outlook(values: Array, soon: Array) -> Array | None:
     began = np.append(level[0, 0], level[:-1, -1])  # the level in the hour before each day
     random, hours = np.random.default_rng(_SEED), np.arange(1, HOURS + 1)
     age, left = np.arange(days)[::-1], _left(level)
+    evenly = (np.arange(len(soon)) + 0.5) / len(soon)  # each day as often as its weight says; in which path is chance
     found = np.empty((len(soon), DAYS_AHEAD, HOURS))
     for ahead in range(1, DAYS_AHEAD + 1):
         apart = age + ahead
         weight = np.where(apart % 7 == 0, same, other) ** -_SHARPNESS * _FORGETTING**age
-        drawn = random.choice(days, len(soon), p=weight / weight.sum())
+        drawn = random.permutation(np.searchsorted(np.cumsum(weight / weight.sum()), evenly))
         grown = growth * apart[drawn]
         distance = level[-1, -1] - began[drawn] - grown
         found[:, ahead - 1] = highest[drawn] + grown[:, None]
