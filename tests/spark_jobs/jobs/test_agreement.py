@@ -23,7 +23,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from quota_metrics.amounts import duration_text, rate_text, share_text
+from quota_metrics.amounts import duration_text, of_limit_text, share_text
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.levels.client_signals import metrics_of
 from quota_metrics.levels.definition import level_of_number
@@ -49,6 +49,7 @@ METRICS = (
     *("kafka_client_quota_window_utilization_ratiop95", "kafka_client_quota_window_muted_ratio"),
 )
 Client = tuple[str, str]
+_Told = tuple[str, str, str]  # user, client id, quota key
 Shown = dict[Client, tuple[Any, ...]]  # level, reason, impact and its reason, numbers; not all on some surfaces
 
 
@@ -69,16 +70,22 @@ class Judged(NamedTuple):
         share = None if verdict.utilization == math.inf else verdict.utilization
         return (
             *(verdict.level, verdict.reason, *(impact if impact[0] in HARMS else ("", ""))),
-            *(written(share_text, share), self._rates, written(duration_text, verdict.muted_ms or None)),
+            *(written(share_text, share), self._rates, self._is_implied),
+            written(duration_text, verdict.muted_ms or None),
         )
 
     @property
+    def _is_implied(self) -> bool:
+        return self.verdict.limit is None and self.verdict.implied_limit is not None
+
+    @property
     def _rates(self) -> frozenset[str]:
-        rate = partial(rate_text, quota_key=self.felt.quota_key)
-        usage, limits = written(rate, self.verdict.usage), written(rate, self.verdict.limit)
-        if self.verdict.limit is None and self.verdict.implied_limit is not None:
-            limits = frozenset(f"implied {text}" for text in written(rate, self.verdict.implied_limit))
-        return frozenset(f"{used} / {limit}" for used in usage for limit in limits)
+        limit = self.verdict.implied_limit if self._is_implied else self.verdict.limit
+        return frozenset(
+            of_limit_text(usage, most, self.felt.quota_key)
+            for usage in near(self.verdict.usage)
+            for most in (near(limit) if limit is not None else [None])
+        )
 
     @property
     def on_metrics(self) -> tuple[Any, ...]:
@@ -89,13 +96,18 @@ class Judged(NamedTuple):
 
 def written(text: Callable[[float | None], str], number: float | None) -> frozenset[str]:
     """A number as pages write it, whichever way its last bit falls."""
-    return frozenset(text(number if number is None else number * (1 + off)) for off in (-1e-9, 0, 1e-9))
+    return frozenset(text(each) for each in (near(number) if number is not None else [None]))
+
+
+def near(number: float) -> list[float]:
+    return [number * (1 + off) for off in (-1e-9, 0, 1e-9)]
 
 
 _ROW = re.compile(
     r'<span class="level \w+">(?P<level>\w+)</span></td>.*?<a href="/clients/detail\?[^"]*user=(?P<user>[^&"]*)[^"]*">'
-    r'(?P<client_id>[^<]+)</a>.*?class="use">.*?<span class="number">(?P<share>[^<]*)</span>'
-    r'.*?data-label="Usage / limit"[^>]*>(?P<rates>[^<]*)<.*?data-label="Muted"[^>]*>(?P<muted>[^<]*)<'
+    r'(?P<client_id>[^<]+)</a>.*?class="use">.*?<span class="number">(?P<share>[^<]*)</span></td>'
+    r'\s*<td class="number">(?P<rates>[^<]*?)(?P<implied> <small>implied</small>)?</td>'
+    r'\s*<td data-label="Muted" class="number">(?P<muted>[^<]*)</td>'
     r'.*?class="why">(?:<span>|<details><summary>[^<]*</summary>)(?P<reason>[^<]*)<'
     r'.*?(?:class="felt" title="(?P<felt>[^"]*)">client (?P<impact>[\w-]+)</small>)?</td>',
     re.DOTALL,
@@ -142,6 +154,11 @@ def differences(shown: Shown, expected: Shown) -> list[str]:
     return lines + [f"{client}: {one} instead of {other}" for client, one, other in wrong]
 
 
+def told_otherwise(one: dict[_Told, str], other: dict[_Told, str]) -> dict[_Told, tuple[str | None, str | None]]:
+    """The causes that differ."""
+    return {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+
+
 class Surfaces:
     """Reads the newest minute of one cluster from each surface."""
 
@@ -162,7 +179,7 @@ class Surfaces:
         return {
             (unescape(row["user"]), unescape(row["client_id"])): (
                 *(row["level"], unescape(row["reason"]), row["impact"] or "", unescape(row["felt"] or "")),
-                *(row["share"], row["rates"], row["muted"]),
+                *(row["share"], row["rates"], row["implied"] is not None, row["muted"]),
             )
             for row in found
         }
@@ -196,7 +213,7 @@ class Surfaces:
         )
         return {(row[0], row[1]): tuple(row[2:]) for row in rows}
 
-    def causes(self, cluster: str, start_ms: int) -> dict[str, dict[tuple[str, str, str], str]]:
+    def causes(self, cluster: str, start_ms: int) -> dict[str, dict[_Told, str]]:
         """What each surface that tells causes tells, by client and quota key."""
         asked = f"SELECT user, client_id, quota_key, cause FROM headroom.{{}} WHERE cluster = '{cluster}'"
         of_minute = f" AND window_start = toDateTime({start_ms // 1000}, 'UTC')"
@@ -349,7 +366,9 @@ def test_every_surface_shows_the_verdict_of_the_reference(
         whole = {client: right.whole for client, right in clients.items()}
         assert differences(surfaces.job(cluster), whole) == [], cluster
     causes = [surfaces.causes(cluster, start_ms) for cluster in expected]
-    assert all(told["API"] == told["view"] == told["job"] for told in causes)
+    assert [told_otherwise(told[name], told["job"]) for told in causes for name in ("API", "view")] == [{}, {}] * len(
+        causes
+    )
     assert sum(cause != "" for told in causes for cause in told["job"].values()) >= 10
     every = [one for clients in expected.values() for one in clients.values()]
     assert len(every) >= 1000

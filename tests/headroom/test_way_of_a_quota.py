@@ -1,0 +1,109 @@
+"""The way of a quota change in ARCHITECTURE.md is one that runs, from the cluster to the page.
+
+Decoders, types of data and what carries every row run as well, and are not listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+from starlette.applications import Starlette
+
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.store import Store
+from exporters.spool.reader import SpoolReader
+from exporters.spool.writer import PushSpool, SpoolWriter
+from headroom.config.settings import ServeConfig
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import LocalCluster
+from headroom.server.minute_levels import MinuteLevels
+from headroom.server.receivers.gateway import open_gateway
+from headroom.web.data import Data
+from headroom.web.pages import page_routes
+from telemetry.ingest.ingester import Ingester, IngestOptions
+from telemetry.ingest.progress import Progress
+from telemetry.ingest.quarantine import Quarantine
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.ways import files_that_run, listed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse, pytest.mark.interpreted]
+
+MIB = 1 << 20
+CLIENT, TOPIC = "way-of-a-quota", "way-of-a-quota"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def produce(address: tuple[str, int]) -> None:
+    producer = Producer({"bootstrap.servers": f"{address[0]}:{address[1]}", "client.id": CLIENT})
+    producer.produce(TOPIC, bytes(50_000))
+    assert producer.flush(60) == 0
+
+
+async def measured(kafka: LocalCluster, kafka_admin: Admin, spool: Path, store: ClickHouse) -> None:
+    """A quota is set while the gateway runs, a client of it produces, and both are in the spool."""
+    config = ServeConfig.model_validate({"upstream": kafka.bootstrap, "listen": "127.0.0.1:0"})
+    pushes = PushSpool(lambda name: SpoolWriter(spool, name, segment_bytes=MIB, max_bytes=64 * MIB), "gw")
+    quotas = SpoolWriter(spool, "quotas", segment_bytes=MIB, max_bytes=64 * MIB)
+    async with AsyncExitStack() as stack:
+        service = await open_gateway(config, pushes, quotas, store, stack)
+        assert service.address is not None
+        steps = {task.name: task.step for task in service.periodic_tasks}
+        await asyncio.to_thread(kafka_admin.alter_quota, {"client-id": CLIENT}, {"producer_byte_rate": 200_000.0})
+        known = quotas.records
+        while quotas.records == known:  # until the broker has it
+            await steps["quotas"]()
+        await asyncio.to_thread(produce, service.address)
+        await steps["usage"]()
+    quotas.close()
+    pushes.close()
+
+
+def stored(spool: Path, clickhouse: RunningClickHouse, directory: Path) -> None:
+    store = Store(clickhouse.writer)
+    options = IngestOptions(max_decompressed_bytes=MIB, rollup_interval_ms=60_000)
+    with closing(SpoolReader(spool)) as reader:
+        quarantine = Quarantine(directory / "quarantine", 10, MIB)
+        ingester = Ingester(reader, store, quarantine, options, Progress(time.monotonic))
+        while ingester.step(now_ms()):
+            pass
+    store.close()
+
+
+async def shown(clickhouse: ClickHouse, minute_ms: int) -> str:
+    """The overview, after the minute has been computed."""
+
+    async def computed(_: int) -> None:
+        pass
+
+    await MinuteLevels(clickhouse, computed, now_ms=lambda: minute_ms + 70_000).step()
+    app = Starlette(routes=page_routes(Data(clickhouse, list, dict)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as browser:
+        return (await browser.get("/")).raise_for_status().text
+
+
+def test_a_quota_change_runs_through_the_listed_files(kafka: LocalCluster, kafka_admin: Admin, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    kafka_admin.create_topics([TOPIC])
+    with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
+        store = ClickHouse((clickhouse.writer,))
+        with files_that_run() as files:
+            asyncio.run(measured(kafka, kafka_admin, spool, store))
+            minute_ms = now_ms() // 60_000 * 60_000
+            stored(spool, clickhouse, tmp_path)
+            page = asyncio.run(shown(store, minute_ms))
+        store.close()
+    assert CLIENT in page
+    assert "/ 200.0 kB/s" in page
+    way, _ = listed("The way of a quota change")
+    assert [file for file in way if file not in files] == []
+    assert len(way) <= 15
