@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 import structlog
 
 from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.errors import ClusterError
 from telemetry.gateway.broker_ports import BrokerPorts
 from telemetry.gateway.security.sasl_tokens import TokenOwners
@@ -23,11 +24,17 @@ _AGAIN_AFTER_AT_MOST_S = 60.0  # for tokens that Headroom may not see
 
 class BrokerRefresh:
     """Updates the brokers' ports from the cluster's metadata: periodically (`step`), and soon after a response names an
-    unknown broker."""
+    unknown broker. `changed` runs beside it when brokers came, went or moved: one that was restarted may be configured
+    in another way."""
 
-    def __init__(self, admin: KafkaAdmin, ports: Sequence[BrokerPorts]) -> None:
+    def __init__(
+        self, admin: KafkaAdmin, ports: Sequence[BrokerPorts], changed: Callable[[], Coroutine[None, None, None]]
+    ) -> None:
         self._admin = admin
         self._ports = ports
+        self._changed = changed
+        self._nodes: frozenset[Node] | None = None
+        self._following: asyncio.Task[None] | None = None
         self._read_at_s = time.monotonic()
         self._soon: asyncio.Task[None] | None = None
         for one in ports:
@@ -39,6 +46,9 @@ class BrokerRefresh:
         cluster = await self._admin.describe_cluster()
         for one in self._ports:
             one.update(cluster.nodes)
+        before, self._nodes = self._nodes, frozenset(cluster.nodes)
+        if before is not None and before != self._nodes and (self._following is None or self._following.done()):
+            self._following = asyncio.get_running_loop().create_task(self._changed())
 
     def soon(self) -> None:
         """Reads the metadata again, at most once a second."""
@@ -46,8 +56,9 @@ class BrokerRefresh:
             self._soon = asyncio.get_running_loop().create_task(self._step_soon())
 
     def close(self) -> None:
-        if self._soon is not None:
-            self._soon.cancel()
+        for task in (self._soon, self._following):
+            if task is not None:
+                task.cancel()
 
     async def _step_soon(self) -> None:
         await asyncio.sleep(max(0.0, self._read_at_s + _AT_MOST_EVERY_S - time.monotonic()))

@@ -6,7 +6,7 @@ OTLP or gRPC.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -87,7 +87,8 @@ async def open_gateway(
         address, network = await open_network(
             config, gateway, cluster.nodes, meter.exchange, stack, views.addresses, topics.meter.add
         )
-        periodic_tasks.append(_broker_refresh(config, admin, gateway, stack))
+        read_facts = partial(first, views.periodic_tasks()[0])
+        periodic_tasks.append(_broker_refresh(config, admin, gateway, stack, read_facts))
 
     tokens = TokenOwnersRefresh(admin, gateway.token_owners, network.send_token_owners)
     stack.callback(tokens.close)
@@ -175,8 +176,14 @@ def _usage_readings(
     }
 
 
-def _broker_refresh(config: ServeConfig, admin: KafkaAdmin, gateway: Gateway, stack: AsyncExitStack) -> PeriodicTask:
-    brokers = BrokerRefresh(admin, gateway.all_ports)
+def _broker_refresh(
+    config: ServeConfig,
+    admin: KafkaAdmin,
+    gateway: Gateway,
+    stack: AsyncExitStack,
+    changed: Callable[[], Coroutine[None, None, None]],
+) -> PeriodicTask:
+    brokers = BrokerRefresh(admin, gateway.all_ports, changed)
     stack.callback(brokers.close)
     return PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step)
 
