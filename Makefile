@@ -118,7 +118,7 @@ chaos-jobs: $(READY) ## SEED=1 KILLS=10 of the Spark job's driver, an executor a
 	@$(BIN)/python -m tests.chaos.jobs $(SEED) $(KILLS)
 
 chaos-streams: $(READY) ## SEED=1 KILLS=10 of quota-headroom --stream, while rows arrive late
-	@$(BIN)/python -m tests.chaos.streams $(SEED) $(KILLS)
+	@$(BIN)/python -m tests.chaos.spark.streams $(SEED) $(KILLS)
 
 chaos-brokers: $(READY) ## ROUNDS=1: each of three brokers restarted in turn, clients through the gateway beside direct ones
 	@$(BIN)/python -m tests.chaos.brokers $(ROUNDS)

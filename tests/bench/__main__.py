@@ -34,8 +34,8 @@ MODULES = (
     "live_views",
     "web.pages",
     "spark_jobs",
-    "spark_reads",
-    "spark_cluster",
+    "spark.reads",
+    "spark.cluster",
 )
 TIMEOUT_S = 300
 FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+) ratio=(?P<ratio>\S+) baseline=(\S+)")

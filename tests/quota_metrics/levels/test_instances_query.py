@@ -10,8 +10,7 @@ from quota_metrics.levels.cause import TOLD_WINDOWS
 from quota_metrics.levels.instances_query import CHANGES
 from quota_metrics.levels.windows_query import SETTINGS
 from tests.kit.clickhouse import RunningClickHouse, connected
-from tests.kit.instances import Instance, store_fleet
-from tests.kit.points import NOW_MS
+from tests.kit.points import NOW_MS, Instance, store_fleet
 
 pytestmark = pytest.mark.clickhouse
 

@@ -21,9 +21,9 @@ from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.instances import Instance, store_fleet
 from tests.kit.levels import compute_levels, now_ms, sample, write
 from tests.kit.levels_reference import amount_text
+from tests.kit.points import Instance, store_fleet
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 

@@ -1,6 +1,6 @@
 """Rows from ClickHouse into Spark: our `read` (mapInArrow) beside Spark's own JDBC source with ClickHouse's driver.
 
-    python -m tests.bench.spark_reads [ROWS]
+    python -m tests.bench.spark.reads [ROWS]
 
 The same columns of the same rows, in as many partitions, each in a process of its own. What is compared is the CPU time
 of the process with its JVM and Python workers, and of the server, beyond that of the same process over no rows.
@@ -95,7 +95,7 @@ def measured(clickhouse: RunningClickHouse, kind: str, cluster: str, jars: Path)
     environment = {**os.environ, PASSWORD: clickhouse.server.password}
     if kind == "jdbc":
         environment["SPARK_DIST_CLASSPATH"] = f"{jars}/*"
-    command = [sys.executable, "-m", "tests.bench.spark_reads", kind, clickhouse.writer.url, cluster]
+    command = [sys.executable, "-m", "tests.bench.spark.reads", kind, clickhouse.writer.url, cluster]
     subprocess.run(command, check=True, env=environment)
     return cpu_s(clickhouse) + spent_s() - before
 

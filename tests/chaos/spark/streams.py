@@ -1,6 +1,6 @@
 """kill -9 of quota-headroom --stream while rows arrive, a part of them late.
 
-    python -m tests.chaos.streams [SEED KILLS]
+    python -m tests.chaos.spark.streams [SEED KILLS]
 
 Before each kill a minute of rows arrives, and the late rows of the minute before; with every fifth also late rows of
 hours ago. The stream starts from its checkpoint and is killed, with its JVM and workers, at a random moment of the time

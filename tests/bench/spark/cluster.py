@@ -1,6 +1,6 @@
 """quota-headroom on a stand-alone cluster of four executors, beside a local run over the same rows.
 
-    python -m tests.bench.spark_cluster [ROWS]
+    python -m tests.bench.spark.cluster [ROWS]
 
 CPU is that of Spark and its Python workers: driver, master, workers and executors; ClickHouse's is the same for both.
 The master and its workers run already, the driver's start counts.
