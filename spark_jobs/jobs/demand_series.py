@@ -24,7 +24,7 @@ def by_task(history: DataFrame, last_step: int) -> GroupedData:
     return history.where(F.col("step") <= last_step).withColumn("wanted", wanted_at_least()).groupBy(task)
 
 
-class Recorded(NamedTuple):
+class RecordedShares(NamedTuple):
     """A bucket, one value per step from `first_step` on, as shares of its newest limit: a limit that changed is no
     change of what clients do."""
 
@@ -34,10 +34,10 @@ class Recorded(NamedTuple):
     limit: float
 
 
-def recorded(bucket: pd.DataFrame, last_step: int) -> Recorded:
+def recorded(bucket: pd.DataFrame, last_step: int) -> RecordedShares:
     """From the rows of one bucket in a group of `by_task`."""
     steps, limits = bucket["step"].to_numpy(np.int64), bucket["limit"].to_numpy(float)
     newest = float(limits[steps.argmax()])
     wanted, first = regular(steps, bucket["wanted"].to_numpy(float) * limits / newest, last_step)
     used, _ = regular(steps, bucket["p95"].to_numpy(float) * limits / newest, last_step)
-    return Recorded(wanted, used, first, newest)
+    return RecordedShares(wanted, used, first, newest)

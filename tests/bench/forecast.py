@@ -3,9 +3,9 @@
     python -m tests.bench.forecast [SEEDS [FIRST_SEED]]
     python -m tests.bench.forecast tuning [SEEDS [FIRST_SEED]]
 
-Nine shapes (`tests/kit/forecast_shapes.py`), five weeks each, and SEEDS buckets of each shape: the forecast knows the
+Nine shapes (`tests/kit/forecast/shapes.py`), five weeks each, and SEEDS buckets of each shape: the forecast knows the
 weeks up to an origin, of which there are 48 in a shape, spread over the fourth week, and is scored on what follows.
-Constants were chosen by the second command, whose shapes are others, on seeds 0 to 4, and on `forecast_weeks`; unseen
+Constants were chosen by the second command, whose shapes are others, on seeds 0 to 4, and on `forecast/weeks`; unseen
 seeds begin at 5000. MSTL (statsforecast) takes part where it is installed. The last lines say which figure is not
 better than those of all others, over all shapes. `cpu_ms` is a forecast's.
 """
@@ -21,8 +21,8 @@ import numpy as np
 from spark_jobs.transforms.forecast_model import LIMIT
 from spark_jobs.transforms.forecast_scores import METHODS, WEEK, score
 from tests.bench.kit.forecast_tuning_shapes import TUNING_SHAPES
-from tests.kit.forecast_shapes import SHAPES, Shape
-from tests.kit.forecast_weeks import DAY, MONDAY, Scores, figures
+from tests.kit.forecast.shapes import SHAPES, Shape
+from tests.kit.forecast.weeks import DAY, MONDAY, Scores, figures
 
 FIRST_UNSEEN, SEEDS, ORIGINS, DAYS = 5000, 4, 48, 35
 LEAST_COVERED, MOST_COVERED = 0.75, 0.85

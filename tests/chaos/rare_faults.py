@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.audit import Audit
+from tests.chaos.faults.preloaded import READS, WRITES, Preloaded
 from tests.chaos.load import POINTS_PER_PUSH, Ledger, Pushed
-from tests.chaos.preloaded import READS, WRITES, Preloaded
 from tests.chaos.scenario import RETRY, loaded, until
 from tests.chaos.store_faults import refuse_rows, replayed
 from tests.chaos.victim import Headroom, Server

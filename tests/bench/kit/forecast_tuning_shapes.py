@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from spark_jobs.transforms.forecast_model import Array
-from tests.kit.forecast_shapes import HOUR, Shape, clock
-from tests.kit.forecast_weeks import DAY, weeks
+from tests.kit.forecast.shapes import HOUR, Shape, clock
+from tests.kit.forecast.weeks import DAY, weeks
 
 
 def _wandering(

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from spark_jobs.cli import app
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.forecast_shapes import nightly_job
-from tests.kit.forecast_weeks import DAY
+from tests.kit.forecast.shapes import nightly_job
+from tests.kit.forecast.weeks import DAY
 from tests.kit.recent import FRIDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]

@@ -1,4 +1,4 @@
-"""Nine shapes of usage on which forecasts are scored; the model was tuned on none of them, but on `forecast_weeks` and
+"""Nine shapes of usage on which forecasts are scored; the model was tuned on none of them, but on `forecast/weeks` and
 `tests/bench/kit/forecast_tuning_shapes.py`. Each makes the utilisation of five minutes, from a Monday on."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from spark_jobs.transforms.forecast_model import Array
-from tests.kit.forecast_weeks import DAY
+from tests.kit.forecast.weeks import DAY
 
 HOUR = DAY // 24
 Shape = Callable[[np.random.Generator, int], Array]
