@@ -179,7 +179,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.throttle_forecast
     `earliest`       Nullable(DateTime64(3, 'UTC'))   COMMENT 'when the 90 % quantile reaches the limit',
     `latest`         Nullable(DateTime64(3, 'UTC'))   COMMENT 'when the 10 % quantile does',
     `confidence`     Float64                   COMMENT 'probability that the limit is reached within the horizon',
-    `p10`            Array(Float64)            COMMENT 'utilisation per five minutes from made_at on',
+    `p10`            Array(Float64)            COMMENT 'demand per five minutes from made_at on, as a share of the limit',
     `p50`            Array(Float64),
     `p90`            Array(Float64),
     `within_24h`     Nullable(Float64)         COMMENT 'probability that the limit is reached within 24 hours; NULL with less than two days of history',
