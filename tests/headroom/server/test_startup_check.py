@@ -45,8 +45,8 @@ store: {{server: {{program: {missing}}}}}
         f"cannot forward: cannot read {missing}: No such file or directory",
         f"{tmp_path}/subscriptions.yaml: one: Invalid value 5 for interval.ms, interval must be between 100 and 3600000"
         " (1 hour)",
-        f"owners: {tmp_path}/owners.yaml: wrong owners: owners.0: Value error, payments has neither a pattern of"
-        " user nor of client-id",
+        f"owners: {tmp_path}/owners.yaml: wrong owners: owners.0: Value error, payments has no pattern of"
+        " user, client-id or topic",
         f"cannot run ClickHouse: {missing} is not an executable file",
         "grpc.token_file: a token is at least 16 visible ASCII characters",
         f"otlp.certificate: cannot read {missing}: No such file or directory",
