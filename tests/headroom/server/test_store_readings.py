@@ -96,6 +96,7 @@ class FakeStore:
         self.computed: list[int] = []
         self.thresholds: list[Row] = []
         self.bears_telemetry = True
+        self.in_force = Thresholds()
         monkeypatch.setattr(ClickHouse, "rows", lambda clickhouse, *asked: self.read(clickhouse, *asked))
         monkeypatch.setattr(ClickHouse, "command", lambda clickhouse, *asked: self.run(clickhouse, *asked))
 
@@ -112,7 +113,7 @@ class FakeStore:
         if sql == minute.SET_THRESHOLDS:
             self.thresholds = [parameters]
         else:
-            assert sql == minute.compute_minute(Thresholds())
+            assert sql == minute.compute_minute(self.in_force)
             if parameters["telemetry"] > self.bears_telemetry:
                 raise StoreError("TIMEOUT_EXCEEDED", 159)
             self.computed.append(parameters["from_ms"] // 1000)
@@ -141,6 +142,23 @@ def test_minute_is_computed_once_and_again_when_rows_arrive_late(monkeypatch: py
     now_s += 4
     asyncio.run(levels.step())
     assert store.computed == followed == [999_900, 999_900, 999_960]  # four seconds after its end
+
+
+def test_changed_thresholds_are_stored_and_hold_from_the_next_minute_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, store = 1_000_000, FakeStore(monkeypatch)
+
+    async def computed(window_s: int) -> None:
+        pass
+
+    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), computed, now_ms=lambda: now_s * 1000)
+    store.changed = {999_900: 5}
+    asyncio.run(levels.step())
+    store.in_force = Thresholds(watch=0.7)
+    levels.follow(store.in_force)
+    store.changed, now_s = {999_960: 1}, now_s + 24
+    asyncio.run(levels.step())
+    assert store.thresholds == [store.in_force._asdict()]
+    assert store.computed == [999_900, 999_960]
 
 
 def test_levels_do_without_telemetry_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,105 @@
+"""An ACL that denies an address, before which the gateway stands: what the gateway hides is said."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+from kio.schema.metadata.v8.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.types import TopicName
+
+from headroom.demo.kit.admin import Admin
+from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.kit.jvm import Jvm
+from quota_metrics.kafka.frames import decoded, encoded
+from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.serving import Served
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+
+CLUSTER = "host-acls"
+PROPERTIES = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+DENIED, GUARDED = "127.0.0.9", "guarded"
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+class Guarded(NamedTuple):
+    kafka: LocalCluster
+    served: Served
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    java: str, kafka_libs: Path, jvm: Jvm, clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guarded]:
+    with ExitStack() as stack:
+        patched = stack.enter_context(pytest.MonkeyPatch.context())
+        patched.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
+        kafka = stack.enter_context(LocalCluster(java, kafka_libs, properties=PROPERTIES))
+        with Admin(jvm, kafka.bootstrap) as admin:
+            admin.create_topics([GUARDED])
+        deny_address(jvm, kafka.bootstrap)
+        store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
+        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
+        served = stack.enter_context(Served(tmp_path_factory.mktemp("guarded"), *arguments))
+        yield Guarded(kafka, served)
+
+
+def deny_address(jvm: Jvm, bootstrap: str) -> None:
+    common = jvm.classes.org.apache.kafka.common
+    topic = common.resource.ResourcePattern(
+        common.resource.ResourceType.TOPIC, GUARDED, common.resource.PatternType.LITERAL
+    )
+    types = common.acl.AclPermissionType
+    admin = jvm.admin(bootstrap)
+    for host, permission in (("*", types.ALLOW), (DENIED, types.DENY)):
+        rule = common.acl.AccessControlEntry("User:*", host, common.acl.AclOperation.ALL, permission)
+        admin.createAcls([common.acl.AclBinding(topic, rule)]).all().get()
+    admin.close()
+
+
+def headroom(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "headroom", *arguments], capture_output=True, check=True, timeout=300)
+    return done.stdout.decode()
+
+
+def topic_error(address: str, source: str) -> int:
+    """The error code of the guarded topic in the Metadata that a client at `source` gets."""
+    asked = MetadataRequest(
+        topics=(MetadataRequestTopic(name=TopicName(GUARDED)),),
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    host, _, port = address.rpartition(":")
+    frame = encoded(asked, 1, "guarded")
+    with socket.create_connection((host, int(port)), timeout=60, source_address=(source, 0)) as connection:
+        connection.sendall(len(frame).to_bytes(4, "big") + frame)
+        with connection.makefile("rb") as answers:
+            answer = answers.read(int.from_bytes(answers.read(4), "big"))
+    (topic,) = decoded(asked, answer).topics
+    return int(topic.error_code)
+
+
+def test_acl_of_an_address_that_the_gateway_hides_is_said(guarded: Guarded) -> None:
+    kafka, served = guarded
+    assert topic_error(kafka.bootstrap, DENIED) == TOPIC_AUTHORIZATION_FAILED
+    assert topic_error(served.kafka, DENIED) == 0  # the broker sees the gateway's address, and Headroom says so:
+    rule = f"DENY User:* from {DENIED} ALL TOPIC {GUARDED}"
+    assert f"note an ACL names the address of a client: {rule}" in headroom(
+        "gateway", "check", "--upstream", kafka.bootstrap
+    )
+    assert f"ACL: {rule}" in headroom("cluster", "show", "--http", served.http)
+    remark = "1 ACLs name addresses of clients: brokers compare them with the gateway's"
+    assert remark in httpx.get(f"http://{served.http}/status", timeout=30).text.replace("&#39;", "'")
+    assert served.log.read_text().count(remark) == 1
