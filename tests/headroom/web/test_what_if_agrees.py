@@ -102,7 +102,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, st
 def page_rows(html: str) -> list[list[str]]:
     table = html.partition("<tbody>")[2].partition("</tbody>")[0]
     return [
-        [unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
+        [unescape(re.sub(r"</?span[^>]*>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
         for row in table.split("<tr>")
         if "<td" in row
     ]
