@@ -28,7 +28,8 @@ from headroom.web.what_if import WhatIfQueue, question_of
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.levels import definition
-from quota_metrics.levels.minute import THRESHOLDS, thresholds_in_force
+from quota_metrics.levels.definition import thresholds_in_force
+from quota_metrics.levels.minute import THRESHOLDS
 from quota_metrics.measure.quota_in_force import entity_text
 from telemetry.subscriptions.subscription import (
     ALL_METRICS,

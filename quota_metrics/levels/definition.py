@@ -11,7 +11,7 @@ The definitions in words: docs/levels.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from exporters.model import CONTROLLER, QuotaKey
@@ -49,6 +49,11 @@ class Thresholds(NamedTuple):
         if not 0 < self.muted_share <= 1:
             found.append(f"muted_share must be above 0 and at most 1, not {self.muted_share}")
         return found
+
+
+def thresholds_in_force(stored: Sequence[Mapping[str, float]]) -> Thresholds:
+    """From the rows of `minute.THRESHOLDS`; the defaults until `headroom serve` has stored its settings."""
+    return Thresholds(**stored[0]) if stored else Thresholds()
 
 
 STEPS: Final = Thresholds._fields[:-1]  # levels that begin at a share of the limit, ascending

@@ -6,7 +6,6 @@ memory of levels (hysteresis), so minutes are computed in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 from exporters.model import UNOWNED
@@ -37,11 +36,6 @@ SET_THRESHOLDS: Final = f"""
 INSERT INTO level_thresholds ({_THRESHOLDS})
 SELECT {", ".join(f"{{{name}:Float64}}" for name in Thresholds._fields)}
 """
-
-
-def thresholds_in_force(stored: Sequence[Mapping[str, float]]) -> Thresholds:
-    """From the rows of THRESHOLDS; the defaults until `headroom serve` has stored its settings."""
-    return Thresholds(**stored[0]) if stored else Thresholds()
 
 
 # Clients of a minute whose team is not known yet.

@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.levels.definition import LEVELS
-from quota_metrics.levels.minute import THRESHOLDS, thresholds_in_force
+from quota_metrics.levels.definition import LEVELS, thresholds_in_force
+from quota_metrics.levels.minute import THRESHOLDS
 from spark_jobs import cli
 from spark_jobs.clickhouse import queries, runs
 from spark_jobs.clickhouse.runs import JobRun, Run
