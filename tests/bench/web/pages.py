@@ -14,6 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -71,15 +72,22 @@ def request_ms(browser: httpx.Client, path: str) -> float:
     return took_ms
 
 
-def measured(browser: httpx.Client) -> dict[str, list[float]]:
-    """ms of each request; the first round warms caches and connections."""
+def measured(browser: httpx.Client, requested: Callable[[int], dict[str, str]] = paths) -> dict[str, list[float]]:
+    """ms of each request; the first round warms caches and connections. `requested`: by the number of the round."""
     took: dict[str, list[float]] = {}
     for number in range(ROUNDS + 1):
         began = time.monotonic()
-        for name, path in paths(number).items():
+        for name, path in requested(number).items():
             took.setdefault(name, []).append(request_ms(browser, path))
         time.sleep(max(CACHED_S - (time.monotonic() - began), 0))
     return {name: times[1:] for name, times in took.items()}
+
+
+def tell_p95(measurements: dict[str, list[float]]) -> None:
+    for name, took_ms in measurements.items():
+        p95 = statistics.quantiles(took_ms, n=20)[-1]
+        goal_ms = WHAT_IF_MS if "what_if" in name else PAGE_MS
+        tell(f"{name}_p95_ms", p95, "ms", p95 / goal_ms, f"goal_{goal_ms:.0f}_ms")
 
 
 def main(rows: int, series: int) -> None:
@@ -90,10 +98,7 @@ def main(rows: int, series: int) -> None:
             Served(Path(directory), "--clickhouse", server.writer.url) as served,
             httpx.Client(base_url=f"http://{served.http}", timeout=60) as browser,
         ):
-            for name, took_ms in measured(browser).items():
-                p95 = statistics.quantiles(took_ms, n=20)[-1]
-                goal_ms = WHAT_IF_MS if "what_if" in name else PAGE_MS
-                tell(f"{name}_p95_ms", p95, "ms", p95 / goal_ms, f"goal_{goal_ms:.0f}_ms")
+            tell_p95(measured(browser))
 
 
 if __name__ == "__main__":
