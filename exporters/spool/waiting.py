@@ -44,7 +44,7 @@ class WaitingSegment(NamedTuple):
 
 def waiting_segments(directory: Path, positions: Mapping[str, int]) -> Iterator[WaitingSegment]:
     """Each unfinished segment, oldest first; none without a spool. Raises OSError."""
-    for name, segment in _unfinished(directory, positions):
+    for name, segment in _unfinished(directory, positions) if directory.is_dir() else ():
         segment.count_ahead(segment.size)
         here = segment.waiting()
         if here.nbytes:
@@ -69,8 +69,8 @@ def oldest_ms(directory: Path, ignored: str = "") -> dict[str, int]:
 def _unfinished(
     directory: Path, positions: Mapping[str, int], ignored: str = ""
 ) -> Iterator[tuple[str, FollowedSegment]]:
-    """Segments of formats that are known, each open until the next one is asked for."""
-    for name in segment_sizes(directory) if directory.is_dir() else ():
+    """Segments of formats that are known, each open until the next one is asked for. Raises OSError."""
+    for name in segment_sizes(directory):
         named = read_name(name)
         if named is None or named.format > FORMAT or named.writer == ignored:
             continue
