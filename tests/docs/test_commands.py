@@ -60,6 +60,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         (found / name).symlink_to(ROOT / name)
     (found / "headroom.yaml").write_text("processes: 1\n")
+    (found / "owners.yaml").write_text("owners: [{team: payments, user: web}]\n")
     (found / "dist").mkdir()
     with zipfile.ZipFile(found / "dist" / "headroom-0.1.0-py3-none-any.whl", "w") as wheel:
         about = "headroom-0.1.0.dist-info"

@@ -27,7 +27,7 @@ def test_what_if_form_shows_verdicts_and_the_command(served: str, watched: Watch
     page.get_by_label("New limit").fill("50000")
     page.get_by_label("In the last").select_option("15m")
     page.get_by_role("button", name="What if?").click()
-    expect(page.locator("#what-if-answer code")).to_have_text(LINE, timeout=90_000)
+    expect(page.locator("#what-if-answer pre code")).to_have_text(LINE, timeout=90_000)
     assert page.locator("h1").inner_text() == "Quotas"  # htmx put the answer into the page
     verdicts = dict(
         zip(
