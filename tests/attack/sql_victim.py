@@ -21,6 +21,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.access import PAGES, pages_password
 from tests.attack.victim import Report, watched
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.serving import eventually
 
 SECRET = "what-nobody-may-read"
 _PAUSE_S = 0.1  # each check of the store creates a part of a table
@@ -90,9 +91,20 @@ class SqlVictim:
         writer.close()
         return int(row["n"])
 
+    def reads_running(self) -> int:
+        """How many queries of readers run or wait: of clients that are gone, too, until the server has noticed."""
+        writer = ClickHouse((self.clickhouse.writer,))
+        [row] = writer.rows("SELECT count() AS n FROM system.processes WHERE user = 'default'")
+        writer.close()
+        return int(row["n"])
+
     @contextmanager
     def attack(self, tried: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Report]:
-        """The bystander writes a row and reads it back as the storage process does, and reads as a page does."""
+        """The bystander writes a row and reads it back as the storage process does, and reads as a page does.
+
+        Begins when nothing is left of the attack before.
+        """
+        eventually(self.reads_running, lambda running: running == 0)
         self.answers.clear()
         store = self.clickhouse.open_store()
         writer = ClickHouse((self.clickhouse.writer,), timeout_s=60)
