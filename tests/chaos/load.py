@@ -51,6 +51,7 @@ class Load:
     def __init__(self, clients: int, address: Callable[[], tuple[str, int]], rng: random.Random) -> None:
         self.ledger = Ledger()
         self.padding_bytes = 0  # extra bytes in each push from now on
+        self.is_paused = False  # clients stay connected and push nothing
         self._rngs = [random.Random(rng.random()) for _ in range(clients)]
         self._address = address
         self._tasks: list[asyncio.Task[None]] = []
@@ -81,6 +82,8 @@ class Load:
                     if await self._push(client, subscription, points, rng) == _UNKNOWN_SUBSCRIPTION_ID:
                         break
                     await asyncio.sleep(subscription.interval_ms / 1000 * rng.uniform(1.0, 1.1))
+                    while self.is_paused and not self._stopping:
+                        await asyncio.sleep(_BACK_AFTER_S)
             except (OSError, EOFError):
                 self.ledger.broken += 1
             finally:

@@ -84,7 +84,9 @@ async def rare_faults(upstream: str, directory: Path, rng: random.Random, share:
         windows = [await watched("none", load.ledger, lambda: asyncio.sleep(share * QUIET_S))]
         for name in rng.sample([*faults], len(faults)):
             windows.append(await watched(name, load.ledger, faults[name]))
+            load.is_paused = True  # the next fault begins without what this one left over, however slow the machine is
             await until(lambda: caught_up(headroom), f"the worker to catch up after {name}")
+            load.is_paused = False
         found = await replayed(headroom, server, load, directory / "data", 1)
         conclude(windows, found)
         if status := headroom.stop():
