@@ -36,6 +36,28 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
+def wait_for_topic(serving: Serving, topic: str) -> None:
+    """Until each broker knows the leader of each partition: brokers apply the controller's decision one by one."""
+    for broker in Producer({"bootstrap.servers": serving.kafka}).list_topics(timeout=PATIENCE_S).brokers.values():
+        wait_for(lambda address=f"{broker.host}:{broker.port}": _leads_all(address, topic))
+
+
+def _leads_all(address: str, topic: str) -> bool:
+    partitions = _metadata(address, topic).topics[0].partitions
+    return len(partitions) == PARTITIONS and all(partition.leader_id >= 0 for partition in partitions)
+
+
+def _metadata(address: str, topic: str) -> MetadataResponse:
+    """What the broker behind this address knows of the topic."""
+    asked = MetadataRequest(
+        topics=(MetadataRequestTopic(topic_id=None, name=TopicName(topic)),),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    with RawConnection(address) as connection:
+        return decode(MetadataResponse, connection.ask(METADATA, 12, encode(asked)))
+
+
 def moved(jvm: Jvm, serving: Serving, topic: str) -> int:
     """Moves the first partition to one other broker, and returns the id of the one that led it. A broker that kept a
     replica would still answer consumers (KIP-392)."""
@@ -54,13 +76,7 @@ def moved(jvm: Jvm, serving: Serving, topic: str) -> int:
 
 def fetched(serving: Serving, address: tuple[str, int], topic: str) -> bytes:
     """The response, version 18, to a Fetch of the topic's first partition."""
-    with RawConnection(serving.kafka) as connection:
-        asked = MetadataRequest(
-            topics=(MetadataRequestTopic(topic_id=None, name=TopicName(topic)),),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-        metadata = decode(MetadataResponse, connection.ask(METADATA, 12, encode(asked)))
+    metadata = _metadata(serving.kafka, topic)
     partition = fetch.FetchPartition(partition=i32(0), fetch_offset=i64(0), partition_max_bytes=i32(1000))
     request = fetch.FetchRequest(
         max_wait=i32Timedelta.parse(timedelta()),

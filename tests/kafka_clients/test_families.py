@@ -27,7 +27,7 @@ from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
-from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for
+from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for, wait_for_topic
 from tests.kafka_clients.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
@@ -73,8 +73,9 @@ def admin(jvm: Jvm, serving: Serving) -> Iterator[Admin]:
 
 
 @pytest.fixture
-def topic(admin: Admin, name: str) -> str:
+def topic(admin: Admin, serving: Serving, name: str) -> str:
     admin.create_topics([name], partitions=PARTITIONS, replicas=3)
+    wait_for_topic(serving, name)
     return name
 
 
