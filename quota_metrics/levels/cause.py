@@ -1,18 +1,19 @@
 """What changed when a client came near its limit: `cause`, as SQL expressions that ClickHouse and Spark both know.
 
-At the onset of a level, in the first window that reaches `warn` after a calm one, the window is compared with the one
-before it at the same broker. The first of these changes is named that explains at least half of the rise: the limit
-fell, the client began to use the quota, its load moved to this broker, a neighbour in a shared quota rose. The text
-stays for TOLD_WINDOWS. When it is none of these, the windows after the onset look for new instances of the client
-(`instances_query`): with a new version or in a new network, more of them, or restarted ones. Not the onset itself,
-because what instances send is known when they report it.
+At the onset of a level (definition.is_onset), the window is compared with the one before it at the same broker. The
+first of these changes is named that explains at least half of the rise: the limit fell, the client began to use the
+quota, its load moved to this broker, a neighbour in a shared quota rose. The text stays for TOLD_WINDOWS. When it is
+none of these, the windows after the onset look for new instances of the client (`instances_query`): with a new version
+or in a new network, more of them, or restarted ones. Not the onset itself, because what instances send is known when
+they report it.
 
 They read the columns of a window (`definition`), those of BASE with the prefix `base_` (`has_base` 0: no usage there in
 the window before), and of the client on its worst broker `before_value` and `before_muted_ms` of the window before, 0
-without, `seen_before`: windows with usage among the TOLD_WINDOWS before, `observed_before` 1 when the cluster had usage
-in each of these, and `earlier_cause`: that of the last onset in these, '' without. `total_usage` and `total_before` are
-the client's rates at all brokers in the window and the one before, 0 without. CAUSE also reads the names of CHANGE, of
-the last onset, and `usage_before_onset`: the client's rate in the window before that. In words: docs/levels.md.
+without, `earlier_value` and `earlier_muted_ms` of the one before that, `seen_before`: windows with usage among the
+TOLD_WINDOWS before, `observed_before` 1 when the cluster had usage in each of these, and `earlier_cause`: that of the
+last onset in these, '' without. `total_usage` and `total_before` are the client's rates at all brokers in the window
+and the one before, 0 without. CAUSE also reads the names of CHANGE, of the last onset, and `usage_before_onset`: the
+client's rate in the window before that. In words: docs/levels.md.
 """
 
 from __future__ import annotations

@@ -186,9 +186,16 @@ def worst_broker_first(thresholds: Thresholds) -> str:
 
 
 def is_onset(thresholds: Thresholds) -> str:
-    """1 in the first window at `warn` or muted, after one that is clearly below it; else 0."""
-    is_near = f"(value >= {thresholds.warn!r} OR muted_ms > 0)"
-    was_calm = f"before_value < {thresholds.warn - MARGIN!r} AND before_muted_ms = 0"
+    """1 in the first window at `warn` or muted, after one that is clearly below it; else 0.
+
+    Between them may be a window that is just below: a change in its last seconds moves an average only in part.
+    """
+    clearly, just = thresholds.warn - MARGIN, thresholds.warn
+    is_near = f"(value >= {just!r} OR muted_ms > 0)"
+    was_calm = (
+        f"before_muted_ms = 0 AND (before_value < {clearly!r}"
+        f" OR before_value < {just!r} AND earlier_value < {clearly!r} AND earlier_muted_ms = 0)"
+    )
     return case((f"{is_near} AND {was_calm}", "1"), otherwise="0")
 
 

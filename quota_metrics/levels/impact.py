@@ -22,7 +22,7 @@ _LAG = 1_000.0  # records: a consumer that is throttled and has fewer to fetch i
 _LAG_GROWTH = 0.1  # share of its lag by which it grows in a minute when a consumer falls behind
 _LEAST_GROWTH = 100.0  # records per minute
 _WAITS_MS = 500.0  # records that wait longer in a producer are delayed: well above linger.ms of real producers
-_SLOW_MS = 1_000.0  # request latency, where a producer does not report its queue
+_SLOW_MS = 1_000.0  # request latency of a delayed producer: requests of librdkafka wait at the broker
 _NEAR_TIMEOUT = 0.5  # share of the delivery timeout that records wait when a producer falls behind
 _MOST = 0.5  # share of its client's bytes from which an instance is named
 
@@ -85,7 +85,7 @@ _LAGS = (
 )
 _PILES_UP = f"({_PRODUCES} AND queue_time_ms >= {_NEAR_TIMEOUT!r} * {_TIMEOUT})"
 _WAITS = f"({_PRODUCES} AND queue_time_ms >= {_WAITS_MS!r})"
-_SLOW = f"({_PRODUCES} AND queue_time_ms IS NULL AND request_latency_ms >= {_SLOW_MS!r} AND records_lag IS NULL)"
+_SLOW = f"({_PRODUCES} AND request_latency_ms >= {_SLOW_MS!r} AND records_lag IS NULL)"
 _RETRIES = f"({_PRODUCES} AND records_retried > 0)"
 _FETCHES_LATE = f"({_CONSUMES} AND records_lag >= {_LAG!r} AND (client_throttle_ms_max > 0 OR muted_ms > 0))"
 # Throttling that neither a queue nor a lag puts into proportion counts as delay.

@@ -100,11 +100,13 @@ _BASES = f"""
 SELECT {_CLIENT}, broker_id, 1 AS has_base, {", ".join(f"b.{name} AS base_{name}" for name in cause.BASE)}
 FROM headroom_minutes AS b
 WHERE window_start = {_START} - {WINDOW_S} AND {_NEWEST}"""  # noqa: S608 - made of our own words
-_OF_BEFORE = f"window_start = {_START} - {WINDOW_S}"
+_OF_BEFORE, _OF_EARLIER = (f"window_start = {_START} - {ago * WINDOW_S}" for ago in (1, 2))
 _EARLIER = f"""
 SELECT {_CLIENT}, countIf(is_worst AND {_LATELY}) AS seen_before,
        maxIf(coalesce({definition.VALUE}, 0.), is_worst AND {_OF_BEFORE}) AS before_value,
        maxIf(muted_ms, is_worst AND {_OF_BEFORE}) AS before_muted_ms, sumIf(usage, {_OF_BEFORE}) AS total_before,
+       maxIf(coalesce({definition.VALUE}, 0.), is_worst AND {_OF_EARLIER}) AS earlier_value,
+       maxIf(muted_ms, is_worst AND {_OF_EARLIER}) AS earlier_muted_ms,
        argMaxIf(cause, window_start, is_worst AND is_onset AND {_LATELY}) AS earlier_cause,
        toUnixTimestamp(maxIf(window_start, is_worst AND is_onset AND {_LATELY})) AS onset_s,
        if(onset_s = 0, 0, intDiv(intDiv({{from_ms:Int64}}, 1000) - onset_s, {WINDOW_S})) AS onset_ago,

@@ -122,12 +122,14 @@ def _with_base(rows: DataFrame, window_ms: int) -> DataFrame:
 def _with_onsets(rows: DataFrame, observed: DataFrame, window_ms: int, thresholds: Thresholds) -> DataFrame:
     """Adds `is_onset`, `onset_cause`, `earlier_cause` and what is known of the last onset to rows of worst brokers."""
     series = Window.partitionBy(*_SERIES).orderBy("window_start_ms")
-    before = series.rangeBetween(-window_ms, -1)
+    before, earlier_one = series.rangeBetween(-window_ms, -1), series.rangeBetween(-2 * window_ms, -window_ms - 1)
     earlier = series.rangeBetween(-cause.TOLD_WINDOWS * window_ms, -1)
     seen = rows.join(F.broadcast(observed), on=["cluster", "window_start_ms"], how="left").withColumns(
         {
             "before_value": F.coalesce(F.last("value").over(before), F.lit(0.0)),
             "before_muted_ms": F.coalesce(F.last("muted_ms").over(before), F.lit(0.0)),
+            "earlier_value": F.coalesce(F.last("value").over(earlier_one), F.lit(0.0)),
+            "earlier_muted_ms": F.coalesce(F.last("muted_ms").over(earlier_one), F.lit(0.0)),
             "seen_before": F.count("*").over(earlier),
             "total_before": F.coalesce(F.last("total_usage").over(before), F.lit(0.0)),
             "own_before": F.coalesce(F.last("usage").over(before), F.lit(0.0)),

@@ -39,7 +39,8 @@ REPORT_MS, REPORTS = 60_000, 6
 
 
 class Instance(NamedTuple):
-    """Seen from `first_s` until `last_s`, seconds after a moment; reports `sent` bytes in each minute after it."""
+    """Seen from `first_s` until `last_s`, seconds after a moment; reports `sent` bytes in each minute after it.
+    `interval_s`: of its pushes; 0 for one that did not push twice."""
 
     first_s: float
     last_s: float = 900.0
@@ -47,6 +48,11 @@ class Instance(NamedTuple):
     address: str = "10.0.0.1"
     ended: bool = False
     sent: float = 0.0
+    interval_s: float = 0.0
+
+    @property
+    def pushes(self) -> int:
+        return 1 + round((self.last_s - self.first_s) / self.interval_s) if self.interval_s else 1
 
 
 def store_fleet(
@@ -58,12 +64,12 @@ def store_fleet(
     rows = ", ".join(
         f"('{cluster}', '{key}', '{client_id}', '{user}', 'java', '{one.version}', '{one.address}',"
         f" fromUnixTimestamp64Milli({moment_ms + round(one.first_s * 1000)}),"
-        f" fromUnixTimestamp64Milli({moment_ms + round(one.last_s * 1000)}), {int(one.ended)})"
+        f" fromUnixTimestamp64Milli({moment_ms + round(one.last_s * 1000)}), {int(one.ended)}, {one.pushes})"
         for key, one in zip(keys, fleet, strict=True)
     )
     store.command(
         "INSERT INTO client_instances (cluster, client_instance_id, client_id, principal, software_name,"
-        f" software_version, source_address, first_seen, last_seen, terminated) VALUES {rows}",
+        f" software_version, source_address, first_seen, last_seen, terminated, pushes) VALUES {rows}",
         {},
     )
     reports = [

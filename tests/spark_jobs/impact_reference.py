@@ -87,8 +87,8 @@ def _lag_grows(felt: Felt) -> bool:
 
 
 def _is_slow(felt: Felt) -> bool:
-    """Only for a producer that does not report its queue; a latency of a consumer includes waiting for records."""
-    judged = felt.is_of_a_producer and felt.queue_time_ms is None and felt.records_lag is None
+    """A latency of a consumer includes waiting for records."""
+    judged = felt.is_of_a_producer and felt.records_lag is None
     return judged and (felt.request_latency_ms or 0.0) >= 1000
 
 

@@ -25,7 +25,7 @@ CACHE = Path(".cache")
 # Small fetch responses: a throttled consumer is muted for short times and reads evenly.
 BROKER = {"fetch.max.bytes": "32768", "num.io.threads": "1"}
 # The broker compresses its records anew, in the thread that answers all clients.
-SLOW_TOPIC = {"compression.type": "gzip", "compression.gzip.level": "9", "max.message.bytes": "4000000"}
+SLOW_TOPIC = {"compression.type": "gzip", "compression.gzip.level": "9", "max.message.bytes": "13000000"}
 
 Tell = Callable[[str], None]
 

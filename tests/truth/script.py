@@ -118,9 +118,9 @@ class Client(NamedTuple):
 
 SHARED_LIMIT = 3 * LIMIT
 GREEDY = "team-greedy"
-HEAVY, HEAVY_BROKER, HEAVY_LIMITS = "heavy", 3, 15.0  # its records of LARGE keep the broker's only I/O thread busy
-RECORD_BYTES, LARGE_RECORD_BYTES = 3_000, 2_500_000
-LARGE = {"message.max.bytes": "4000000"}
+HEAVY, HEAVY_BROKER, HEAVY_LIMITS = "heavy", 3, 30.0  # its records of LARGE keep the broker's only I/O thread busy
+RECORD_BYTES, LARGE_RECORD_BYTES = 3_000, 12_000_000
+LARGE = {"message.max.bytes": "13000000"}
 IMPATIENT = {"delivery.timeout.ms": "800", "request.timeout.ms": "700"}
 OLD_JAVA, NEW_LIBRDKAFKA = "3.9.1", "99.1"
 _NEW_JAVA = f"apache-kafka-java {KAFKA_VERSION}"

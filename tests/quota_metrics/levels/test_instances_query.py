@@ -33,6 +33,8 @@ FLEETS = {
     "restart": [seen(-60, -0.4, ended=True), seen(-0.2)],
     "appears": [seen(0.1)],  # or its telemetry: nobody knows of others before
     "steady": [seen(-60), seen(-30)],
+    # Two that end without a terminating push: with an interval of 10 s, and of five minutes.
+    "killed": [seen(-60, -2, interval_s=10.0), seen(-60, -2, interval_s=300.0), seen(-60), seen(0.3, version=NEW)],
     "silent": [seen(-60, -20), seen(-60), seen(0.3, address="hostname")],
 }
 
@@ -61,6 +63,7 @@ def test_changes_are_named_with_shares(clickhouse: RunningClickHouse) -> None:
         "ipv6": "1 of 2 instances are in 2001:db8:1:2::/64 since 00:00 UTC, none before",
         "more": "5 instances since 00:00 UTC, 2 before",
         "restart": "1 of 1 instances restarted at 23:59 UTC",
+        "killed": f"1 of 3 instances run java {NEW} since 00:00 UTC, java {OLD} before",
         "silent": "2 instances since 00:00 UTC, 1 before",
     }
     first = {name: tuple(row[each][0] for each in ("kept", "growth", "sent_shares")) for (name, _), row in rows.items()}

@@ -40,6 +40,8 @@ class Change(NamedTuple):
     muted_ms: float
     before_value: float
     before_muted_ms: float
+    earlier_value: float
+    earlier_muted_ms: float
     limit: float | None
     usage: float
     group_usage: float
@@ -88,8 +90,10 @@ def drawn_change(chosen: random.Random) -> Change:
         quota_key=chosen.choice([PRODUCE, PRODUCE, "request_percentage"]),
         value=chosen.choice([None, 0.79, 0.8, 1.1, 1.1, 1.1]),
         muted_ms=chosen.choice([0.0, 0.0, 900.0]),
-        before_value=chosen.choice([0.0, 0.3, 0.3, 0.74, 0.76]),
+        before_value=chosen.choice([0.0, 0.3, 0.3, 0.74, 0.76, 0.8]),
         before_muted_ms=chosen.choice([0.0] * 5 + [10.0]),
+        earlier_value=chosen.choice([0.0, 0.74, 0.76]),
+        earlier_muted_ms=chosen.choice([0.0] * 5 + [10.0]),
         limit=chosen.choice([None, 0.0, 50.0, 5e5, chosen.uniform(1, 1e6)]),
         usage=own,
         group_usage=group,
@@ -135,7 +139,10 @@ def cause_of(change: Change) -> str:
     if change.level not in ("warn", "critical", "throttled"):
         return ""
     is_near = change.muted_ms > 0 or (change.value is not None and change.value >= 0.8)
-    if not (is_near and change.before_value < 0.75 and change.before_muted_ms == 0):
+    was_calm = change.before_value < 0.75 or (
+        change.before_value < 0.8 and change.earlier_value < 0.75 and change.earlier_muted_ms == 0
+    )
+    if not (is_near and was_calm and change.before_muted_ms == 0):
         return change.earlier_cause or instances(change)
     minutes = change.start_ms // MINUTE_MS
     at = f"{minutes // 60 % 24:02}:{minutes % 60:02} UTC"
@@ -292,6 +299,7 @@ def planted(minute: int) -> Iterator[tuple[str, str, float, float | None]]:
     if is_late:
         yield "joined", "loader", 600.0, 1000.0
     yield "moved", "app", 900.0 if is_late else 450.0, 1000.0
+    yield "halfway", "app", 900.0 if is_late else (780.0 if minute == 5 else 450.0), 1000.0
     yield "rollout", "app", 900.0 if is_late else 200.0, 1000.0
     yield "restart", "app", 900.0 if is_late else 200.0, 1000.0
     yield "over", "app", 900.0 if 6 <= minute < 8 else 100.0, 1000.0 if is_late else 2000.0
@@ -319,6 +327,11 @@ def test_planted_changes_are_told_by_the_live_minute_and_by_the_job(
         sample("cause", at_ms, 450.0, user="moved", broker_id=2, bucket_user="moved", bucket_client_id="")
         for at_ms in range(start_ms, start_ms + 6 * MINUTE_MS, 1000)
     ]
+    rows += [  # most of it in the minute before, in which broker 1 is just below the threshold
+        sample("cause", at_ms, rate, user="halfway", broker_id=2, bucket_user="halfway", bucket_client_id="")
+        for minute, rate in enumerate([450.0] * 5 + [120.0])
+        for at_ms in range(start_ms + minute * MINUTE_MS, start_ms + (minute + 1) * MINUTE_MS, 1000)
+    ]
     write(clickhouse.store, rows, "cause")
     begin_ms = start_ms + 6 * MINUTE_MS
     store_instances(clickhouse, begin_ms)
@@ -332,6 +345,7 @@ def test_planted_changes_are_told_by_the_live_minute_and_by_the_job(
         ("peak", "victim"): f"neighbour heavy takes 800 B/s since {at}, 150 B/s before",
         ("joined", "steady"): f"neighbour loader takes 600 B/s since {at}, at most 0 B/s before",
         ("moved", "app"): f"load moved to broker 1 at {at}: 900 B/s of 900 B/s are there, 450 B/s of 900 B/s before",
+        ("halfway", "app"): f"load moved to broker 1 at {at}: 900 B/s of 900 B/s are there, 780 B/s of 900 B/s before",
         ("joined", "loader"): f"client began at {at} with 600 B/s, no usage in the 5 windows before",
     }
     versions = "java 4.3.1 since {at}, java 3.9.1 before"
