@@ -1,19 +1,23 @@
-"""Two gateways with one broker and one store: their usage adds up to the broker's, and one may be killed."""
+"""Two gateways with one broker and one store: their usage adds up to the broker's in every bucket, the quota that
+throttles a client of both is named, and one may be killed."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from headroom.cli.gateway_share import run_share
 from headroom.cli.serve_api import ask
@@ -33,6 +37,7 @@ USER = "ANONYMOUS"
 SPREAD, HALF = "spread", "half"  # clients at both gateways; one at a gateway and one at the broker itself
 HOT = "hot"  # above its byte rate only at both gateways together, and under a request quota, too
 SAMPLES = 15  # seconds in which the broker's JMX was read
+TOLERANCE = 0.02
 TICK_S = 0.05
 RECORD_BYTES = 10_000
 
@@ -81,12 +86,24 @@ def two(
         yield Two(kafka.bootstrap, first, second, clickhouse)
 
 
-def steady(bootstrap: str, client_id: str, done: threading.Event) -> None:
+def steady(
+    bootstrap: str, client_id: str, done: threading.Event, tick_s: float = TICK_S, size: int = RECORD_BYTES
+) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id, "linger.ms": 0})
-    while not done.wait(TICK_S):
-        producer.produce("load", bytes(RECORD_BYTES))
+    while not done.wait(tick_s):
+        producer.produce("load", bytes(size))
         producer.poll(0)
     producer.purge()
+
+
+def reads(bootstrap: str, client_id: str, done: threading.Event, wait_ms: int) -> None:
+    """A consumer whose fetches wait for so long."""
+    waits = {"fetch.wait.max.ms": wait_ms, "fetch.min.bytes": 10_000_000}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "client.id": client_id, "group.id": client_id, **waits})
+    consumer.assign([TopicPartition("load", 0, OFFSET_END)])
+    while not done.is_set():
+        consumer.consume(500, 0.1)
+    consumer.close()
 
 
 class Kept:
@@ -190,17 +207,81 @@ def test_usage_of_two_gateways_adds_up_and_one_may_be_killed(
     assert stored(two.brokers, len(kept.values)) == Counter(kept.values)
 
 
+# A bucket of each at the broker: producers by the pause between records and their size, consumers by the time that a
+# fetch waits. Slower ones have fewer requests than Kafka's windows, whose rates then differ from those of their parts.
+PRODUCERS: Final = {
+    f"writes-{number}": (tick_s, size)
+    for number, (tick_s, size) in enumerate(
+        [(0.02, 500), (0.05, 200), (0.1, 4_000), (0.1, 100), (0.2, 8_000), (0.2, 1_000), (0.3, 3_000), (0.3, 9_000)]
+    )
+}
+CONSUMERS: Final = {f"reads-{wait_ms}": wait_ms for wait_ms in (20, 50, 100, 150, 200, 250, 300, 400)}
+ALL: Final = {*PRODUCERS, *CONSUMERS}
+
+
+@pytest.mark.alone
+def test_usage_of_each_bucket_is_the_brokers(two: Two, jvm: Jvm) -> None:
+    with Admin(jvm, two.brokers) as admin:
+        entity = {"user": USER, "client-id": None}
+        admin.alter_quota(entity, {"producer_byte_rate": 1e9, "consumer_byte_rate": 1e9})
+    gateways = (two.first.kafka, two.second.kafka)
+    clients = [partial(steady, to, who, tick_s=tick_s, size=size)
+               for to in gateways for who, (tick_s, size) in PRODUCERS.items()]  # fmt: skip
+    consumers = [partial(reads, to, who, wait_ms=wait_ms) for to in gateways for who, wait_ms in CONSUMERS.items()]
+    with running(*clients, *consumers):
+        found = eventually(lambda: of_buckets(two), lambda found: len(found) == 16 and min(found.values())[0] >= 90)
+    print({name: round(share, 4) for name, (_, share) in found.items()})
+    assert {name: share for name, (_, share) in found.items() if abs(share - 1) >= TOLERANCE} == {}
+
+
+def of_buckets(two: Two) -> dict[str, tuple[int, float]]:
+    """Of each client: seconds in which the broker's JMX was read, and our part of its usage."""
+    found = ask(two.second.http, "/api/v1/gateway-share", {"cluster": CLUSTER, "user": USER})
+    return {row["client_id"]: (row["samples"], row["share"]) for row in found if row["client_id"] in ALL}
+
+
+@pytest.mark.spark
+@pytest.mark.alone
 def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
     """The broker's Produce quota throttles; each gateway sees half of the limit, and a request quota applies, too."""
 
     def muted_ms() -> dict[str, int]:
+        """In the last half of a minute."""
         query = (
             "SELECT quota_key, sum(muted_ms) FROM headroom.quota_usage FINAL"
-            f" WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway' GROUP BY quota_key"
+            f" WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway'"
+            " AND ts > now() - INTERVAL 30 SECOND GROUP BY quota_key HAVING sum(muted_ms) > 0"
         )
         return {str(quota_key): int(muted) for quota_key, muted in rows(two.store.url.partition("//")[2], query)}
 
     clients = [lambda done, to=to: steady(to, HOT, done) for to in (two.first.kafka, two.second.kafka)]
     with running(*clients):
-        found = eventually(muted_ms, lambda found: found.get("producer_byte_rate", 0) > 40_000)
-    assert found.get("request_percentage", 0) < 4_000  # before the gateways knew of each other
+        # Only until the gateways know of each other is a throttle time taken for that of the request quota.
+        eventually(muted_ms, lambda found: list(found) == ["producer_byte_rate"])
+        eventually(lambda: _levels_of_hot(two), is_right, 2 * PATIENCE_S)  # of a whole minute after that
+        query = f"""SELECT quota_key, reason FROM headroom.headroom_now WHERE cluster = '{CLUSTER}'
+                    AND client_id = '{HOT}' AND source = 'gateway' AND level IN ('throttled', 'critical')"""
+        ((quota_key, reason),) = rows(two.store.url.partition("//")[2], query)
+        assert (quota_key, "wants more than producer_byte_rate 200.0 kB/s" in reason) == ("producer_byte_rate", True)
+        by_top = json.loads(_headroom("top", "--http", two.first.http, "--once", "--output", "json"))
+        named = [row["quota_key"] for row in by_top if row["client_id"] == HOT and row["level"] == "throttled"]
+        assert named == ["producer_byte_rate"]
+        url = f"http://headroom_writer@{two.store.host}:{two.store.port}"
+        store = ["--url", url, "--cluster", CLUSTER, "--since", "1m", "--output", "json"]
+        by_job = json.loads(_headroom("job", "quota-headroom", *store))
+        assert is_right({row["quota_key"]: row["level"] for row in by_job if row["client_id"] == HOT})
+
+
+def is_right(levels: dict[str, str]) -> bool:
+    return levels.pop("producer_byte_rate", "") == "throttled" and set(levels.values()) <= {"ok"}
+
+
+def _levels_of_hot(two: Two) -> dict[str, str]:
+    """By quota, of the API."""
+    found = ask(two.second.http, "/api/v1/headroom", {"cluster": CLUSTER, "client_id": HOT, "source": "gateway"})
+    return {row["quota_key"]: row["level"] for row in found}
+
+
+def _headroom(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "headroom", *arguments], capture_output=True, check=True, timeout=300)
+    return done.stdout.decode()

@@ -29,6 +29,7 @@ CLUSTER = "addresses"
 MOST = 15
 RATE = 2
 API_VERSIONS = b"\x00\x00\x00\x13\x00\x12\x00\x00\x00\x00\x00\x01\x00\x09addresses"
+UNDELAYED_S = 5.0
 ANSWERED, CLOSED = "answered", "closed"
 
 
@@ -120,7 +121,9 @@ def test_rate_of_addresses(behind: Behind) -> None:
     assert by_broker[ANSWERED] == pytest.approx(RATE * 10, abs=2)
     assert by_gateway[ANSWERED] == pytest.approx(by_broker[ANSWERED], abs=2)
     others = [f"127.0.1.{number}" for number in range(1, 31)]
-    assert ends(tried(behind.balancer, others)) == {ANSWERED: 30}
+    by_broker_at_once, by_gateway_at_once = tried(behind.broker, others), tried(behind.balancer, others)
+    assert ends(by_broker_at_once) == ends(by_gateway_at_once) == {ANSWERED: 30}
+    assert max(one.after_s for one in by_gateway_at_once) < UNDELAYED_S  # as one address they would wait for 15 s
     shown = eventually(lambda: _verdicts(behind.http), lambda rows: "127.0.0.30" in rows)["127.0.0.30"]
     assert (shown["limit"], shown["matched_entity"]) == (RATE, "ip=<default>")
     assert shown["utilization_p95"] > 0.9
