@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
@@ -225,20 +226,39 @@ def test_times_are_of_one_zone_at_a_time(served: str, browser: Browser) -> None:
     context.close()
 
 
-def test_twenty_five_clients_fit_a_screen(served: str, browser: Browser, shots: Path) -> None:
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
+# Of 29 characters: those that end beyond the text of their cell.
+_NAMED_LONG = """names => {
+    const links = [...document.querySelectorAll("table.clients .who a[href^='/clients/detail']")];
+    links.forEach((link, n) => { link.textContent = names[n % names.length]; });
+    const isCut = (link) => {
+        const cell = link.closest("td"), shown = cell.getBoundingClientRect(), box = link.getBoundingClientRect();
+        return box.right > shown.right - parseFloat(getComputedStyle(cell).paddingRight) || box.bottom > shown.bottom;
+    };
+    return links.filter(isCut).map((link) => link.textContent);
+}"""
+_LONG_NAMES = ["payment-reconciliation-worker", "warehouse_inventory.consumer1", "CustomerProfileEnricherMain01"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1024, 768), (1280, 800), (1440, 900)])
+def test_names_of_under_thirty_characters_are_whole(
+    served: str, browser: Browser, shots: Path, width: int, height: int, theme: Literal["light", "dark"]
+) -> None:
+    """And twenty-five clients fit a screen of 1440 x 900."""
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
     page = context.new_page()
     page.goto(f"{served}/")
-    first, last = page.locator("table.clients tbody tr").first.bounding_box(), page.locator(".pager").bounding_box()
+    assert page.evaluate(_NAMED_LONG, _LONG_NAMES) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.screenshot(path=shots / f"overview-{width}-{theme}.png")
+    first = page.locator("table.clients tbody tr").first.bounding_box()
     assert first is not None
-    assert last is not None
-    assert first["y"] + 25 * first["height"] <= 900
-    page.screenshot(path=shots / "overview-1440.png")
+    assert width < 1440 or first["y"] + 25 * first["height"] <= height
     context.close()
 
 
 @pytest.mark.parametrize("quota_key", [*QuotaKey])
-@pytest.mark.parametrize("width", [1024, 1440])
+@pytest.mark.parametrize("width", [1024, 1280, 1440])
 def test_no_number_and_no_level_is_cut(served: str, browser: Browser, width: int, quota_key: QuotaKey) -> None:
     page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
     page.goto(f"{served}/")

@@ -23,7 +23,7 @@ _OVERFLOWING = """[...document.querySelectorAll("td.number")].filter(cell => cel
 
 
 def names(page: Page) -> list[str]:
-    return page.locator("table.clients tbody tr td:nth-child(2) > a").all_inner_texts()
+    return page.locator("table.clients tbody td.who div > a").all_inner_texts()
 
 
 def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: Watched, shots: Path) -> None:
