@@ -222,6 +222,7 @@ async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         "page": page.shown(len(rows), len(rules)),
         "changes": changes,
         "given": given,
+        "not_understood": (data.status()["cluster"] or {}).get("not_understood", []),
     }
     return "quotas.html", {**values, "suggestions": suggestions, **_form({})}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from confluent_kafka import Producer
 from kio.schema.fetch.v18 import request as fetch
@@ -39,7 +41,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def wait_for_topic(serving: Serving, topic: str) -> None:
     """Until each broker knows the leader of each partition: brokers apply the controller's decision one by one."""
     for broker in Producer({"bootstrap.servers": serving.kafka}).list_topics(timeout=PATIENCE_S).brokers.values():
-        wait_for(lambda address=f"{broker.host}:{broker.port}": _leads_all(address, topic))
+        wait_for(partial(_leads_all, f"{broker.host}:{broker.port}", topic))
 
 
 def _leads_all(address: str, topic: str) -> bool:
@@ -47,8 +49,8 @@ def _leads_all(address: str, topic: str) -> bool:
     return len(partitions) == PARTITIONS and all(partition.leader_id >= 0 for partition in partitions)
 
 
-def _metadata(address: str, topic: str) -> MetadataResponse:
-    """What the broker behind this address knows of the topic."""
+def _metadata(address: str, topic: str) -> Any:
+    """A MetadataResponse: what the broker behind this address knows of the topic."""
     asked = MetadataRequest(
         topics=(MetadataRequestTopic(topic_id=None, name=TopicName(topic)),),
         allow_auto_topic_creation=False,

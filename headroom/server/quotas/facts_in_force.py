@@ -100,6 +100,7 @@ class FactsInForce:
         return {
             "cluster": self._cluster,
             "read_at_ms": self.read_at_ms,
+            "not_understood": self._foreign,
             **document(self.facts, self.differences()),
         }
 

@@ -148,6 +148,7 @@ def test_quotas_of_other_vendors_are_remarked() -> None:
     one.follow_rules({entity_of(names): rule for names in kafkas + foreign})
     remark = "the quota of client-id-prefix=app- is not understood, and may apply"
     assert [line.partition(":")[0] for line in one.document()["remarks"]] == [remark]
+    assert one.document()["not_understood"] == ["client-id-prefix=app-"]
     one.follow_rules({entity_of(names): rule for names in kafkas})
     assert one.document()["remarks"] == []
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, cast
 
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
+from headroom.web.data import Data
+from headroom.web.pages import page_routes
 from headroom.web.rendering import environment
 
 PAGES = environment()
@@ -49,3 +54,31 @@ def test_only_what_can_be_seen_is_copied(command: str, buttons: int) -> None:
         command=command
     )
     assert copied.count("<button") == buttons
+
+
+class Foreign:
+    """Data of a cluster with a quota of another vendor's entity type."""
+
+    def __init__(self) -> None:
+        self.own, self.watch = None, self
+
+    async def nothing(self, _: Any) -> list[Any]:
+        return []
+
+    quotas = quota_changes = suggestions = nothing
+
+    def status(self) -> dict[str, Any]:
+        return {"cluster": {"not_understood": ["client-id-prefix=app-\x1b[1m"]}}
+
+    async def answer(self, answer: Awaitable[Any]) -> Any:
+        return await answer
+
+    async def freshness(self) -> dict[str, Any]:
+        return {"state": "late", "shown_s": None}
+
+
+def test_quotas_that_are_not_understood_are_listed() -> None:
+    shown = TestClient(Starlette(routes=page_routes(cast(Data, Foreign())))).get("/quotas").text
+    assert "Not understood, may apply" in shown
+    assert '<li class="name">client-id-prefix=app-' in shown
+    assert "\x1b" not in shown
