@@ -20,7 +20,7 @@ def test_polite_fleet_loses_nothing(kafka: LocalCluster, tmp_path: Path, capsys:
         with capsys.disabled():
             print("", line(fleet, served)[0], over, sep="\n  ")
     assert lost == (0, 0, 0)
-    assert fleet.unseen() == 0
+    assert not fleet.is_missing()
     assert fleet.delays_s()
     assert [one.refused for one in fleet.polite] == [0] * 100
     assert over_budget == fleet.hostile[0].refused > 0

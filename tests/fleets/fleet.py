@@ -10,6 +10,8 @@ from tests.kit.usage_rows import MINUTE, PRODUCE, START, changing
 from tests.kit.windows_reference import Expected, Key, Row, windows
 
 MINUTES = 3
+_NOISE = 1e-12  # of sums of rates
+_SUMS = ("usage", "usage_p95", "group_usage", "group_p95", "usage_max", "greediest_usage")
 Verdicts = dict[tuple[str, str, int], ClientVerdict]  # by user, client-id and window
 
 
@@ -31,6 +33,19 @@ class Fleet(NamedTuple):
     def verdicts(self) -> Verdicts:
         """Its levels."""
         return client_verdicts(self.windows(), PRODUCE)
+
+    def reasons(self) -> dict[tuple[str, str, int], set[str]]:
+        """Of each verdict the right texts: where a number lies between two roundings, the order of a sum decides."""
+        found: dict[tuple[str, str, int], set[str]] = {}
+        of_rows = self.windows()
+        for factor in (1.0, 1 - _NOISE, 1 + _NOISE):
+            scaled = {
+                key: window._replace(**{name: factor * getattr(window, name) for name in _SUMS})
+                for key, window in of_rows.items()
+            }
+            for key, verdict in client_verdicts(scaled, PRODUCE).items():
+                found.setdefault(key, set()).add(verdict.reason)
+        return found
 
 
 def drawn_fleet(seed: int, number: int, start_ms: int) -> Fleet:
