@@ -19,6 +19,7 @@ from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange
 
 STEP_S = 300
+_MINUTE_MS = 60_000
 HISTORY_SCHEMA = schema(
     cluster=T.StringType,
     source=T.StringType,
@@ -54,13 +55,20 @@ def prepared(spark: SparkSession, clickhouse: ClickHouse, options: JobOptions, j
 
 def stored_hours(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> CountedRange:
     """The range on the grid of steps, with usage_1m up to date. Raises NothingToReadError, StoreError."""
-    when = TimeRange(options.when.from_ms - options.when.from_ms % (STEP_S * 1000), options.when.to_ms, STEP_S)
+    when = of_whole_minutes(options.when)
     job_run.begin("updating usage_1m")
     hours = stored_counts(clickhouse, when, options.source, options.cluster)
     job_run.rows_in = sum(count["samples"] for count in hours.counts)
     if not hours.counts:
         raise NothingToReadError(f"there is no usage of source {options.source} in this time")
     return hours
+
+
+def of_whole_minutes(when: TimeRange) -> TimeRange:
+    """The range on the grid of steps. It ends with the last minute that is over: what a minute of usage_1m has sent
+    cannot be divided, and would be the usage of the seconds before an end within it."""
+    from_ms = when.from_ms - when.from_ms % (STEP_S * 1000)
+    return TimeRange(from_ms, max(when.to_ms - when.to_ms % _MINUTE_MS, from_ms + _MINUTE_MS), STEP_S)
 
 
 def limited_slices(

@@ -90,8 +90,8 @@ def weeks(clickhouse: RunningClickHouse) -> str:
     return clickhouse.url
 
 
-def invoke(name: str, url: str, *more: str) -> list[dict[str, Any]]:
-    between = ["--from", str(START // 1000), "--to", str(END // 1000), "--cluster", "weeks"]
+def invoke(name: str, url: str, *more: str, from_ms: int = START, to_ms: int = END) -> list[dict[str, Any]]:
+    between = ["--from", str(from_ms // 1000), "--to", str(to_ms // 1000), "--cluster", "weeks"]
     done = CliRunner().invoke(app, [name, "--url", url, *between, "--output", "json", *more])
     assert (done.exit_code, done.stderr) == (0, ""), done
     rows: list[dict[str, Any]] = json.loads(done.stdout)
@@ -151,8 +151,18 @@ def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickh
     half = pytest.approx(DAYS * 86_400 / 2, rel=0.1)  # it is throttled half of the time
     assert replay["full"] == [["full"], ["app"], [half], [0.0]]
     assert [replay[name] for name in ("idle", "wave", "rising")] == [[[], [], [], []]] * 3
-    stored = "SELECT count() FROM headroom.capacity_report WHERE cluster = 'weeks'"
-    assert clickhouse.store.query(stored)[0][0] == len(KINDS)
+    stored = (
+        "SELECT count() FROM headroom.capacity_report WHERE cluster = 'weeks' AND toUnixTimestamp(to_time) = {to:Int64}"
+    )
+    assert clickhouse.store.query(stored, {"to": END // 1000})[0][0] == len(KINDS)
+
+
+def test_end_within_a_minute_adds_no_demand(spark: SparkSession, weeks: str) -> None:
+    """Of few hours, where each five minutes count."""
+    found = invoke("capacity-report", weeks, from_ms=END - 240 * MINUTE, to_ms=END - 3 * MINUTE - 40_000)
+    rows = {row["user"]: row for row in found}
+    assert rows["rising"]["demand_high"] == rows["rising"]["demand_low"]
+    assert rows["rising"]["utilization_mean"] < rows["rising"]["utilization_p99"]
 
 
 def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:
