@@ -58,11 +58,15 @@ def forecast_plots(rows: Sequence[Row]) -> Mapping[str, str]:
     layers = alt.layer(fan, base.mark_line().encode(x=at, y="p50:Q"), _limit(base)).properties(
         width=_WIDTH // 2, height=140
     )
-    chart = layers.facet(alt.Facet("bucket:N", title=None, sort=None), columns=2)
-    return {"Forecast: median, and where it stays with 80 %": _image(chart)}
+    urgency = list(dict.fromkeys(point["bucket"] for point in points))
+    chart = layers.facet(alt.Facet("bucket:N", title=None, sort=urgency), columns=2)
+    shown = "" if len(rows) <= _FANS else f", the first {_FANS} of {len(rows)} buckets"
+    return {f"Forecast: the median, the band in which eight of ten outcomes are, and the limit{shown}": _image(chart)}
 
 
 _PERCENT = alt.Axis(format="%")
+_LABEL = 480  # pixels: Vega cuts longer labels, and its own limit is less than a client's name
+_NAMED = alt.Axis(labelLimit=_LABEL)
 
 
 def _utilisation(rows: Sequence[Row]) -> Chart | None:
@@ -73,7 +77,7 @@ def _utilisation(rows: Sequence[Row]) -> Chart | None:
     lines = base.mark_line().encode(
         x=_time("at"),
         y=alt.Y("used:Q", title="of the limit", axis=_PERCENT),
-        color=alt.Color("client:N", title=None, sort=None),
+        color=alt.Color("client:N", title=None, sort=None, legend=alt.Legend(labelLimit=_LABEL)),
     )
     return alt.layer(lines, _limit(base)).properties(width=_WIDTH, height=240)
 
@@ -88,7 +92,7 @@ def _heat_map(rows: Sequence[Row]) -> Chart | None:
         .mark_rect()
         .encode(
             x=alt.X("utcyearmonthdatehoursminutes(at):O", title="UTC", axis=alt.Axis(labelOverlap=True)),
-            y=alt.Y("client:N", title=None, sort=None),
+            y=alt.Y("client:N", title=None, sort=None, axis=_NAMED),
             color=alt.Color("used:Q", title="of the limit", scale=colour, legend=alt.Legend(format="%")),
         )
         .properties(width=_WIDTH)
@@ -111,7 +115,7 @@ def _culprits(rows: Sequence[Row]) -> Chart | None:
         .mark_bar()
         .encode(
             x=alt.X("share:Q", title="share of the usage", axis=_PERCENT),
-            y=alt.Y("client:N", title=None, sort="-x"),
+            y=alt.Y("client:N", title=None, sort="-x", axis=_NAMED),
             color=alt.Color("bucket:N", title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=_WIDTH)),
         )
         .properties(width=_WIDTH)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from exporters.printable import json_text, shortened
 from exporters.text_table import Layout, table_lines
-from quota_metrics.amounts import bytes_text, exact_share_text, rate_text
+from quota_metrics.amounts import bytes_text, exact_share_text, rate_text, share_text
 
 Row = dict[str, Any]
 
@@ -41,34 +41,41 @@ class Report:
 
 
 _NAMES = ("user", "client id", "cluster")
-_SENTENCES = ("reason", "known issue")
+_SENTENCES = ("reason", "known issue", "replay")
 _COMMANDS = ("command",)
+_SHARES = ("utilization", "confidence", "within_", "growth_")  # how their names begin
 _RATES = ("limit", "suggested_limit", "demand_low", "demand_high")
 
 Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> image, a URI
 
 
 class RowsLayout(NamedTuple):
-    """How a report that is a table of rows looks. `plots`: images of its page. `empty`: why there may be no row."""
+    """How a report that is a table of rows looks. `plots`: images of its page. `empty`: why there may be no row.
+    `told`: what is shown beside the columns, by name, of a row."""
 
     title: str
-    shown: Sequence[str]  # columns of table and page
+    shown: Sequence[str]  # columns of table and page, and names of `told`
     empty: str
     leave: Sequence[str] = ()  # columns that a narrow terminal does without, the first one first
     plots: Plots | None = None
+    told: Mapping[str, Callable[[Row], str]] = {}
 
 
 def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
     """A report whose table and page have some columns; JSON and Parquet have all."""
     title, shown, plots = look.title, look.shown, look.plots
     headings = [name.replace("_", " ") for name in shown]
-    numbers = [name.replace("_", " ") for name in shown if is_number(columns.field(name).type)]
-    layout = Layout(numbers, _NAMES, [name.replace("_", " ") for name in look.leave], _SENTENCES, _COMMANDS)
+    numbers = [name for name in shown if name not in look.told and is_number(columns.field(name).type)]
+    of_numbers, leave = ([name.replace("_", " ") for name in names] for names in (numbers, look.leave))
+    layout = Layout(of_numbers, _NAMES, leave, _SENTENCES, _COMMANDS)
+
+    def full(row: Row) -> Row:
+        return {**row, **{name: tell(row) for name, tell in look.told.items()}}
 
     def to_table(rows: Sequence[Row], width: int | None) -> list[Text]:
         if not rows:
             return [Text(title), Text(look.empty)]
-        cells = [[_table_cell(name, row) for name in shown] for row in rows]
+        cells = [[_table_cell(name, row) for name in shown] for row in map(full, rows)]
         return [Text(title), *(Text(line.text) for line in table_lines(headings, cells, width, layout))]
 
     def to_html(rows: Sequence[Row]) -> str:
@@ -77,8 +84,16 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
         template = (files("spark_jobs.reports") / "rows.html.j2").read_text(encoding="utf-8")
         page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         page.filters.update(cell=cell, shortened=shortened)
+        below = [name for name in shown if name in (*look.told, *_COMMANDS)]
         return page.from_string(template).render(
-            title=title, names=shown, rows=rows, empty=look.empty, plots=plots(rows) if plots else {}
+            title=title,
+            names=[name for name in shown if name not in below],
+            below=below,
+            numbers=numbers,
+            times=[field.name for field in columns if pa.types.is_timestamp(field.type)],
+            rows=[*map(full, rows)],
+            empty=look.empty,
+            plots=plots(rows) if plots else {},
         )
 
     return Report(columns, to_table, to_html)
@@ -106,7 +121,9 @@ def cell(row: Row, name: str) -> str:
             return f"{bytes_text(value)}/s"
         if name.startswith("share") or name.endswith("share"):
             return exact_share_text(value)
+        if name.startswith(_SHARES):
+            return share_text(value)
         return f"{value:.3f}" if abs(value) < 1000 else f"{value:.0f}"
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return f"{value:%Y-%m-%d %H:%M} UTC"
+    return str(value) or "-"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from quota_metrics.amounts import duration_text
 from spark_jobs.reports.report import Row, RowsLayout, rows_report
 
 _MOMENT = pa.timestamp("ms", "UTC")
@@ -107,6 +108,18 @@ _CAPACITY_TYPES: dict[str, pa.DataType] = {
 }
 CAPACITY_COLUMNS = pa.schema(_CAPACITY_TYPES)
 CAPACITY_STORED = pa.schema({**_CAPACITY_TYPES, "run_id": pa.string()})
+
+
+def _replay(row: Row) -> str:
+    """For how long clients were throttled, and would have been under the suggested limit."""
+    throttled = zip(row["replay_client_ids"], row["replay_before_s"], row["replay_after_s"], strict=True)
+    return "; ".join(
+        f"{name or 'a client without an id'} was throttled for {duration_text(1000 * before)},"
+        f" with the suggested limit for {duration_text(1000 * after)}"
+        for name, before, after in throttled
+    )
+
+
 CAPACITY = rows_report(
     CAPACITY_COLUMNS,
     RowsLayout(
@@ -114,15 +127,14 @@ CAPACITY = rows_report(
         (
             *("cluster", "quota_key", "user", "client_id", "broker_id", "limit", "utilization_mean", "utilization_p99"),
             *("growth_per_week", "throttled_share", "verdict", "demand_low", "demand_high"),
-            *("demand_source", "suggested_limit"),
-            *("replay_client_ids", "replay_before_s", "replay_after_s", "command"),
+            *("demand_source", "suggested_limit", "replay", "command"),
         ),
         "No bucket has usage with a limit in the range.",
         (
-            *("demand_low", "demand_source", "demand_high"),
-            *("replay_client_ids", "replay_before_s", "replay_after_s", "cluster", "broker_id", "growth_per_week"),
+            *("demand_low", "demand_source", "demand_high", "cluster", "broker_id", "growth_per_week"),
             *("throttled_share", "utilization_mean", "user", "quota_key", "utilization_p99"),
         ),
+        told={"replay": _replay},
     ),
 )
 

@@ -31,6 +31,8 @@ def test_report_has_lines_heat_map_and_shared_quota_members() -> None:
     drawn = headroom_plots([shared("greedy", 160_000.0), shared("modest", 10_000.0), FREE])
     lines, heat_map, culprits = map(svg, drawn.values())
     assert list(drawn) == ["Utilisation over time", "Clients by time", "Who takes the shared quotas"]
+    whole = "customer-360-profile-enricher (alice, producer_byte_rate, c)"
+    assert all(whole in svg(each) for each in headroom_plots([shared(whole.partition(" ")[0], 1.0)]).values())
     assert all("greedy (alice" in each and "modest (alice" in each for each in (lines, heat_map, culprits))
     assert "free (alice" not in lines
     assert "free (alice" in heat_map
@@ -66,3 +68,12 @@ def test_forecast_has_a_fan_per_quota_group() -> None:
     drawn = svg(image)
     assert "&lt;one&gt; (alice" in drawn
     assert "two (alice" in drawn
+
+
+def test_forecasts_are_in_the_order_of_the_rows_and_say_how_many_are_left_out() -> None:
+    made_at = datetime(2026, 11, 20, 10, tzinfo=UTC)
+    fan = {"made_at": made_at, "p10": [0.1], "p50": [0.5], "p90": [0.9]}
+    names = [f"{letter}-client" for letter in "hdbeacfg"]
+    ((title, image),) = forecast_plots([row(client_id=name, **fan) for name in names]).items()
+    assert title.endswith(", the first 6 of 8 buckets")
+    assert list(dict.fromkeys(re.findall(r"\w-client", svg(image)))) == names[:6]
