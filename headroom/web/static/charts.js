@@ -54,22 +54,26 @@
       const { ctx, bbox } = plot;
       ctx.save();
       ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+      const columns = new Map();  // each column of pixels is painted once: bands on each other would be too dark
       for (const [at, share] of state.muted) {
-        const left = plot.valToPos(at, "x", true), right = plot.valToPos(at + state.step, "x", true);
+        const left = Math.round(plot.valToPos(at, "x", true)), right = Math.round(plot.valToPos(at + state.step, "x", true));
+        for (let x = left; x < Math.max(right, left + 1); x++) columns.set(x, Math.max(share, columns.get(x) || 0));
+      }
+      for (const [x, share] of columns) {
         ctx.fillStyle = `rgba(220, 38, 38, ${0.12 + 0.3 * share})`;
-        ctx.fillRect(left, bbox.top, Math.max(right - left, 1), bbox.height);
+        ctx.fillRect(x, bbox.top, 1, bbox.height);
       }
       if (state.last !== null) {
         ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`; ctx.textAlign = "right";
         const steps = state.steps.map(({ share }) => [share, Math.round(100 * share) + " %"]);
         for (const [n, [share, text]] of [...steps, [1, "limit " + state.amount(state.last)]].entries()) {
           const y = plot.valToPos(share * state.last, "y", true);
-          ctx.strokeStyle = "rgba(220, 38, 38, .35)"; ctx.setLineDash([2, 6]);
+          ctx.strokeStyle = "rgba(220, 38, 38, .6)"; ctx.setLineDash([2, 6]);
           if (share < 1) { ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke(); }
           const isLeft = n < steps.length - 1;  // the highest share is below the limit, both at the right edge
           ctx.fillStyle = state.text; ctx.textAlign = isLeft ? "left" : "right";
           ctx.textBaseline = n === steps.length - 1 ? "top" : "bottom";
-          ctx.fillText(text, isLeft ? bbox.left + 4 : bbox.left + bbox.width - 4, y);
+          ctx.fillText(text, isLeft ? bbox.left + 4 : bbox.left + bbox.width - 4, share < 1 ? y : y - 3 * devicePixelRatio);  // above the thick line
         }
       }
       ctx.restore();
@@ -102,7 +106,7 @@
       .concat(own ? [{ ...axis, side: 1, scale: "own", size: 84, values: (_, ticks) => ticks.map(own), grid: { show: false } }] : []);
     return {
       ...sizeOf(figure), series, axes, tzDate: zoned, plugins: [marks(state)],
-      scales: { x: { range: (_, low, high) => (figure.zoom ? [low, high] : [usage.from_s, usage.to_s]) }, y: { range: (_, low, high) => [0, Math.max(high || 0, state.last || 0, 1) * 1.08] } },
+      scales: { x: { range: (_, low, high) => (figure.zoom ? [low, high] : [usage.from_s, usage.to_s]) }, y: { range: (_, low, high) => [0, Math.max(high || 0, state.last || 0, 1) * 1.1] } },
       hooks: { setSelect: [(plot) => zoomed(figure, plot)] },
     };
   }

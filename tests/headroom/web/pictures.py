@@ -1,6 +1,7 @@
 """Pictures of every page in three widths and two themes, and what axe says of each.
 
-python -m tests.headroom.web.pictures HTTP_ADDRESS writes build/pictures/PAGE-WIDTH-THEME.png of a running service.
+python -m tests.headroom.web.pictures writes build/pictures/PAGE-WIDTH-THEME.png of a service with five hours of usage,
+of the forecasts that the job makes of it, and of the jobs' reports; with HTTP_ADDRESS the pages of a running service.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.headroom.web.five_hours import JOBS, RISING, THROTTLED, FiveHours, five_hours
 
 WIDTHS = {390: 844, 1024: 768, 1440: 900}
 THEMES = ("light", "dark")
@@ -73,29 +77,58 @@ def take(
 ) -> dict[str, list[str]]:
     """Writes the pictures; returns complaints by picture."""
     client = httpx.get(f"{address}/api/v1/headroom", timeout=60).json()[0]
+    urls = {name: address + path for name, path in pages_of(client).items()}
     found: dict[str, list[str]] = {}
     for theme, width in itertools.product(themes, widths):
-        context = browser.new_context(
-            viewport={"width": width, "height": WIDTHS[width]},
-            color_scheme="dark" if theme == "dark" else "light",
-            bypass_csp=True,  # axe is put into the page
-        )
-        page = context.new_page()
-        for name, path in pages_of(client).items():
-            picture = f"{name}-{width}-{theme}"
-            settle(page, address + path)
-            page.screenshot(path=target / f"{picture}.png")
-            if told := complaints(page):
-                found[picture] = told
-        context.close()
+        found |= _of_urls(browser, urls, target, (width, theme))
     return found
 
 
-def main(address: str) -> None:
+def take_reports(
+    browser: Browser, running: FiveHours, target: Path, widths: Iterable[int] = WIDTHS, themes: Iterable[str] = THEMES
+) -> dict[str, list[str]]:
+    """The same of the jobs' reports, which are written too, and of clients' pages with the forecast: whole pages."""
+    urls: dict[str, str] = {}
+    for job in JOBS:
+        report = target / f"{job}.html"
+        running.job(job, "--output", "html", "--path", str(report))
+        urls[job] = report.resolve().as_uri()
+    urls |= {f"forecast-{each.client_id}": running.page_of(each) for each in (RISING, THROTTLED)}
+    found: dict[str, list[str]] = {}
+    for theme, width in itertools.product(themes, widths):
+        found |= _of_urls(browser, urls, target, (width, theme), whole=True)
+    return found
+
+
+def _of_urls(
+    browser: Browser, urls: Mapping[str, str], target: Path, look: tuple[int, str], *, whole: bool = False
+) -> dict[str, list[str]]:
+    width, theme = look
+    context = browser.new_context(
+        viewport={"width": width, "height": WIDTHS[width]},
+        color_scheme="dark" if theme == "dark" else "light",
+        bypass_csp=True,  # axe is put into the page
+    )
+    page = context.new_page()
+    found: dict[str, list[str]] = {}
+    for name, url in urls.items():
+        picture = f"{name}-{width}-{theme}"
+        settle(page, url)
+        page.screenshot(path=target / f"{picture}.png", full_page=whole)
+        if told := complaints(page):
+            found[picture] = told
+    context.close()
+    return found
+
+
+def main(address: str = "") -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
+    with ExitStack() as stack:
+        running = None if address else stack.enter_context(five_hours())
+        playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        found = take(browser, address, PICTURES)
+        found = take_reports(browser, running, PICTURES) if running else {}
+        found |= take(browser, running.address if running else address, PICTURES)
         browser.close()
     print(json.dumps(found, indent=1))
 
