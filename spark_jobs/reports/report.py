@@ -84,7 +84,7 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
         template = (files("spark_jobs.reports") / "rows.html.j2").read_text(encoding="utf-8")
         page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         page.filters.update(cell=cell, shortened=shortened)
-        below = [name for name in shown if name in (*look.told, *_COMMANDS)]
+        below = [name for name in shown if name.replace("_", " ") in (*_SENTENCES, *_COMMANDS)]
         return page.from_string(template).render(
             title=title,
             names=[name for name in shown if name not in below],

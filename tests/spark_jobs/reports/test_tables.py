@@ -32,6 +32,7 @@ def test_shares_are_percentages_and_times_have_their_zone() -> None:
     ]  # fmt: skip
     page = FORECAST.to_html([forecast(hits_limit_at=MADE)])
     assert '<td class="time">2026-11-20 10:05 UTC</td><td class="number">100.0 %</td><td class="number">-</td>' in page
+    assert re.findall(r'<div class="below">(.*)</div>', page) == ["why"]
 
 
 def test_page_says_when_it_was_made_and_of_what() -> None:
