@@ -235,10 +235,10 @@ class TelemetryReceiver:
         """Charges a request to its payer; whether it is refused instead. `instance`: as found before, if it was."""
         account = caller.account
         if account is None:
-            account = caller.account = self.payers.account(caller.connection, caller.connection_id, gate_ms)
+            account = caller.account = self.payers.account(caller.connection, caller.connection_id)
         is_new = instance is None and client_instance_id not in self.rules.instances
-        self._throttle_ms = account.charge(gate_ms, nbytes, is_new)
-        return self._throttle_ms > 0
+        self._throttle_ms = throttle_ms = account.charge(gate_ms, nbytes, is_new)
+        return throttle_ms > 0
 
     def _taken_throttle_ms(self) -> int:
         throttle_ms, self._throttle_ms = self._throttle_ms, 0

@@ -4,10 +4,15 @@ Sans-I/O. What a client states in a header or a payload, such as its instance id
 A token bucket per resource is refilled with time. A request is refused when a bucket of its payer or of its connection
 is empty; the last accepted one may overdraw it. Refused requests cost nothing, so that a payer who waits for the
 throttle time is served again.
+
+A bucket is the time at which it would be full (the generic cell rate algorithm, ITU-T I.371): what is taken moves that
+time on, and it is empty when that time is as far away as an empty bucket takes to fill. On the way of each push this
+is one comparison and one addition.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,10 +27,10 @@ MAX_PAYERS: Final = 65_536
 _MIN_THROTTLE_MS: Final = 1_000  # a bucket of one request is not worth another try
 _MAX_THROTTLE_MS: Final = 60_000
 _MAX_NAME_CHARS: Final = 255
-# Seconds of its rate that a bucket holds: all clients of a payer may come at once, after a restart.
-_REQUESTS_S: Final = 10.0
-_INSTANCES_S: Final = 100.0
-_BYTES_S: Final = 20.0
+# Time in which an empty bucket is full: all clients of a payer may come at once, after a restart.
+_REQUESTS_MS: Final = 10_000.0
+_INSTANCES_MS: Final = 100_000.0
+_BYTES_MS: Final = 20_000.0
 
 
 class Resource(StrEnum):
@@ -59,62 +64,48 @@ class PayerUse(NamedTuple):
     last_refused_ms: int  # by the clock of the rules
 
 
-class _Rates:
-    """What the buckets of a payer or of a connection gain in a millisecond, and hold at most."""
+class _Costs:
+    """Time in ms in which a payer or a connection earns a unit of each resource."""
 
-    __slots__ = ("bytes_per_ms", "instances_per_ms", "max_bytes", "max_instances", "max_requests", "requests_per_ms")
+    __slots__ = ("byte_ms", "instance_ms", "request_ms")
 
     def __init__(self, limits: PayerLimits, share: float) -> None:
-        self.max_requests = limits.requests * share * _REQUESTS_S
-        self.max_instances = limits.instances * share * _INSTANCES_S
-        self.max_bytes = limits.nbytes * share * _BYTES_S
-        self.requests_per_ms = limits.requests * share / 1000.0
-        self.instances_per_ms = limits.instances * share / 1000.0
-        self.bytes_per_ms = limits.nbytes * share / 1000.0
+        self.request_ms = 1000.0 / (limits.requests * share)
+        self.instance_ms = 1000.0 / (limits.instances * share)
+        self.byte_ms = 1000.0 / (limits.nbytes * share)
 
 
 class Budget:
-    """The buckets of a payer or of a connection."""
+    """The buckets of a payer or of a connection: when each would be full."""
 
-    __slots__ = ("_at_ms", "_instances", "_nbytes", "_rates", "_requests", "last_refused_ms", "refused")
+    __slots__ = ("bytes_at_ms", "costs", "instances_at_ms", "last_refused_ms", "refused", "requests_at_ms")
 
-    def __init__(self, rates: _Rates, now_ms: int) -> None:
-        self._rates = rates
-        self._at_ms = now_ms
-        self._requests = rates.max_requests
-        self._instances = rates.max_instances
-        self._nbytes = rates.max_bytes
+    def __init__(self, costs: _Costs) -> None:
+        self.costs = costs
+        self.requests_at_ms = 0.0
+        self.instances_at_ms = 0.0
+        self.bytes_at_ms = 0.0
         self.refused: Counter[Resource] | None = None  # None: nothing was refused
         self.last_refused_ms = 0
 
-    def refill(self, now_ms: int) -> None:
-        """Adds what the time since the last call is worth."""
-        elapsed_ms = now_ms - self._at_ms
-        if elapsed_ms <= 0:
-            return
-        self._at_ms = now_ms
-        rates = self._rates  # conditions instead of min(), which is a call in interpreted code, on the way of each push
-        requests = self._requests + rates.requests_per_ms * elapsed_ms
-        self._requests = requests if requests < rates.max_requests else rates.max_requests
-        instances = self._instances + rates.instances_per_ms * elapsed_ms
-        self._instances = instances if instances < rates.max_instances else rates.max_instances
-        nbytes = self._nbytes + rates.bytes_per_ms * elapsed_ms
-        self._nbytes = nbytes if nbytes < rates.max_bytes else rates.max_bytes
-
-    def missing(self, is_new: bool) -> Resource | None:
+    def missing(self, now_ms: int, is_new: bool) -> Resource | None:
         """The resource that a request needs and that is used up."""
-        if self._requests <= 0.0:
+        if self.requests_at_ms - now_ms >= _REQUESTS_MS:
             return Resource.REQUESTS
-        if self._nbytes <= 0.0:
+        if self.bytes_at_ms - now_ms >= _BYTES_MS:
             return Resource.BYTES
-        return Resource.INSTANCES if is_new and self._instances <= 0.0 else None
+        return Resource.INSTANCES if is_new and self.instances_at_ms - now_ms >= _INSTANCES_MS else None
 
-    def take(self, nbytes: int, is_new: bool) -> None:
+    def take(self, now_ms: int, nbytes: int, is_new: bool) -> None:
         """Charges an accepted request."""
-        self._requests -= 1.0
-        self._nbytes -= nbytes
+        costs = self.costs  # conditions instead of max(), which is a call in interpreted code
+        at_ms = self.requests_at_ms
+        self.requests_at_ms = (at_ms if at_ms > now_ms else now_ms) + costs.request_ms
+        at_ms = self.bytes_at_ms
+        self.bytes_at_ms = (at_ms if at_ms > now_ms else now_ms) + nbytes * costs.byte_ms
         if is_new:
-            self._instances -= 1.0
+            at_ms = self.instances_at_ms
+            self.instances_at_ms = (at_ms if at_ms > now_ms else now_ms) + costs.instance_ms
 
     def refuse(self, resource: Resource, now_ms: int) -> int:
         """Counts a refused request; returns the time until the next one can be accepted, in ms."""
@@ -122,25 +113,29 @@ class Budget:
             self.refused = Counter()
         self.refused[resource] += 1
         self.last_refused_ms = now_ms
-        rates = self._rates
+        costs = self.costs
         if resource is Resource.REQUESTS:
-            left, per_ms = self._requests, rates.requests_per_ms
+            left_ms, unit_ms = self.requests_at_ms - _REQUESTS_MS, costs.request_ms
         elif resource is Resource.INSTANCES:
-            left, per_ms = self._instances, rates.instances_per_ms
+            left_ms, unit_ms = self.instances_at_ms - _INSTANCES_MS, costs.instance_ms
         else:
-            left, per_ms = self._nbytes, rates.bytes_per_ms
-        return min(max(int((1.0 - left) / per_ms) + 1, _MIN_THROTTLE_MS), _MAX_THROTTLE_MS)
+            left_ms, unit_ms = self.bytes_at_ms - _BYTES_MS, costs.byte_ms
+        return min(max(math.ceil(left_ms - now_ms + unit_ms), _MIN_THROTTLE_MS), _MAX_THROTTLE_MS)
 
 
 class Account:
     """Whom the requests of one connection are charged to."""
 
-    __slots__ = ("_connection", "_payer", "_refused")
+    __slots__ = ("_byte_ms", "_connection", "_own_byte_ms", "_own_request_ms", "_payer", "_refused", "_request_ms")
 
     def __init__(self, payer: Budget, connection: Budget, refused: Counter[Resource]) -> None:
         self._payer = payer
         self._connection = connection
         self._refused = refused
+        self._request_ms = payer.costs.request_ms
+        self._byte_ms = payer.costs.byte_ms
+        self._own_request_ms = connection.costs.request_ms
+        self._own_byte_ms = connection.costs.byte_ms
 
     def charge(self, now_ms: int, nbytes: int, is_new: bool) -> int:
         """Charges a request of `nbytes` payload bytes, and a new instance with `is_new`.
@@ -148,20 +143,35 @@ class Account:
         Returns 0, or the throttle time in ms of a request that is refused.
         """
         payer, connection = self._payer, self._connection
-        payer.refill(now_ms)
-        connection.refill(now_ms)
-        over = payer
-        resource = payer.missing(is_new)
+        if (
+            is_new
+            or payer.requests_at_ms > now_ms
+            or connection.requests_at_ms > now_ms
+            or payer.bytes_at_ms > now_ms
+            or connection.bytes_at_ms > now_ms
+        ):
+            return self._charge_used(now_ms, nbytes, is_new)
+        # All four buckets are full, as for nearly every push: `take` of both without a call.
+        payer.requests_at_ms = now_ms + self._request_ms
+        payer.bytes_at_ms = now_ms + nbytes * self._byte_ms
+        connection.requests_at_ms = now_ms + self._own_request_ms
+        connection.bytes_at_ms = now_ms + nbytes * self._own_byte_ms
+        return 0
+
+    def _charge_used(self, now_ms: int, nbytes: int, is_new: bool) -> int:
+        """The same of buckets that are not full."""
+        over = self._payer
+        resource = over.missing(now_ms, is_new)
         if resource is None:
-            over = connection
-            resource = connection.missing(is_new)
-        if resource is None:
-            payer.take(nbytes, is_new)
-            connection.take(nbytes, is_new)
-            return 0
+            over = self._connection
+            resource = over.missing(now_ms, is_new)
+            if resource is None:
+                self._payer.take(now_ms, nbytes, is_new)
+                over.take(now_ms, nbytes, is_new)
+                return 0
         self._refused[resource] += 1
-        if over is connection:  # the payer's own table names it as well
-            payer.refuse(resource, now_ms)
+        if over is self._connection:  # the payer's own table names it as well
+            self._payer.refuse(resource, now_ms)
         return over.refuse(resource, now_ms)
 
 
@@ -185,27 +195,26 @@ class Payers:
     def __init__(self, limits: PayerLimits | None = None) -> None:
         self.refused: Counter[Resource] = Counter(dict.fromkeys(Resource, 0))
         limits = limits or PayerLimits()
-        self._rates = _Rates(limits, 1.0)
-        self._connection_rates = _Rates(limits, limits.connection_share)
+        self._costs = _Costs(limits, 1.0)
+        self._connection_costs = _Costs(limits, limits.connection_share)
         self._by_payer: dict[str, Budget] = {}
         self._by_connection: dict[str, Budget] = {}
 
-    def account(self, connection: Connection, connection_id: str, now_ms: int) -> Account:
+    def account(self, connection: Connection, connection_id: str) -> Account:
         """The account of a connection."""
-        payer = self._payer(payer_of(connection.principal, connection.source_address), now_ms)
+        payer = self._payer(payer_of(connection.principal, connection.source_address))
         own = self._by_connection.get(connection_id)
         if own is None:
-            own = self._by_connection[connection_id] = Budget(self._connection_rates, now_ms)
+            own = self._by_connection[connection_id] = Budget(self._connection_costs)
             _drop_oldest(self._by_connection)
         return Account(payer, own, self.refused)
 
     def charge_address(self, address: str, now_ms: int, nbytes: int) -> int:
         """Charges a request of `nbytes` whose sender nobody authenticated, of OTLP. As `Account.charge`."""
-        payer = self._payer(payer_of(ANONYMOUS, address), now_ms)
-        payer.refill(now_ms)
-        resource = payer.missing(is_new=False)
+        payer = self._payer(payer_of(ANONYMOUS, address))
+        resource = payer.missing(now_ms, is_new=False)
         if resource is None:
-            payer.take(nbytes, is_new=False)
+            payer.take(now_ms, nbytes, is_new=False)
             return 0
         self.refused[resource] += 1
         return payer.refuse(resource, now_ms)
@@ -214,10 +223,10 @@ class Payers:
         """Forgets the budget of a closed connection; its payer's remains."""
         self._by_connection.pop(connection_id, None)
 
-    def _payer(self, key: str, now_ms: int) -> Budget:
+    def _payer(self, key: str) -> Budget:
         payer = self._by_payer.get(key)
         if payer is None:
-            payer = self._by_payer[key] = Budget(self._rates, now_ms)
+            payer = self._by_payer[key] = Budget(self._costs)
             _drop_oldest(self._by_payer)
         return payer
 
