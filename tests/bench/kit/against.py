@@ -2,10 +2,10 @@
 
 `make bench-against COMMIT=37ecc2d ROUNDS=3`, or for some of the figures
 `python -m tests.bench.kit.against COMMIT ROUNDS NAME ...`. The commit is extracted to a temporary directory and runs
-its own benches, interpreted, with the dependencies of this tree; this tree runs interpreted and, after
-`make compiled`, compiled. Each figure is the median of the rounds; `ratio` is to that of the commit, and the lowest
-and the highest value show the noise. Rows per CPU-second are not among them: commits before the managed ClickHouse
-server need another chDB than this tree's.
+its own benches with the dependencies of this tree. Each tree runs interpreted and, this one after `make compiled`,
+compiled, as wheel and image are. Each figure is the median of the rounds; `ratio` is to that of the commit in the same
+build, and the lowest and the highest value show the noise. Rows per CPU-second are not among them: commits before the
+managed ClickHouse server need another chDB than this tree's.
 """
 
 from __future__ import annotations
@@ -85,11 +85,24 @@ def extract(commit: str, directory: Path) -> None:
     subprocess.run(["tar", "-x", "-C", str(directory)], input=archive.stdout, check=True)
 
 
+def compiled(directory: Path) -> Tree | None:
+    """The compiled build of an extracted commit, if it has one. Raises subprocess.SubprocessError."""
+    if not (directory / "hatch_build.py").exists():
+        return None
+    target = directory / "build" / "compiled"
+    subprocess.run([sys.executable, "hatch_build.py", str(target)], cwd=directory, check=True, capture_output=True)
+    return Tree(directory, {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join([str(target), str(directory)])})
+
+
 def main(commit: str, rounds: int, names: list[str]) -> int:
     failed = []
     with tempfile.TemporaryDirectory(prefix="headroom-against-") as temporary:
         extract(commit, Path(temporary))
-        trees = {commit: Tree(Path(temporary), {})}
+        trees = {commit: Tree(Path(temporary), {"HEADROOM_PURE": "1"})}
+        baselines = {commit: commit, "interpreted": commit, "compiled": commit}
+        if (before := compiled(Path(temporary))) is not None:
+            trees[f"{commit}_compiled"] = before
+            baselines |= dict.fromkeys(("compiled", f"{commit}_compiled"), f"{commit}_compiled")
         trees |= {build: Tree(Path.cwd(), variables) for build, variables in builds().items()}
         for name in names or PROBES:
             found: dict[str, list[float]] = defaultdict(list)
@@ -101,10 +114,10 @@ def main(commit: str, rounds: int, names: list[str]) -> int:
                 print(f"{name}: {exc}", file=sys.stderr, flush=True)
                 failed.append(name)
                 continue
-            before = statistics.median(found[commit])
+            medians = {kind: statistics.median(values) for kind, values in found.items()}
             for kind, values in found.items():
-                value = statistics.median(values)
-                tell(f"{name}_{kind}", value, PROBES[name].unit, value / before, commit, digits=0)
+                value, baseline = medians[kind], baselines[kind]
+                tell(f"{name}_{kind}", value, PROBES[name].unit, value / medians[baseline], baseline, digits=0)
                 print(f"  {min(values):.0f} to {max(values):.0f} in {rounds} rounds", flush=True)
     if failed:
         print(f"without a figure: {', '.join(failed)}", file=sys.stderr)
