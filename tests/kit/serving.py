@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -108,6 +111,26 @@ def eventually(ask: Callable[[], T], is_so: Callable[[T], bool], within_s: float
         assert time.monotonic() < deadline, f"waited {within_s:.0f} s, and it still is {found!r}"
         time.sleep(0.05)
     return found
+
+
+@contextmanager
+def running(*clients: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Each in a thread, until the block ends. Raises what one of them raised."""
+    done = threading.Event()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        futures = [pool.submit(client, done) for client in clients]
+        try:
+            yield
+        finally:
+            done.set()
+        for future in futures:
+            future.result()
+
+
+def output_of(*arguments: str, within_s: float = 300.0) -> str:
+    """What a `headroom` command prints. Raises subprocess.SubprocessError."""
+    command = [sys.executable, "-m", "headroom", *arguments]
+    return subprocess.run(command, capture_output=True, check=True, text=True, timeout=within_s).stdout
 
 
 def _get(url: str) -> tuple[int, str]:

@@ -4,14 +4,11 @@ throttles a client of both is named, and one may be killed."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,7 +24,7 @@ from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.consumed import values_of
-from tests.kit.serving import PATIENCE_S, Served, eventually, rows
+from tests.kit.serving import PATIENCE_S, Served, eventually, output_of, rows, running
 from tests.quota_metrics.measure.quota_truth import agents
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
@@ -142,20 +139,6 @@ class Kept:
         self.values.append(message.value())
 
 
-@contextmanager
-def running(*clients: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Each in a thread, until the block ends. Raises what one of them raised."""
-    done = threading.Event()
-    with ThreadPoolExecutor(len(clients)) as pool:
-        futures = [pool.submit(client, done) for client in clients]
-        try:
-            yield
-        finally:
-            done.set()
-        for future in futures:
-            future.result()
-
-
 def shares(two: Two) -> dict[str, dict[str, Any]]:
     rows = ask(two.second.http, "/api/v1/gateway-share", {"cluster": CLUSTER, "user": USER})
     return {row["client_id"]: row for row in rows if row["quota_key"] == "producer_byte_rate"}
@@ -263,12 +246,12 @@ def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
                     AND client_id = '{HOT}' AND source = 'gateway' AND level IN ('throttled', 'critical')"""
         ((quota_key, reason),) = rows(two.store.url.partition("//")[2], query)
         assert (quota_key, "wants more than producer_byte_rate 200.0 kB/s" in reason) == ("producer_byte_rate", True)
-        by_top = json.loads(_headroom("top", "--http", two.first.http, "--once", "--output", "json"))
+        by_top = json.loads(output_of("top", "--http", two.first.http, "--once", "--output", "json"))
         named = [row["quota_key"] for row in by_top if row["client_id"] == HOT and row["level"] == "throttled"]
         assert named == ["producer_byte_rate"]
         url = f"http://headroom_writer@{two.store.host}:{two.store.port}"
         store = ["--url", url, "--cluster", CLUSTER, "--since", "1m", "--output", "json"]
-        by_job = json.loads(_headroom("job", "quota-headroom", *store))
+        by_job = json.loads(output_of("job", "quota-headroom", *store))
         assert is_right({row["quota_key"]: row["level"] for row in by_job if row["client_id"] == HOT})
 
 
@@ -280,8 +263,3 @@ def _levels_of_hot(two: Two) -> dict[str, str]:
     """By quota, of the API."""
     found = ask(two.second.http, "/api/v1/headroom", {"cluster": CLUSTER, "client_id": HOT, "source": "gateway"})
     return {row["quota_key"]: row["level"] for row in found}
-
-
-def _headroom(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "headroom", *arguments], capture_output=True, check=True, timeout=300)
-    return done.stdout.decode()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +20,7 @@ from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.quota_callback import CLASS, LIMIT_CONFIG, libs_with_callback
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, output_of, running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
 
@@ -106,15 +104,8 @@ def all_estimated(rows: dict[str, dict[str, Any]]) -> bool:
 
 def test_verdict_names_class_and_implied_limit(served: tuple[LocalCluster, Served]) -> None:
     kafka, headroom = served
-    done = threading.Event()
-    with ThreadPoolExecutor(len(CLIENTS)) as pool:
-        running = [pool.submit(load, headroom.kafka, client, done) for client in CLIENTS]
-        try:
-            found = eventually(lambda: verdicts(headroom.http), all_estimated)
-        finally:
-            done.set()
-        for one in running:
-            one.result()
+    with running(*(partial(load, headroom.kafka, client) for client in CLIENTS)):
+        found = eventually(lambda: verdicts(headroom.http), all_estimated)
     for client in CLIENTS:
         row = found[client.client_id]
         assert (row["level"], row["limit"], row["utilization"]) == ("throttled", None, None), row
@@ -127,12 +118,7 @@ def test_verdict_names_class_and_implied_limit(served: tuple[LocalCluster, Serve
     assert CLASS in page
     assert "implied " in page
     resolve = ["quotas", "resolve", "--bootstrap-server", kafka.bootstrap, "--client-id", "orders", "--output", "json"]
-    (resolved,) = json.loads(_headroom(*resolve, "--user", "ANONYMOUS", "--http", headroom.http))
+    (resolved,) = json.loads(output_of(*resolve, "--user", "ANONYMOUS", "--http", headroom.http, within_s=120))
     assert resolved["callback_classes"] == [CLASS]
     assert resolved["implied_limits"]["producer_byte_rate"] == pytest.approx(LIMIT, rel=0.1)
-    assert "implied" in _headroom("top", "--http", headroom.http, "--once", "--cluster", CLUSTER)
-
-
-def _headroom(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "headroom", *arguments], capture_output=True, check=True, timeout=120)
-    return done.stdout.decode()
+    assert "implied" in output_of("top", "--http", headroom.http, "--once", "--cluster", CLUSTER, within_s=120)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +18,7 @@ from headroom.demo.kit.broker import LocalCluster
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.frames import decoded, encoded
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.serving import Served
+from tests.kit.serving import Served, output_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -68,11 +66,6 @@ def deny_address(jvm: Jvm, bootstrap: str) -> None:
     admin.close()
 
 
-def headroom(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "headroom", *arguments], capture_output=True, check=True, timeout=300)
-    return done.stdout.decode()
-
-
 def topic_error(address: str, source: str) -> int:
     """The error code of the guarded topic in the Metadata that a client at `source` gets."""
     asked = MetadataRequest(
@@ -96,10 +89,10 @@ def test_acl_of_an_address_that_the_gateway_hides_is_said(guarded: Guarded) -> N
     assert topic_error(kafka.bootstrap, DENIED) == TOPIC_AUTHORIZATION_FAILED
     assert topic_error(served.kafka, DENIED) == 0  # the broker sees the gateway's address, and Headroom says so:
     rule = f"DENY User:* from {DENIED} ALL TOPIC {GUARDED}"
-    assert f"note an ACL names the address of a client: {rule}" in headroom(
+    assert f"note an ACL names the address of a client: {rule}" in output_of(
         "gateway", "check", "--upstream", kafka.bootstrap
     )
-    assert f"ACL: {rule}" in headroom("cluster", "show", "--http", served.http)
+    assert f"ACL: {rule}" in output_of("cluster", "show", "--http", served.http)
     remark = "1 ACLs name addresses of clients: brokers compare them with the gateway's"
     assert remark in httpx.get(f"http://{served.http}/status", timeout=30).text.replace("&#39;", "'")
     assert served.log.read_text().count(remark) == 1
