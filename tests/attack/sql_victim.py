@@ -86,15 +86,15 @@ class SqlVictim:
 
         Asks as the writer: a query that an attack left running may hold all the memory of the reader.
         """
-        writer = ClickHouse((self.clickhouse.writer,))
-        [row] = writer.rows("SELECT toUInt8(count()) AS n FROM quota_limits WHERE cluster = 'kept'")
-        writer.close()
-        return int(row["n"])
+        return self._count("quota_limits WHERE cluster = 'kept'")
 
     def reads_running(self) -> int:
         """How many queries of readers run or wait: of clients that are gone, too, until the server has noticed."""
+        return self._count("system.processes WHERE user = 'default'")
+
+    def _count(self, of: str) -> int:
         writer = ClickHouse((self.clickhouse.writer,))
-        [row] = writer.rows("SELECT count() AS n FROM system.processes WHERE user = 'default'")
+        [row] = writer.rows(f"SELECT count() AS n FROM {of}")
         writer.close()
         return int(row["n"])
 
