@@ -126,16 +126,12 @@ class Budget:
 class Account:
     """Whom the requests of one connection are charged to."""
 
-    __slots__ = ("_byte_ms", "_connection", "_own_byte_ms", "_own_request_ms", "_payer", "_refused", "_request_ms")
+    __slots__ = ("_connection", "_payer", "_refused")
 
     def __init__(self, payer: Budget, connection: Budget, refused: Counter[Resource]) -> None:
         self._payer = payer
         self._connection = connection
         self._refused = refused
-        self._request_ms = payer.costs.request_ms
-        self._byte_ms = payer.costs.byte_ms
-        self._own_request_ms = connection.costs.request_ms
-        self._own_byte_ms = connection.costs.byte_ms
 
     def charge(self, now_ms: int, nbytes: int, is_new: bool) -> int:
         """Charges a request of `nbytes` payload bytes, and a new instance with `is_new`.
@@ -152,10 +148,10 @@ class Account:
         ):
             return self._charge_used(now_ms, nbytes, is_new)
         # All four buckets are full, as for nearly every push: `take` of both without a call.
-        payer.requests_at_ms = now_ms + self._request_ms
-        payer.bytes_at_ms = now_ms + nbytes * self._byte_ms
-        connection.requests_at_ms = now_ms + self._own_request_ms
-        connection.bytes_at_ms = now_ms + nbytes * self._own_byte_ms
+        payer.requests_at_ms = now_ms + payer.costs.request_ms
+        payer.bytes_at_ms = now_ms + nbytes * payer.costs.byte_ms
+        connection.requests_at_ms = now_ms + connection.costs.request_ms
+        connection.bytes_at_ms = now_ms + nbytes * connection.costs.byte_ms
         return 0
 
     def _charge_used(self, now_ms: int, nbytes: int, is_new: bool) -> int:
