@@ -55,7 +55,7 @@ def prepared(spark: SparkSession, clickhouse: ClickHouse, options: JobOptions, j
 
 def stored_hours(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> CountedRange:
     """The range on the grid of steps, with usage_1m up to date. Raises NothingToReadError, StoreError."""
-    when = of_whole_minutes(options.when)
+    when = _of_whole_minutes(options.when)
     job_run.begin("updating usage_1m")
     hours = stored_counts(clickhouse, when, options.source, options.cluster)
     job_run.rows_in = sum(count["samples"] for count in hours.counts)
@@ -64,7 +64,7 @@ def stored_hours(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -
     return hours
 
 
-def of_whole_minutes(when: TimeRange) -> TimeRange:
+def _of_whole_minutes(when: TimeRange) -> TimeRange:
     """The range on the grid of steps. It ends with the last minute that is over: what a minute of usage_1m has sent
     cannot be divided, and would be the usage of the seconds before an end within it."""
     from_ms = when.from_ms - when.from_ms % (STEP_S * 1000)

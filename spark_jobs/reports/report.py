@@ -51,26 +51,26 @@ Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> image, a URI
 
 class RowsLayout(NamedTuple):
     """How a report that is a table of rows looks. `plots`: images of its page. `empty`: why there may be no row.
-    `told`: what is shown beside the columns, by name, of a row."""
+    `derived`: what is shown beside the columns: its text by the row, by name."""
 
     title: str
-    shown: Sequence[str]  # columns of table and page, and names of `told`
+    shown: Sequence[str]  # columns of table and page, and names of `derived`
     empty: str
     leave: Sequence[str] = ()  # columns that a narrow terminal does without, the first one first
     plots: Plots | None = None
-    told: Mapping[str, Callable[[Row], str]] = {}
+    derived: Mapping[str, Callable[[Row], str]] = {}
 
 
 def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
     """A report whose table and page have some columns; JSON and Parquet have all."""
     title, shown, plots = look.title, look.shown, look.plots
     headings = [name.replace("_", " ") for name in shown]
-    numbers = [name for name in shown if name not in look.told and is_number(columns.field(name).type)]
+    numbers = [name for name in shown if name not in look.derived and is_number(columns.field(name).type)]
     of_numbers, leave = ([name.replace("_", " ") for name in names] for names in (numbers, look.leave))
     layout = Layout(of_numbers, _NAMES, leave, _SENTENCES, _COMMANDS)
 
     def full(row: Row) -> Row:
-        return {**row, **{name: tell(row) for name, tell in look.told.items()}}
+        return {**row, **{name: text(row) for name, text in look.derived.items()}}
 
     def to_table(rows: Sequence[Row], width: int | None) -> list[Text]:
         if not rows:

@@ -134,7 +134,7 @@ CAPACITY = rows_report(
             *("demand_low", "demand_source", "demand_high", "cluster", "broker_id", "growth_per_week"),
             *("throttled_share", "utilization_mean", "user", "quota_key", "utilization_p99"),
         ),
-        told={"replay": _replay},
+        derived={"replay": _replay},
     ),
 )
 
