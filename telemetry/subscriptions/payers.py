@@ -52,7 +52,7 @@ class PayerLimits:
 
     requests: float = 2_000
     instances: float = 200  # ids that are not known here
-    nbytes: float = 33_554_432  # of payloads as they arrive
+    nbytes: float = 33_554_432  # of payloads: of Kafka's and gRPC's as they arrive, of OTLP's after decompression
     connection_share: float = 0.25
 
 

@@ -12,11 +12,14 @@ PATIENCE_S = 60.0  # until a broker has applied its controller's decision
 
 
 class RawConnection:
-    """A connection that sends bodies of requests and returns bodies of responses. A context manager."""
+    """A connection that sends bodies of requests and returns bodies of responses. A context manager.
 
-    def __init__(self, bootstrap: str) -> None:
+    `source`: the local address that it is bound to; "" leaves the choice to the system.
+    """
+
+    def __init__(self, bootstrap: str, source: str = "") -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), PATIENCE_S)
+        self._socket = socket.create_connection((host, int(port)), PATIENCE_S, (source, 0))
         self._correlation_id = 0
 
     def __enter__(self) -> RawConnection:
