@@ -50,6 +50,7 @@ METRICS = (
 )
 Client = tuple[str, str]
 _Told = tuple[str, str, str]  # user, client id, quota key
+Causes = dict[_Told, str]
 Shown = dict[Client, tuple[Any, ...]]  # level, reason, impact and its reason, numbers; not all on some surfaces
 
 
@@ -154,7 +155,7 @@ def differences(shown: Shown, expected: Shown) -> list[str]:
     return lines + [f"{client}: {one} instead of {other}" for client, one, other in wrong]
 
 
-def told_otherwise(one: dict[_Told, str], other: dict[_Told, str]) -> dict[_Told, tuple[str | None, str | None]]:
+def told_otherwise(one: Causes, other: Causes) -> dict[_Told, tuple[str | None, str | None]]:
     """The causes that differ."""
     return {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
@@ -213,17 +214,19 @@ class Surfaces:
         )
         return {(row[0], row[1]): tuple(row[2:]) for row in rows}
 
-    def causes(self, cluster: str, start_ms: int) -> dict[str, dict[_Told, str]]:
-        """What each surface that tells causes tells, by client and quota key."""
-        asked = f"SELECT user, client_id, quota_key, cause FROM headroom.{{}} WHERE cluster = '{cluster}'"
-        of_minute = f" AND window_start = toDateTime({start_ms // 1000}, 'UTC')"
+    def live_causes(self, cluster: str) -> list[Causes]:
+        """What API and view tell."""
         api = self._get("/api/v1/headroom", cluster=cluster, limit="1000").json()
-        told = {
-            "API": [(row["user"], row["client_id"], row["quota_key"], row["cause"]) for row in api],
-            "view": self._clickhouse.store.query(asked.format("headroom_now")),
-            "job": self._clickhouse.store.query(asked.format("quota_utilization_committed") + of_minute),
-        }
-        return {name: {(row[0], row[1], row[2]): row[3] for row in rows} for name, rows in told.items()}
+        told = {(row["user"], row["client_id"], row["quota_key"]): row["cause"] for row in api}
+        return [told, self._causes("headroom_now", f"cluster = '{cluster}'")]
+
+    def job_causes(self, cluster: str, start_ms: int) -> Causes:
+        of_minute = f"cluster = '{cluster}' AND window_start = toDateTime({start_ms // 1000}, 'UTC')"
+        return self._causes("quota_utilization_committed", of_minute)
+
+    def _causes(self, table: str, condition: str) -> Causes:
+        asked = f"SELECT user, client_id, quota_key, cause FROM headroom.{table} WHERE {condition}"
+        return {(row[0], row[1], row[2]): row[3] for row in self._clickhouse.store.query(asked)}
 
     def _get(self, path: str, **query: str) -> httpx.Response:
         return httpx.get(f"http://{self._http}{path}", params=query, timeout=60).raise_for_status()
@@ -361,15 +364,15 @@ def test_every_surface_shows_the_verdict_of_the_reference(
 
     for name in live:  # when the minute has ended
         eventually(partial(wrong, name), lambda lines: not lines)
+    live_causes = [surfaces.live_causes(cluster) for cluster in expected]  # before another minute is the newest
     quota_headroom.run(HeadroomOptions(clickhouse.url, TimeRange(start_ms, start_ms + MINUTE, 60)))
     for cluster, clients in expected.items():
         whole = {client: right.whole for client, right in clients.items()}
         assert differences(surfaces.job(cluster), whole) == [], cluster
-    causes = [surfaces.causes(cluster, start_ms) for cluster in expected]
-    assert [told_otherwise(told[name], told["job"]) for told in causes for name in ("API", "view")] == [{}, {}] * len(
-        causes
-    )
-    assert sum(cause != "" for told in causes for cause in told["job"].values()) >= 10
+    causes = [surfaces.job_causes(cluster, start_ms) for cluster in expected]
+    pairs = zip(live_causes, causes, strict=True)
+    assert [told_otherwise(told, of_job) for live, of_job in pairs for told in live] == [{}, {}] * len(causes)
+    assert sum(cause != "" for of_job in causes for cause in of_job.values()) >= 10
     every = [one for clients in expected.values() for one in clients.values()]
     assert len(every) >= 1000
     assert {one.verdict.level for one in every} == {"unknown", "ok", "watch", "warn", "critical", "throttled"}
