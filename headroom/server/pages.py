@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +73,7 @@ def http_app(
 
     source = "jmx" if config.observe else "gateway"
     reader = _reader(config, writer)
-    data = Data(reader, lambda: subscription_rows(rules), status, rules.match_keys, source, owners)
+    data = Data(reader, SubscriptionRows(rules), status, rules.match_keys, source, owners)
     return web_app(self_metrics, health, [*api_routes(data), *page_routes(data)])
 
 
@@ -116,20 +117,36 @@ def _state(
     )
 
 
-def subscription_rows(rules: ClientMetrics) -> list[dict[str, Any]]:
-    """The cluster's subscriptions; invalid ones have `error`."""
-    rows: list[dict[str, Any]] = []
-    for name, values in sorted(rules.resources.items()):
-        try:
-            one = parse_subscription(name, values, rules.match_keys)
-        except InvalidSubscriptionError as exc:
-            rows.append({"name": name, "metrics": [], "interval_ms": None, "match": [], "error": str(exc)})
-            continue
+class SubscriptionRows:
+    """The cluster's subscriptions as rows, made when they have changed; invalid ones have `error`."""
+
+    def __init__(self, rules: ClientMetrics) -> None:
+        self._rules = rules
+        self._resources: Mapping[str, Mapping[str, str]] | None = None
+        self._rows: list[dict[str, Any]] = []
+
+    def __call__(self) -> list[dict[str, Any]]:
+        resources = self._rules.resources
+        if self._resources is not resources:
+            self._resources = resources
+            self._rows = [self._row(name, values) for name, values in sorted(resources.items())]
+        return self._rows
+
+    def _row(self, name: str, values: Mapping[str, str]) -> dict[str, Any]:
+        one = self._rules.subscriptions.get(name)
+        if one is None:
+            return {"name": name, "metrics": [], "interval_ms": None, "match": [], "error": self._error(name, values)}
         match = [f"{key}={pattern}" for key, pattern in _criteria(values)]
-        rows.append(
-            {"name": name, "metrics": list(one.metrics), "interval_ms": one.interval_ms, "match": match, "error": ""}
-        )
-    return rows
+        return {
+            "name": name, "metrics": list(one.metrics), "interval_ms": one.interval_ms, "match": match, "error": "",
+        }  # fmt: skip
+
+    def _error(self, name: str, values: Mapping[str, str]) -> str:
+        try:
+            parse_subscription(name, values, self._rules.match_keys)
+        except InvalidSubscriptionError as exc:
+            return str(exc)
+        return ""
 
 
 def metric_rows(self_metrics: SelfMetrics) -> list[dict[str, Any]]:

@@ -322,6 +322,8 @@ class ClientMetrics:
     def replace_all(self, resources: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
         """Replaces all resources. Invalid resources are logged once and ignored."""
         given = {name: dict(values) for name, values in resources.items() if values}
+        if given == self.resources:
+            return
         gone = [name for name in self.resources if name not in given]
         put = []
         for name, values in given.items():
