@@ -7,6 +7,7 @@ computation counts.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -36,6 +37,7 @@ _MARGIN_MS = 60_000  # an insert in progress may become visible after its receiv
 _AGAIN_MS = 10_000  # the shortest pause between two computations, but for a minute that has just ended
 _PAUSE_SHARE = 4  # and in multiples of what a computation took: it takes at most a fifth of the time
 _TIMEOUT_S = 60.0
+_THREADS = max((os.cpu_count() or 1) // 2, 1)  # pages are read on the other cores meanwhile
 _EXECUTION_S = 50  # then ClickHouse says itself that it takes too long
 _WITHOUT_TELEMETRY_S = 600  # after a computation that failed: more telemetry than it can read delays no level for long
 _CHANGES_TIMEOUT_S = 5.0
@@ -53,8 +55,8 @@ class MinuteLevels:
         owners: OwnersInForce | None = None,
     ) -> None:
         self._changes = replace(store, timeout_s=_CHANGES_TIMEOUT_S)
-        given_up = {"max_execution_time": str(_EXECUTION_S)}
-        self._store = replace(store, timeout_s=_TIMEOUT_S, settings={**given_up, **store.settings})
+        limits = {"max_execution_time": str(_EXECUTION_S), "max_threads": str(_THREADS)}
+        self._store = replace(store, timeout_s=_TIMEOUT_S, settings={**limits, **store.settings})
         self._computed = computed
         self._thresholds = thresholds
         self._owners = owners or OwnersInForce()

@@ -6,9 +6,10 @@ Raises BadRequestError for invalid parameters, ConnectionError when the store ca
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from cachetools import TTLCache
 
@@ -45,6 +46,8 @@ LEVELS = tuple(reversed(definition.LEVELS))
 _SHARED_S = 2.0  # equal requests within it share one result
 _SEEN_SHARED_S = 60.0  # of the clients of the last week: a page asks at each refresh
 _MAX_LIMIT = 10_000
+_NEAR = 1_000  # rows from the first that are read whole
+_ADDRESS = re.compile(r"[0-9A-Fa-f:]*[0-9:.][0-9A-Fa-f:.]*")  # what may begin one
 _KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day
 _MAX_INSTANCES = 20_000
 _MAX_SHOWN = 200
@@ -87,33 +90,34 @@ class Data:
     async def headroom(self, given: Given, *, exact: bool = False) -> list[Row]:
         """Clients with their level, the worst first unless `sort` and `order` say otherwise. `exact`: of the user and
         the client id, of which either may be empty; otherwise an empty one stands for all."""
-        order, parameters = self._listed(given, exact=exact)
-        return await self._rows(queries.HEADROOM.replace("{order}", order), parameters)
+        sql, parameters = self._listed(queries.HEADROOM, given, exact=exact)
+        return await self._rows(sql, parameters)
 
     async def own(self, scope: ClientScope, given: Given) -> Row:
         """What a token's scope may see of its clients, filtered and sorted as `headroom` is."""
-        order, parameters = self._listed(given)
+        sql, parameters = self._listed(queries.OWN, given)
         parameters |= {f"scope_{name}": value for name, value in scope._asdict().items()}
         rows, windows = await asyncio.gather(
-            self._rows(queries.OWN.replace("{order}", order), parameters),
+            self._rows(sql, parameters),
             self._read(self._seen, queries.QUOTA_WINDOWS, {}),
         )
         return me.document(scope, rows, windows, self._owners.owners, now_ms())
 
-    def _listed(self, given: Given, *, exact: bool = False) -> tuple[str, dict[str, object]]:
-        """The order of a list of clients, and the parameters of its query."""
+    def _listed(self, sql: str, given: Given, *, exact: bool = False) -> tuple[str, dict[str, object]]:
+        """The query of a list of clients in the order that is asked for, and its parameters."""
         sort = given.get("sort", "level")
         order = given.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
         if sort not in queries.SORT_COLUMNS:
             raise BadRequestError(f"sort must be one of {', '.join(queries.SORT_COLUMNS)}")
         if order not in ("asc", "desc"):
             raise BadRequestError("order must be asc or desc")
+        offset = number_of(given, "offset", 0, 10_000_000)
         parameters = self._filter(given) | {
             "exact": int(exact),
             "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
-            "offset": number_of(given, "offset", 0, 10_000_000),
+            "offset": offset,
         }
-        return f"`{sort}` {order}", parameters
+        return sql.replace("{order}", f"`{sort}` {order}") + (queries.FAR if offset > _NEAR else ""), parameters
 
     def _filter(self, given: Given) -> dict[str, object]:
         levels = [level for level in given.get("level", "").split(",") if level]
@@ -128,13 +132,15 @@ class Data:
         }
         search = text_of(given, "q").strip(" ")
         return {
-            **names, "exact": 0, "search": search, "levels": levels, "source": "" if source == "all" else source,
+            **names, "exact": 0, "search": search, "address": search if _ADDRESS.fullmatch(search) else "",
+            "levels": levels, "source": "" if source == "all" else source,
         }  # fmt: skip
 
-    async def level_counts(self, given: Given) -> dict[str, int]:
-        """The number of clients at each level regardless of the filter on `level`."""
-        (found,) = await self._rows(queries.LEVEL_COUNTS, self._filter(given))
-        return {level: int(found["counts"].get(level, 0)) for level in LEVELS}
+    async def summary(self, given: Given) -> tuple[dict[str, int], list[str]]:
+        """Of the newest minute: the number of clients at each level regardless of the filter on `level`, and the names
+        of all clusters."""
+        (found,) = await self._rows(queries.SUMMARY, self._filter(given))
+        return {level: int(found["counts"].get(level, 0)) for level in LEVELS}, found["clusters"]
 
     async def groups(self, given: Given) -> tuple[list[Row], int]:
         """Clients added up by `by` (user, team or rule) and quota key, and the number of such groups."""
@@ -148,10 +154,6 @@ class Data:
         rows = await self._rows(queries.GROUPED.replace("{by}", queries.GROUPS[by]), parameters)
         return rows, int(rows[0]["groups"]) if rows else 0
 
-    async def clusters(self) -> list[str]:
-        """The names of the clusters of the newest minute."""
-        return [row["cluster"] for row in await self._rows(queries.CLUSTERS, {})]
-
     async def seen(self, given: Given) -> list[Row]:
         """Clients of the last week that are not active now, by a part of their user or client id; newest first.
 
@@ -162,17 +164,14 @@ class Data:
         names = {"search": search, "cluster": text_of(given, "cluster"), "source": self._source, "limit": MOST_SEEN}
         return await self._read(self._seen, queries.SEEN, names)
 
-    async def sparklines(self, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[tuple[int, float]]]:
-        """The last 15 minutes of each row's client on its worst broker: (minute from 0 to 14, rate)."""
+    async def sparklines(self, rows: Sequence[Row]) -> list[list[tuple[int, float]]]:
+        """The last 15 minutes of each row's client at its broker: (minute from 0 to 14, rate)."""
         if not rows:
-            return {}
-        names = {
-            "users": sorted({row["user"] for row in rows}),
-            "client_ids": sorted({row["client_id"] for row in rows}),
-            "source": self._source,
-        }
-        found = await self._rows(queries.SPARKLINES, names)
-        return {spark_key(row): [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
+            return []
+        names = ("cluster", "source", "quota_key", "user", "client_id", "broker_id")
+        found = await self._rows(queries.SPARKLINES, {f"{name}s": [row[name] for row in rows] for name in names})
+        points = {row["place"]: [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
+        return [points.get(place, []) for place in range(1, len(rows) + 1)]
 
     async def usage(self, given: Given) -> Row:
         """Rate, limit and throttling of one client per broker, over any range; the shares of the limit where levels
@@ -226,7 +225,7 @@ class Data:
     async def quotas(self, given: Given) -> list[Row]:
         """Every rule with `q` in its entity or key, the number of clients it applies to, and the utilisation of its
         fullest bucket."""
-        names = {"cluster": text_of(given, "cluster"), "limit": ALL_RULES}
+        names = {"cluster": text_of(given, "cluster"), "of_client": 0, "user": "", "client_id": "", "limit": ALL_RULES}
         wanted = text_of(given, "q").strip(" ").lower()
         rules, matched = await asyncio.gather(self._rows(queries.LIMITS, names), self._rows(queries.CAUGHT, {}))
         caught = {(row["cluster"], row["quota_key"], row["matched_entity"]): row for row in matched}
@@ -325,7 +324,7 @@ class Data:
             self.headroom(names, exact=True),
             self._rows(queries.FELT, names),
             self._rows(queries.INSTANCES, names),
-            self._rows(queries.LIMITS, {"cluster": names["cluster"], "limit": ALL_RULES}),
+            self._rows(queries.LIMITS, {**names, "of_client": 1, "limit": ALL_RULES}),
             self._rows(queries.RECORDED, {**names, "source": self._source}),
             self.topics({**names, "limit": str(_CLIENT_TOPICS)}, exact=True),
         )
@@ -378,8 +377,3 @@ def _has_failed(task: _Reading | None) -> bool:
 
 async def _nothing() -> list[Row]:
     return []
-
-
-def spark_key(row: Row) -> tuple[Any, ...]:
-    """The key of a sparkline."""
-    return tuple(row[name] for name in ("cluster", "quota_key", "user", "client_id", "broker_id"))

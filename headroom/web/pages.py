@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from exporters.clickhouse.client import Row
 from exporters.printable import shortened
 from headroom.web import usage_chart
-from headroom.web.data import LEVELS, MOST_SEEN, Data, spark_key
+from headroom.web.data import LEVELS, MOST_SEEN, Data
 from headroom.web.overview_rows import (
     question,
     question_of_rule,
@@ -59,6 +59,7 @@ def page_routes(data: Data) -> list[BaseRoute]:
     pages: dict[str, Page] = {
         "/": partial(_overview, data),
         "/clients/detail": partial(_client, data),
+        "/clients/seen": partial(_seen, data),
         "/quotas": partial(_quotas, data),
         "/quotas/what-if": partial(_what_if, data),
         "/subscriptions": partial(_subscriptions, data),
@@ -91,9 +92,9 @@ async def _guarded(data: Data, page: Page, request: Request) -> tuple[str, dict[
 
 def _endpoint(data: Data, page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
-        status_code, path = 200, request.url.path
+        status_code, path, freshness = 200, request.url.path, None
         try:
-            template, values = await page(request)
+            (template, values), freshness = await asyncio.gather(page(request), data.watch.freshness())
         except BadRequestError as exc:
             status_code, template, values = 400, "error.html", _failure("That did not work", str(exc))
         except UnavailableError as exc:
@@ -104,7 +105,7 @@ def _endpoint(data: Data, page: Page) -> Callable[[Request], Awaitable[Response]
             status_code, template, values = 503, "error.html", _failure("It cannot be answered now", told, _AWAY)
         except HTTPException as exc:
             status_code, template, values = exc.status_code, "error.html", _failure("There is no such page", exc.detail)
-        freshness = values.get("freshness") or await data.watch.freshness()
+        freshness = values.get("freshness") or freshness or await data.watch.freshness()
         return _html(template, {"path": path, **values, "freshness": freshness}, status_code)
 
     return respond
@@ -139,30 +140,20 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     given = {name: value for name, value in request.query_params.items() if value}
     page = Paging.of(given)
     asked = {**given, **page.parameters}
-    counts, clusters = await asyncio.gather(data.level_counts(given), data.clusters())
     rows: list[Row] = []
     groups: list[Row] = []
-    seen: list[Row] = []
-    not_seen = ""
     if "by" in given:
-        groups, total = await data.groups(asked)
+        (counts, clusters), (groups, total) = await asyncio.gather(data.summary(given), data.groups(asked))
     else:
-        rows = await data.headroom(asked)
-        if not page.offset and len(rows) < page.limit:
-            seen, not_seen = await _seen(data, given)
+        (counts, clusters), rows = await asyncio.gather(data.summary(given), data.headroom(asked))
         chosen = given.get("level", "").split(",") if given.get("level") else LEVELS
         total = sum(counts[level] for level in chosen)
-        sparks = await data.sparklines(rows)
-        for row in rows:
-            spark = sparkline(sparks.get(spark_key(row), []), row["limit"])
-            row |= {"spark": spark, "id": row_id(row), "short": short_reason(row)}
+        for row, points in zip(rows, await data.sparklines(rows), strict=True):
+            row |= {"spark": sparkline(points, row["limit"]), "id": row_id(row), "short": short_reason(row)}
             row["question"] = question(row)
     return "overview.html", {
         "rows": rows,
         "groups": [{**group, "id": _id_of(group, "cluster", "name", "quota_key")} for group in groups],
-        "seen": [{**row, "id": _id_of(row, "cluster", "user", "client_id")} for row in seen],
-        "not_seen": not_seen,
-        "most_seen": MOST_SEEN,
         "counts": counts,
         "clusters": clusters,
         "given": given,
@@ -173,15 +164,21 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     }
 
 
-async def _seen(data: Data, given: Mapping[str, str]) -> tuple[list[Row], str]:
-    """Clients of the last week that a search found, and what to say when there are none; the page does without them."""
-    if not given.get("q", "").strip(" "):
-        return [], ""
+async def _seen(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
+    """The clients of the last week that a search finds. It may take seconds: the overview asks and does not wait."""
+    given = {name: value for name, value in request.query_params.items() if value}
+    seen: list[Row] = []
     try:
-        return await data.seen(given), "No other client of the last week has it in its user or client id."
+        seen, why_none = await data.seen(given), "No other client of the last week has it in its user or client id."
     except ConnectionError as exc:
         _unreadable.warning("the clients of the last week cannot be read", error=str(exc))
-        return [], "The clients of the last week could not be searched in time; they are searched again in a minute."
+        why_none = "The clients of the last week could not be searched in time; search again in a minute."
+    return "seen.html", {
+        "seen": [{**row, "id": _id_of(row, "cluster", "user", "client_id")} for row in seen],
+        "why_none": why_none,
+        "most_seen": MOST_SEEN,
+        "given": given,
+    }
 
 
 def _id_of(row: Mapping[str, Any], *names: str) -> str:

@@ -22,11 +22,14 @@ AND ({{team:String}} = '' OR team = {{team:String}})
 AND ({{search:String}} = '' OR positionCaseInsensitiveUTF8(client_id, {{search:String}}) > 0
      OR positionCaseInsensitiveUTF8(user, {{search:String}}) > 0
      OR positionCaseInsensitiveUTF8(matched_entity, {{search:String}}) > 0
-     OR positionCaseInsensitiveUTF8(concat(software_name, ' ', software_version), {{search:String}}) > 0
+     OR positionCaseInsensitiveUTF8(software_name, {{search:String}}) > 0
+     OR positionCaseInsensitiveUTF8(software_version, {{search:String}}) > 0
+     OR {{search:String}} LIKE '% %'
+        AND positionCaseInsensitiveUTF8(concat(software_name, ' ', software_version), {{search:String}}) > 0
      OR (cluster, user, client_id) IN (
          SELECT i.cluster, i.principal, i.client_id FROM client_instances AS i
-         WHERE {{search:String}} != '' AND i.last_seen > now() - INTERVAL 7 DAY
-           AND startsWith(i.source_address, {{search:String}})))
+         WHERE {{address:String}} != '' AND i.last_seen > now() - INTERVAL 7 DAY
+           AND startsWith(i.source_address, {{address:String}})))
 """  # noqa: S608 - made of our own words
 _OF_LEVEL = "(empty({levels:Array(String)}) OR has({levels:Array(String)}, toString(level)))"
 
@@ -40,17 +43,19 @@ AND ({scope_team:String} = '' OR team = {scope_team:String})
 def _clients(more: str) -> str:
     """{order} is filled by the caller from SORT_COLUMNS."""
     return f"""
-SELECT * EXCEPT (window_start, bytes, muted_ms), toString(window_start) AS window_start, toFloat64(h.bytes) AS bytes,
-       toFloat64(h.muted_ms) AS muted_ms
+SELECT * EXCEPT (window_start, bytes, muted_ms, client_place), toString(window_start) AS window_start,
+       toFloat64(h.bytes) AS bytes, toFloat64(h.muted_ms) AS muted_ms
 FROM headroom_now AS h
 WHERE {_OF_CLIENT} AND {_OF_LEVEL} AND {more}
-ORDER BY {{order}}, utilization DESC, muted_ms DESC, cluster, quota_key, user, client_id
+ORDER BY {{order}}, utilization DESC, muted_ms DESC, client_place, quota_key, source
 LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
 """  # noqa: S608 - made of our own words
 
 
 HEADROOM = _clients("1")
 OWN = _clients(_OF_SCOPE)
+# Of rows that are far from the first: the columns that nothing is sorted by are read of those that are shown.
+FAR = "SETTINGS query_plan_max_limit_for_lazy_materialization = 20000000"
 
 # The length of the brokers' quota windows, where it is known.
 QUOTA_WINDOWS = """
@@ -58,14 +63,11 @@ SELECT cluster, broker_id, toInt64(quota_window_ms) AS quota_window_ms FROM clus
 LIMIT 10000
 """
 
-# Regardless of the filter on the level.
-LEVEL_COUNTS = f"""
-SELECT sumMap(map(toString(level), 1.)) AS counts
+# How many clients are at each level, regardless of the filter on the level; the clusters, regardless of every filter.
+SUMMARY = f"""
+SELECT sumMapIf(map(toString(level), 1.), {_OF_CLIENT}) AS counts, arraySort(groupUniqArray(100)(cluster)) AS clusters
 FROM headroom_now
-WHERE {_OF_CLIENT}
 """  # noqa: S608 - made of our own words
-
-CLUSTERS = "SELECT DISTINCT cluster FROM headroom_now ORDER BY cluster LIMIT 100"
 
 # Clients by what they have in common; {by} is a column of the closed set GROUPS. Rates of different keys
 # are not added, and a name is one of its cluster.
@@ -109,18 +111,23 @@ GROUP BY quota_key
 ORDER BY quota_key
 """
 
-# A point for each of the last 15 minutes that were computed: (minute from 0 to 14, rate), of the clients of a page.
+# A point for each of the last 15 minutes that were computed: (minute from 0 to 14, rate), of the rows of a page, each a
+# client at a broker. `place`: of the row, from 1 on.
 SPARKLINES = """
-SELECT cluster, quota_key, user, client_id, broker_id, arraySort(groupArray((minute, rate))) AS points
+WITH arrayMap((cluster, source, quota_key, user, client_id) -> cityHash64(cluster, source, quota_key, user, client_id),
+    {clusters:Array(String)}, {sources:Array(String)}, {quota_keys:Array(String)}, {users:Array(String)},
+    {client_ids:Array(String)}) AS keys
+SELECT place, arraySort(groupArray((minute, rate))) AS points
 FROM (
-    SELECT cluster, quota_key, user, client_id, broker_id,
-           15 - dateDiff('minute', window_start, now('UTC')) AS minute, round(argMax(usage, computed_at)) AS rate
+    SELECT toInt32(indexOf(keys, client_key)) AS place, 15 - dateDiff('minute', window_start, now('UTC')) AS minute,
+           round(argMax(usage, computed_at)) AS rate
     FROM headroom_minutes
+    PREWHERE client_key IN (SELECT arrayJoin(keys))
     WHERE window_start >= toStartOfMinute(now('UTC')) - INTERVAL 15 MINUTE AND window_start < now('UTC')
-      AND source = {source:String} AND user IN {users:Array(String)} AND client_id IN {client_ids:Array(String)}
-    GROUP BY cluster, quota_key, user, client_id, broker_id, window_start
+      AND broker_id = {broker_ids:Array(Int32)}[place]
+    GROUP BY place, window_start
 )
-GROUP BY cluster, quota_key, user, client_id, broker_id
+GROUP BY place
 """
 
 # The clients that share the bucket, and the usage of each, on the client's worst broker.
@@ -178,7 +185,7 @@ WHERE ({cluster:String} = '' OR cluster = {cluster:String}) AND ({user:String} =
   AND ({client_id:String} = '' OR client_id = {client_id:String})
   AND ({search:String} = '' OR positionCaseInsensitiveUTF8(client_id, {search:String}) > 0
        OR positionCaseInsensitiveUTF8(user, {search:String}) > 0)
-ORDER BY cluster, user, client_id
+ORDER BY client_place
 LIMIT {limit:UInt32} OFFSET {offset:UInt32}
 """
 
@@ -198,11 +205,14 @@ ORDER BY bypassing_rate DESC, cluster, quota_key, user, client_id, broker_id
 LIMIT {limit:UInt32}
 """
 
+# Of everybody, or of the entities that the quotas of one client may come from.
 LIMITS = """
 SELECT cluster, quota_key, user, client_id, ip, argMax(tuple(value), valid_from).1 AS value,
        toString(max(valid_from)) AS since
 FROM quota_limits
 WHERE ({cluster:String} = '' OR cluster = {cluster:String})
+  AND ({of_client:UInt8} = 0 OR ip = '' AND user IN ({user:String}, '', '<default>')
+       AND client_id IN ({client_id:String}, '', '<default>'))
 GROUP BY cluster, quota_key, user, client_id, ip
 HAVING isNotNull(value)
 ORDER BY cluster, quota_key, user, client_id, ip

@@ -144,7 +144,8 @@ def _measured(thresholds: Thresholds) -> str:
     worst = f"row_number() OVER (PARTITION BY {_CLIENT} ORDER BY {definition.worst_broker_first(thresholds)})"
     return f"""
 SELECT *, {worst} = 1 AS is_worst, {{from_ms:Int64}} AS start_ms,
-       sum(usage) OVER (PARTITION BY {_CLIENT}) AS total_usage
+       sum(usage) OVER (PARTITION BY {_CLIENT}) AS total_usage,
+       dense_rank() OVER (ORDER BY cluster, user, client_id) AS client_place
 FROM view(
     SELECT *, {definition.VALUE} AS value
     FROM view(
@@ -206,14 +207,14 @@ INSERT INTO headroom_minutes
      {_NUMBERS}, throttle_ms, level, instant_level, reason, limit_known, matched_entity, bucket_user, bucket_client_id,
      usage_p95, usage_max, bytes, group_usage, group_p95, muted_ms, shared_with, culprit_user,
      culprit_client_id, culprit_share, implied_limit, team, window_s, software_name, software_version, instances,
-     pushes, last_seen, impact, impact_reason, cause, is_onset)
+     pushes, last_seen, impact, impact_reason, cause, is_onset, client_place)
 SELECT
     fromUnixTimestamp64Milli({{from_ms:Int64}}), now64(3, 'UTC'), is_worst, cluster, source, quota_key, user,
     client_id, broker_id, `limit`, usage, {_NUMBERS}, throttle_ms, level, instant_level,
     {definition.reason(thresholds)}, state <> 'unknown', matched_entity, bucket_user, bucket_client_id, usage_p95,
     usage_max, bytes, group_usage, group_p95, muted_ms, shared_with, culprit_user, culprit_client_id,
     culprit_share, implied_limit, {_TEAM}, elapsed_s, software_name, software_version, instances, pushes, last_seen,
-    {impact.IMPACT}, {impact.IMPACT_REASON}, {cause.CAUSE}, is_onset
+    {impact.IMPACT}, {impact.IMPACT_REASON}, {cause.CAUSE}, is_onset, client_place
 FROM view(SELECT *, {cause.ONSET_CAUSE} AS onset_cause FROM view({_leveled(thresholds)}))
 {SETTINGS}
 """  # noqa: S608 - made of our own words

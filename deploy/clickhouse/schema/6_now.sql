@@ -4,7 +4,8 @@
 -- (headroom_minutes).
 CREATE VIEW IF NOT EXISTS {{database}}.headroom_now
 (
-{{columns_of_minute}}
+{{columns_of_minute}},
+    `client_place`     UInt32                  COMMENT 'place of the client among those of the minute by cluster, user and client id: sorts as these do, in less time'
 ) AS
 WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_minute) AS newest
 SELECT * EXCEPT (computed_at, is_worst, pushes, last_seen, is_onset)
@@ -16,7 +17,7 @@ CREATE VIEW IF NOT EXISTS {{database}}.near_limit
 (
 {{columns_of_minute}}
 ) AS
-SELECT *
+SELECT * EXCEPT (client_place)
 FROM {{database}}.headroom_now WHERE level >= 'warn';
 
 -- Who is muted at this moment or was in the last minute. Not of whole minutes: the newest row counts.
@@ -148,16 +149,17 @@ CREATE VIEW IF NOT EXISTS {{database}}.telemetry_coverage
     `pushes`           UInt64                  COMMENT 'their pushes',
     `last_seen`        Nullable(DateTime64(3, 'UTC'))  COMMENT 'when telemetry was heard of last',
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself',
-    `software_version` LowCardinality(String)  COMMENT 'its version'
+    `software_version` LowCardinality(String)  COMMENT 'its version',
+    `client_place`     UInt32                  COMMENT 'place of the client among those of the minute by cluster, user and client id: sorts as these do, in less time'
 ) AS
 WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_minute) AS newest
 SELECT
     cluster, user, client_id, multiIf(pushes > 0, 'pushes', instances > 0, 'asked', 'never asked') AS status,
-    any(m.instances) AS instances, any(m.pushes) AS pushes, if(instances = 0, NULL, any(m.last_seen)) AS last_seen,
-    any(m.software_name) AS software_name, any(m.software_version) AS software_version
+    instances, pushes, if(instances = 0, NULL, m.last_seen) AS last_seen, software_name, software_version, client_place
 FROM {{database}}.headroom_minutes AS m
 WHERE m.window_start = newest.1 AND m.computed_at = newest.2 AND source = 'gateway'
-GROUP BY cluster, user, client_id;
+-- All rows of a client in a minute say the same of its instances.
+LIMIT 1 BY client_place;
 
 -- Who shares a quota, of the clients of the newest minute that has ended: the buckets as the gateway wrote them with
 -- its rows, and no reading of the rules of its own.

@@ -72,6 +72,7 @@ def paths(number: int) -> dict[str, str]:
         "crowd_overview_of_rule": f"/?rule={quote(f'user=user-{number}')}",
         "crowd_search": f"/?q=client-{7_000 + number}",
         "crowd_search_address": f"/?q=10.0.{number}.",
+        "crowd_search_week": f"/clients/seen?q=client-{7_000 + number}",
         "crowd_client": f"/clients/detail?{urlencode(client)}",
         "crowd_quotas": f"/quotas?offset={number}",
         "crowd_quotas_search": f"/quotas?q=user-{number}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +109,8 @@ class FakeStore:
         return [{"window_s": at, "rows": rows} for at, rows in self.changed.items() if at in within]
 
     def run(self, clickhouse: ClickHouse, sql: str, parameters: Row) -> None:
-        settings = {"quorum": "2", "max_execution_time": "50"}
+        half = str(max((os.cpu_count() or 1) // 2, 1))  # of the cores: pages are read on the others
+        settings = {"quorum": "2", "max_execution_time": "50", "max_threads": half}
         assert (clickhouse.settings, clickhouse.timeout_s) == (settings, 60)
         if sql == minute.SET_THRESHOLDS:
             self.thresholds = [parameters]

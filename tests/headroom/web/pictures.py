@@ -37,6 +37,7 @@ def pages_of(client: Mapping[str, Any]) -> dict[str, str]:
     return {
         "overview": "/",
         "search": "/?q=app",
+        "week": "/clients/seen?q=app",
         "users": "/?by=user",
         "rules": "/?by=rule",
         "client": f"/clients/detail?{urlencode(named)}",

@@ -46,12 +46,12 @@ def test_clients_of_the_week_are_read_once_also_when_that_fails(monkeypatch: pyt
             with pytest.raises(ConnectionError, match="too slow"):
                 await asked.seen({"q": "app"})
             with pytest.raises(ConnectionError, match="too slow"):
-                await asked.clusters()
+                await asked.jobs()
 
     store = CountedStore(away)
     asyncio.run(ask(store))
     assert [sql for sql, _ in store.asked].count(queries.SEEN) == 1
-    assert [sql for sql, _ in store.asked].count(queries.CLUSTERS) == 3
+    assert [sql for sql, _ in store.asked].count(queries.JOBS) == 3
     assert store.asked[0][1]["source"] == "jmx"
 
 
@@ -64,16 +64,16 @@ def test_query_that_outlives_its_result_is_not_asked_twice(monkeypatch: pytest.M
 
     async def ask(store: CountedStore) -> None:
         asked = data_of(store, monkeypatch)
-        first = asyncio.create_task(asked.clusters())
+        first = asyncio.create_task(asked.jobs())
         while not store.asked:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
-        second = asyncio.create_task(asked.clusters())
+        second = asyncio.create_task(asked.jobs())
         await asyncio.sleep(0.05)
         free.set()
-        assert (await first, await second) == (["prod"], ["prod"])
+        assert (await first, await second) == ([{"cluster": "prod"}], [{"cluster": "prod"}])
         await asyncio.sleep(0.05)
-        assert await asked.clusters() == ["prod"]
+        assert await asked.jobs() == [{"cluster": "prod"}]
 
     monkeypatch.setattr(data, "_SHARED_S", 0.02)  # seconds
     store = CountedStore(wait)

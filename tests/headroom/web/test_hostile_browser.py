@@ -25,6 +25,7 @@ PREVIEW = {"metrics": "*", "match": "client_id=.*<script>.*"}
 PAGES = {
     "overview": "/",
     "search": f"/?{urlencode({'q': HOSTILE, 'user': HOSTILE})}",
+    "week": f"/clients/seen?{urlencode({'q': HOSTILE})}",
     "client": f"/clients/detail?{urlencode(CLIENT)}",
     "quotas": "/quotas",
     "what-if": f"/quotas/what-if?{urlencode(WHAT_IF)}",
@@ -37,7 +38,8 @@ PAGES = {
 }
 API = ("/api/v1/headroom", "/api/v1/what-if", "/api/v1/subscription-preview", "/api/v1/status")
 OPEN = ("/metrics", "/healthz", "/readyz", "/static/charts.js", "/missing")
-PATHS = ("/", "/clients/detail", "/quotas", "/quotas/what-if", "/subscriptions", "/subscriptions/preview", *API, *OPEN)
+SHOWN = ("/", "/clients/detail", "/clients/seen", "/quotas", "/quotas/what-if", "/subscriptions")
+PATHS = (*SHOWN, "/subscriptions/preview", *API, *OPEN)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -26,7 +26,7 @@ def group(cluster: str, name: str) -> dict[str, Any]:
 def overview(groups: list[dict[str, Any]], clusters: list[str]) -> str:
     freshness = {"state": "late", "shown_s": None}
     return PAGES.get_template("overview.html").render(
-        rows=[], groups=groups, seen=[], not_seen="", most_seen=100, counts={}, clusters=clusters,
+        rows=[], groups=groups, counts={}, clusters=clusters,
         given={"by": "user"}, kept={"by": "user"}, levels=(), groupings={"user": "user"}, path="/",
         page={"offset": 0, "limit": 100, "shown": len(groups), "total": len(groups)}, freshness=freshness,
     )  # fmt: skip

@@ -27,8 +27,8 @@ NOW_S = int(time.time())
 HOUR_S = NOW_S // 3600 * 3600 - 7200  # a whole hour that is over
 OTHER_ROWS = {"limit": 100, "offset": 0}
 EVERYONE = {
-    "cluster": "", "user": "", "client_id": "", "rule": "", "team": "", "exact": 0, "search": "", "levels": [],
-    "source": "gateway",
+    "cluster": "", "user": "", "client_id": "", "rule": "", "team": "", "exact": 0, "search": "", "address": "",
+    "levels": [], "source": "gateway",
 }  # fmt: skip
 
 
