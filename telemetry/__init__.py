@@ -7,7 +7,7 @@ wire/           Kafka's bytes: primitives, frames, messages, address rewrites
 decode/         OTLP payload -> columns
 ingest/         spool -> tables in the store
 forward/        spool -> an OTLP endpoint
-verification/   judges whether a client does what KIP-714 asks of it
+verification/   checks whether a client does what KIP-714 asks of it
 proto/          the gRPC service and its generated messages
 
 Imports: gateway -> receiver -> subscriptions -> wire, ingest -> decode -> wire, forward -> decode, subscriptions,

@@ -42,7 +42,7 @@ GROUPS = {
     ),
     "quarantine": Group("headroom.cli.quarantine", "Pushes that could not be stored: list, show, replay."),
     "spool": Group("headroom.cli.spool", "The spool between the network processes and the store."),
-    "verify-client": Group("headroom.cli.verify_client", "Judge a Kafka client's telemetry by KIP-714."),
+    "verify-client": Group("headroom.cli.verify_client", "Check a Kafka client's telemetry against KIP-714."),
     "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
     "gateway": Group("headroom.cli.gateway", "Check a cluster for a gateway; share of traffic that passes it."),
     "cluster": Group(

@@ -1,4 +1,4 @@
-"""`headroom verify-client`: a sink that judges the telemetry of the client that connects to it."""
+"""`headroom verify-client`: a sink that checks the telemetry of the client that connects to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from headroom.cli.output.forms import Output
 from headroom.cli.output.verdicts import print_verdicts_json, print_verdicts_junit, print_verdicts_table
-from telemetry.verification.judge import Judge
+from telemetry.verification.client_check import ClientCheck
 from telemetry.verification.listener import VerificationListener
 from telemetry.verification.rules import Outcome
 
@@ -30,25 +30,25 @@ _PRINTERS = {
 def verify_client_command(
     listen: Annotated[str, typer.Option(help="Where the client bootstraps from, PLAINTEXT.")] = "127.0.0.1:9092",
     interval: Annotated[int, typer.Option(min=100, max=60_000, help="Push interval in ms.")] = 2_000,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds until the judgement ends in any case.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds until the check ends in any case.")] = 300.0,
     patience: Annotated[int, typer.Option(min=0, help="How many ms late a request may come.")] = 5_000,
     output: Annotated[
         Literal[Output.TABLE, Output.JSON, Output.JUNIT], typer.Option(help="Table, JSON, or JUnit's XML.")
     ] = Output.TABLE,
 ) -> None:
-    """Judge the KIP-714 telemetry of one client. Connect it, keep it open until `complete`, close it.
+    """Check the KIP-714 telemetry of one client. Connect it, keep it open until `complete`, close it.
 
     Exit 0: all rules passed; 3: some were not seen; 4: one was broken.
     """
-    judge = Judge(interval_ms=interval, patience_ms=patience, client_instance_id=uuid.uuid4().bytes)
+    check = ClientCheck(interval_ms=interval, patience_ms=patience, client_instance_id=uuid.uuid4().bytes)
     host, port = _address(listen)
-    listener = VerificationListener(judge, lambda: time.monotonic_ns() // 1_000_000)
+    listener = VerificationListener(check, lambda: time.monotonic_ns() // 1_000_000)
     try:
         asyncio.run(listener.run(host, port, timeout, _ready, _complete))
     except OSError as exc:
         print(f"headroom: cannot listen at {listen}: {exc.strerror}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from exc
-    verdicts = judge.verdicts
+    verdicts = check.verdicts
     _PRINTERS[output](verdicts)
     outcomes = {each.outcome for each in verdicts}
     if Outcome.FAIL in outcomes:

@@ -101,8 +101,8 @@ def _endpoint(data: Data, page: Page) -> Callable[[Request], Awaitable[Response]
             status_code, template, values = 503, "error.html", _failure("It cannot be answered now", str(exc), _AWAY)
         except ConnectionError as exc:
             _unreadable.warning("the store cannot be read for a page", error=str(exc))
-            told = f"The store cannot be read: {shortened(str(exc), _LONGEST)}"
-            status_code, template, values = 503, "error.html", _failure("It cannot be answered now", told, _AWAY)
+            cause = f"The store cannot be read: {shortened(str(exc), _LONGEST)}"
+            status_code, template, values = 503, "error.html", _failure("It cannot be answered now", cause, _AWAY)
         except HTTPException as exc:
             status_code, template, values = exc.status_code, "error.html", _failure("There is no such page", exc.detail)
         freshness = values.get("freshness") or freshness or await data.watch.freshness()

@@ -1,4 +1,4 @@
-"""The sockets of a judgement: a cluster of one node that answers telemetry, and what producers need."""
+"""The sockets of a check: a cluster of one node that answers telemetry, and what producers need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from telemetry.gateway.connection import API_VERSIONS_TOO_NEW
 from telemetry.gateway.security.client_identity import software_of
 from telemetry.gateway.standalone_broker import SinkNode, api_versions, metadata
 from telemetry.verification import one_topic
-from telemetry.verification.judge import TELEMETRY_MAX_BYTES, Judge, Reply, Request
+from telemetry.verification.client_check import TELEMETRY_MAX_BYTES, ClientCheck, Reply, Request
 from telemetry.wire.apis import (
     API_VERSIONS,
     APIS,
@@ -37,10 +37,10 @@ _PRODUCE_S: Final = 0.005  # a latency that clients see that measure whole milli
 
 
 class VerificationListener:
-    """Serves one client's connections to a judge. `now_ms`: a clock that never goes back."""
+    """Serves one client's connections to a check. `now_ms`: a clock that never goes back."""
 
-    def __init__(self, judge: Judge, now_ms: Callable[[], int]) -> None:
-        self._judge = judge
+    def __init__(self, check: ClientCheck, now_ms: Callable[[], int]) -> None:
+        self._check = check
         self._now_ms = now_ms
         self._numbers = itertools.count(1)
         self._open: set[asyncio.StreamWriter] = set()
@@ -48,7 +48,7 @@ class VerificationListener:
     async def run(
         self, host: str, port: int, timeout_s: float, ready: Callable[[str], None], complete: Callable[[], None]
     ) -> None:
-        """Returns when the judgement is over, or after `timeout_s`. Raises OSError when it cannot listen.
+        """Returns when the check is over, or after `timeout_s`. Raises OSError when it cannot listen.
 
         `ready` is called with HOST:PORT, `complete` when the client may be closed.
         """
@@ -62,13 +62,13 @@ class VerificationListener:
                 writer.close()
 
     async def _watch(self, timeout_s: float, complete: Callable[[], None]) -> None:
-        judge, end_ms, told = self._judge, self._now_ms() + timeout_s * 1000, False
-        while not judge.over and self._now_ms() < end_ms:
+        check, end_ms, announced = self._check, self._now_ms() + timeout_s * 1000, False
+        while not check.over and self._now_ms() < end_ms:
             await asyncio.sleep(_TICK_S)
-            judge.tick(self._now_ms())
-            if judge.complete and not told:
+            check.tick(self._now_ms())
+            if check.complete and not announced:
                 complete()
-                told = True
+                announced = True
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= _MAX_CONNECTIONS:
@@ -76,35 +76,35 @@ class VerificationListener:
             return
         number = next(self._numbers)
         self._open.add(writer)
-        self._judge.opened(number)
+        self._check.opened(number)
         try:
             await self._converse(number, reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             self._open.discard(writer)
-            self._judge.closed(number, self._now_ms())
+            self._check.closed(number, self._now_ms())
             writer.close()
 
     async def _converse(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until the client hangs up, or is hung up on."""
         host, port = writer.get_extra_info("sockname")[:2]
-        answers = _Answers(SinkNode(host, port, _CLUSTER_ID), self._judge, number)
+        answers = _Answers(SinkNode(host, port, _CLUSTER_ID), self._check, number)
         while True:
             length = int.from_bytes(await reader.readexactly(4), "big")
             if not _LEAST_REQUEST_BYTES <= length <= _MAX_REQUEST_BYTES:
-                self._judge.unreadable(f"a frame has a length of {length} bytes", b"")
+                self._check.unreadable(f"a frame has a length of {length} bytes", b"")
                 return
             frame = await reader.readexactly(length)
             if frame[:2] == PRODUCE.to_bytes(2, "big"):
                 await asyncio.sleep(_PRODUCE_S)
-            if self._judge.complete and frame[:2] == METADATA.to_bytes(2, "big"):
+            if self._check.complete and frame[:2] == METADATA.to_bytes(2, "big"):
                 await asyncio.sleep(_LATE_METADATA_S)
             try:
                 reply = answers.to(frame, self._now_ms())
             except ProtocolError as exc:
                 if int.from_bytes(frame[:2], "big") in _TELEMETRY:
-                    self._judge.unreadable(str(exc), frame)
+                    self._check.unreadable(str(exc), frame)
                 return
             writer.write(reply.body)
             await writer.drain()
@@ -115,9 +115,9 @@ class VerificationListener:
 class _Answers:
     """The responses on one connection."""
 
-    def __init__(self, node: SinkNode, judge: Judge, connection: int) -> None:
+    def __init__(self, node: SinkNode, check: ClientCheck, connection: int) -> None:
         self._node = node
-        self._judge = judge
+        self._check = check
         self._connection = connection
         self._software_name = ""
 
@@ -150,7 +150,7 @@ class _Answers:
         if key not in _TELEMETRY:
             raise ProtocolError(f"cannot answer a request of API {key}")
         request = Request(key, body, frame, self._connection, self._software_name, now_ms)
-        reply = self._judge.answer(request)
+        reply = self._check.answer(request)
         if not reply.body:
             return reply
         return reply._replace(body=encode_response(api, version, correlation_id, reply.body))

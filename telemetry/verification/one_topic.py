@@ -1,4 +1,4 @@
-"""What the cluster of a judgement answers to producers: some clients push only after they have produced or fetched, so
+"""What the cluster of a check answers to producers: some clients push only after they have produced or fetched, so
 it has one topic, whose records are acknowledged and forgotten. Sans-I/O."""
 
 from __future__ import annotations

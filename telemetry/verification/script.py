@@ -1,4 +1,4 @@
-"""What a client under judgement is offered and answered, stage by stage. Data only."""
+"""What a client that is checked is offered and answered, stage by stage. Data only."""
 
 from __future__ import annotations
 

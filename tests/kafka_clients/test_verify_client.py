@@ -1,4 +1,4 @@
-"""`headroom verify-client` judges real clients: Java's producer and librdkafka's pass each rule."""
+"""`headroom verify-client` checks real clients: Java's producer and librdkafka's pass each rule."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """`python -m tests.kafka_clients.franz_go`: builds the client beside this file with `go`, has `headroom verify-client`
-judge it, and fails unless it passes every rule."""
+check it, and fails unless it passes every rule."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
 from quota_metrics.kafka.primitives import Reader, write_compact_bytes
-from telemetry.verification.judge import Judge, Reply, Request
+from telemetry.verification.client_check import ClientCheck, Reply, Request
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 
 INTERVAL_MS, PATIENCE_MS = 1_000, 500
@@ -24,8 +24,8 @@ class ScriptedClient:
     """`fault`: what it does wrong; "" for nothing. Call `run`."""
 
     fault: str = ""
-    judge: Judge = field(
-        default_factory=lambda: Judge(interval_ms=INTERVAL_MS, patience_ms=PATIENCE_MS, client_instance_id=ID)
+    check: ClientCheck = field(
+        default_factory=lambda: ClientCheck(interval_ms=INTERVAL_MS, patience_ms=PATIENCE_MS, client_instance_id=ID)
     )
     now_ms: int = 1_000_000
     connection: int = 1
@@ -36,15 +36,15 @@ class ScriptedClient:
     last_push_ms: int = 1_000_000
 
     def run(self) -> list[str]:
-        """Lives until the judgement is over; returns the rules that were broken."""
-        self.judge.opened(self.connection)
+        """Lives until the check is over; returns the rules that were broken."""
+        self.check.opened(self.connection)
         if self.fault == "begins with an id of its own":
             self.client_instance_id = bytes(15) + b"\x07"
-        while not self.judge.over and self._live_once():
+        while not self.check.over and self._live_once():
             pass
-        while not self.judge.over:
+        while not self.check.over:
             self._wait(100)
-        return [each.rule for each in self.judge.verdicts if each.outcome == "fail"]
+        return [each.rule for each in self.check.verdicts if each.outcome == "fail"]
 
     def _live_once(self) -> bool:
         """A subscription and the pushes under it; False once the client is closed."""
@@ -56,7 +56,7 @@ class ScriptedClient:
             return True
         jitter = 1.0 if self.fault == "never jitters" else _JITTERS[self.gets % len(_JITTERS)]
         self._wait(int((0.1 if self.fault == "pushes at once" else jitter) * INTERVAL_MS))
-        while not self.judge.over:
+        while not self.check.over:
             code = self._push()
             if code == 117 and self.fault != "pushes on after 117":
                 return True
@@ -67,7 +67,7 @@ class ScriptedClient:
                     return False
                 self._wait(10 if self.fault == f"retries at once after {code}" else INTERVAL_MS)
                 return True
-            if self.judge.complete and self.pushes > 12:
+            if self.check.complete and self.pushes > 12:
                 self._close()
                 return False
             self._wait(INTERVAL_MS // 2 if self.fault == "pushes twice an interval" else INTERVAL_MS)
@@ -78,12 +78,12 @@ class ScriptedClient:
             self._push(terminating=True)
         if self.fault == "pushes after the terminating push":
             self._push()
-        self.judge.closed(self.connection, self.now_ms)
+        self.check.closed(self.connection, self.now_ms)
 
     def _wait(self, ms: int) -> None:
         self.now_ms += ms
-        assert self.now_ms < 2_000_000, "the judgement does not end"
-        self.judge.tick(self.now_ms)
+        assert self.now_ms < 2_000_000, "the check does not end"
+        self.check.tick(self.now_ms)
 
     def _get(self) -> None:
         self.gets += 1
@@ -110,11 +110,11 @@ class ScriptedClient:
         body += b"\0"
         reply = self._send(PUSH_TELEMETRY, bytes(body[:9]) if self.fault == "truncates its pushes" else bytes(body))
         if reply.hang_up:
-            self.judge.closed(self.connection, self.now_ms)
+            self.check.closed(self.connection, self.now_ms)
             if self.fault == "does not come back":
                 return -1
             self.connection += 1
-            self.judge.opened(self.connection)
+            self.check.opened(self.connection)
             if self.fault == "takes a new id when it reconnects":
                 self.client_instance_id = bytes(15) + b"\x08"
         self.last_push_ms = self.now_ms
@@ -122,7 +122,7 @@ class ScriptedClient:
 
     def _send(self, api_key: int, body: bytes) -> Reply:
         frame = struct.pack(">hhih", api_key, 0, 1, -1) + b"\0" + body
-        return self.judge.answer(Request(api_key, body, frame, self.connection, "scripted", self.now_ms))
+        return self.check.answer(Request(api_key, body, frame, self.connection, "scripted", self.now_ms))
 
     def _payload(self) -> bytes:
         if self.fault == "sends JSON":

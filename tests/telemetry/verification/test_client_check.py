@@ -1,10 +1,10 @@
-"""The judge of KIP-714 clients: one that does all right passes each rule, each scripted fault breaks its own."""
+"""The check of KIP-714 clients: one that does all right passes each rule, each scripted fault breaks its own."""
 
 from __future__ import annotations
 
 import pytest
 
-from telemetry.verification.judge import TELEMETRY_MAX_BYTES, Judge, Request
+from telemetry.verification.client_check import TELEMETRY_MAX_BYTES, ClientCheck, Request
 from telemetry.verification.rules import MAX_FRAME_SHOWN_BYTES, MEANINGS, KipRule, Outcome
 from telemetry.wire.apis import PUSH_TELEMETRY
 from tests.telemetry.verification.scripted_client import ID, INTERVAL_MS, PATIENCE_MS, ScriptedClient
@@ -40,8 +40,8 @@ FAULTS = {
 def test_client_that_does_all_right_passes_each_rule() -> None:
     client = ScriptedClient()
     assert client.run() == []
-    assert {each.outcome for each in client.judge.verdicts} == {Outcome.PASS}
-    assert [each.rule for each in client.judge.verdicts] == list(KipRule) == list(MEANINGS)
+    assert {each.outcome for each in client.check.verdicts} == {Outcome.PASS}
+    assert [each.rule for each in client.check.verdicts] == list(KipRule) == list(MEANINGS)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -56,25 +56,25 @@ def test_all_rules_have_a_fault() -> None:
 def test_violation_names_the_frame_that_broke_the_rule() -> None:
     client = ScriptedClient("sends JSON")
     client.run()
-    (verdict,) = [each for each in client.judge.verdicts if each.rule is KipRule.PAYLOAD]
+    (verdict,) = [each for each in client.check.verdicts if each.rule is KipRule.PAYLOAD]
     assert verdict.frame.startswith(PUSH_TELEMETRY.to_bytes(2, "big"))
     assert verdict.frame_bytes == len(verdict.frame)
 
 
 def test_frame_of_a_push_that_is_too_large_is_shown_in_part() -> None:
     client = ScriptedClient()
-    client.judge.opened(1)
-    client.judge.answer(Request(71, bytes(17), b"", 1, "", 0))
+    client.check.opened(1)
+    client.check.answer(Request(71, bytes(17), b"", 1, "", 0))
     size = TELEMETRY_MAX_BYTES + 1
     head = ID + (0x0714_0001).to_bytes(4, "big") + b"\0\0"
     body = head + bytes([size + 1 & 0x7F | 0x80, size + 1 >> 7 & 0x7F | 0x80, size + 1 >> 14]) + bytes(size) + b"\0"
-    client.judge.answer(Request(PUSH_TELEMETRY, body, body, 1, "", INTERVAL_MS))
-    (verdict,) = [each for each in client.judge.verdicts if each.rule is KipRule.TOO_LARGE]
+    client.check.answer(Request(PUSH_TELEMETRY, body, body, 1, "", INTERVAL_MS))
+    (verdict,) = [each for each in client.check.verdicts if each.rule is KipRule.TOO_LARGE]
     assert (len(verdict.frame), verdict.frame_bytes) == (MAX_FRAME_SHOWN_BYTES, len(body))
 
 
 def test_client_that_never_comes_is_not_seen() -> None:
-    judge = Judge(interval_ms=INTERVAL_MS, patience_ms=PATIENCE_MS, client_instance_id=ID)
-    judge.tick(10**9)
-    assert not judge.over
-    assert {each.outcome for each in judge.verdicts} == {Outcome.NOT_SEEN}
+    check = ClientCheck(interval_ms=INTERVAL_MS, patience_ms=PATIENCE_MS, client_instance_id=ID)
+    check.tick(10**9)
+    assert not check.over
+    assert {each.outcome for each in check.verdicts} == {Outcome.NOT_SEEN}

@@ -1,4 +1,4 @@
-"""Judges one client by its requests while it plays a script of answers to it. Sans-I/O: time and ids are parameters.
+"""Checks one client by its requests while it plays a script of answers to it. Sans-I/O: time and ids are parameters.
 
 Times are compared between an answer and the request that follows, as the listener sees them: a request may come
 _EARLY earlier than the rule says, because of rounding, and `patience_ms` later, because machines that test are busy.
@@ -65,7 +65,7 @@ _AFTER_SUBSCRIPTION: Final = _Due(KipRule.JITTER, 0.5, 1.5)
 _AFTER_NOTHING_REQUESTED: Final = _Due(KipRule.NO_METRICS, 1.0, 1.5, is_get=True)
 
 
-class Judge:
+class ClientCheck:
     """Pass it each request with `answer`, connections with `opened` and `closed`, and time with `tick` until `over`.
 
     `client_instance_id`: what the client is named. `complete`: all was tried, and the client may be closed.
@@ -122,7 +122,7 @@ class Judge:
         return self._push(head, payload, request)
 
     def tick(self, now_ms: int) -> None:
-        """Ends the judgement when the client is closed, or silent for too long."""
+        """Ends the check when the client is closed, or silent for too long."""
         if self._check is None or self.over:
             return
         if self._terminated_ms is not None:
