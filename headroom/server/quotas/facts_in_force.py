@@ -56,8 +56,8 @@ class FactsInForce:
         self.read_at_ms = now_ms()
         earlier, self.facts = self.facts, facts
         if facts != earlier:
-            self._unstored += stored_facts(facts, earlier, self._cluster, self.read_at_ms)
             self._windows.clear()
+            self._unstored += self._rows(earlier, self.read_at_ms)
             self._callbacks = {broker.broker_id: broker.callback_class for broker in facts.brokers}
             self.thread_capacity.update(
                 (broker.broker_id, broker.thread_capacity) for broker in facts.brokers if broker.thread_capacity
@@ -83,9 +83,10 @@ class FactsInForce:
         return self._callbacks.get(broker_id, "")
 
     def follow(self, config: QuotaConfig) -> None:
-        """Takes over changed settings of the window."""
+        """Takes over changed settings of the window; the next step stores them."""
         self._config = config
         self._windows.clear()
+        self._unstored += self._rows(ClusterFacts(), now_ms())
         self._log()
 
     def follow_rules(self, rules: Rules) -> None:
@@ -145,6 +146,17 @@ class FactsInForce:
             catalogue.STALE_THROTTLES: sum(bool(one.stale) for one in facts.replication_throttles),
             catalogue.CLUSTER_REMARKS: len(list(facts.remarks())) + len(list(self.differences())),
         }
+
+    def _rows(self, earlier: ClusterFacts, valid_from_ms: int) -> list[StoredFacts]:
+        """Rows of the facts that differ from `earlier`, with the windows in force, which jobs and what-if use, too."""
+        rows = stored_facts(self.facts, earlier, self._cluster, valid_from_ms)
+        if self._config.window_num is None and self._config.window_size_ms is None:
+            return rows  # 0 where it is not known
+        in_force = [(row, self.window_at(row.broker_id)) for row in rows]
+        return [
+            row._replace(quota_window_num=window.samples, quota_window_size_ms=window.window_ms)
+            for row, window in in_force
+        ]
 
     def _window(self, broker_id: int) -> QuotaWindow:
         known = self.facts.window_at(broker_id) or _KAFKAS_DEFAULT

@@ -121,11 +121,29 @@ def test_partitions_follow_although_no_fact_changed_and_outlast_a_failure() -> N
 
 
 def test_settings_override_with_a_warning_per_broker() -> None:
-    one, _ = after({"window_num": 11}, facts(31, 11))
+    one, rows = after({"window_num": 11}, facts(31, 11))
     assert windows(one) == [(11, 1000), (11, 1000)]
+    assert [(row.broker_id, row.quota_window_num, row.quota_window_size_ms) for row in rows] == [
+        (1, 11, 1000),  # jobs and what-if compute with what the meter has
+        (2, 11, 1000),
+    ]
     (difference,) = one.differences()
     assert difference.startswith("quotas.window_num and quotas.window_size_ms say 11 x 1000 ms, but broker 1 has 31 x")
     assert one.document()["remarks"][-1] == difference
+
+
+def test_changed_settings_are_stored_with_the_next_step() -> None:
+    rows: list[StoredFacts] = []
+
+    async def read() -> ClusterFacts:
+        return facts(31)
+
+    one = FactsInForce(QuotaConfig(), "c", read, rows.extend)
+    asyncio.run(one.step())
+    one.follow(QuotaConfig(window_num=21, window_size_ms=500))
+    for _ in range(2):
+        asyncio.run(one.step())
+    assert [(row.quota_window_num, row.quota_window_size_ms) for row in rows] == [(31, 1000), (21, 500)]
 
 
 def test_callback_port_without_callback_class_is_a_difference() -> None:
