@@ -44,7 +44,7 @@ from telemetry.wire.errors import InvalidSubscriptionError
 
 LEVELS = tuple(reversed(definition.LEVELS))
 _SHARED_S = 2.0  # equal requests within it share one result
-_SEEN_SHARED_S = 60.0  # of the clients of the last week: a page asks at each refresh
+_SEEN_SHARED_S = 60.0  # of the clients of the last week, which take seconds to find
 _MAX_LIMIT = 10_000
 _NEAR = 1_000  # rows from the first that are read whole
 _ADDRESS = re.compile(r"[0-9A-Fa-f:]*[0-9:.][0-9A-Fa-f:.]*")  # what may begin one

@@ -144,8 +144,8 @@ class Owners(BaseModel):
     @cached_property
     def checksum(self) -> int:
         """Of all owners of clients, 63 bits, not 0: files with the same teams and patterns have one."""
-        told = repr([(each.team, each.user, each.client_id) for each in self.owners if each.owns_clients])
-        return int.from_bytes(blake2b(told.encode(), digest_size=8).digest()) >> 1 or 1
+        patterns = repr([(each.team, each.user, each.client_id) for each in self.owners if each.owns_clients])
+        return int.from_bytes(blake2b(patterns.encode(), digest_size=8).digest()) >> 1 or 1
 
     def _candidates(self, **names: str) -> Iterator[_Entry]:
         """The entries that begin as one of the names does, in the order of the file."""

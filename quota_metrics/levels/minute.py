@@ -94,8 +94,8 @@ _SINCE_BASE = f"window_start >= {_START} - {WINDOW_S * (TOLD_WINDOWS + 1)} AND w
 _NEWEST = f"""(window_start, computed_at) IN (
     SELECT window_start, max(computed_at) FROM headroom_minutes WHERE {_SINCE_BASE} GROUP BY window_start)"""  # noqa: S608
 
-# What causes are told by: each client at each broker in the minute before; the minutes before of each client on its
-# worst broker; clusters that had usage in all of them.
+# What causes are derived from: each client at each broker in the minute before; the minutes before of each client on
+# its worst broker; clusters that had usage in all of them.
 _BASES = f"""
 SELECT {_CLIENT}, broker_id, 1 AS has_base, {", ".join(f"b.{name} AS base_{name}" for name in cause.BASE)}
 FROM headroom_minutes AS b

@@ -137,9 +137,9 @@ def _with_onsets(rows: DataFrame, observed: DataFrame, window_ms: int, threshold
         }
     )
     marked = _with(seen, {"is_onset": definition.is_onset(thresholds), **cause.COMPARED})
-    told = _with(marked, {"onset_cause": f"CASE WHEN is_onset = 1 THEN {cause.ONSET_CAUSE} END"})
+    with_causes = _with(marked, {"onset_cause": f"CASE WHEN is_onset = 1 THEN {cause.ONSET_CAUSE} END"})
     onset = F.when(F.col("is_onset") == 1, F.struct("start_ms", "onset_cause", "own_before"))
-    last = told.withColumn("onset", F.last(onset, ignorenulls=True).over(earlier))
+    last = with_causes.withColumn("onset", F.last(onset, ignorenulls=True).over(earlier))
     return last.withColumns(
         {
             "earlier_cause": F.coalesce("onset.onset_cause", F.lit("")),

@@ -120,7 +120,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
     """Owns its upstream. Backpressure: a full write buffer on one side pauses reading on the other."""
 
     def __init__(self, listener: ListenerContext, node_id: int, peer: tuple[str, int] | None = None) -> None:
-        """`peer`: the client's address where a proxy has told it; None: that of the connection."""
+        """`peer`: the client's address where a proxy states it; None: that of the connection."""
         self._listener, self._security, self._gateway = listener, listener.security, listener.shared
         self._node_id = node_id
         self._session: ProxiedConnection | None = None

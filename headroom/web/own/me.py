@@ -47,8 +47,8 @@ def _client(scope: ClientScope, row: Row, window_ms: Mapping[tuple[str, int], in
     minute = BucketMinute(row["quota_key"], limit, row["group_usage"], row["throttle_ms"], row["muted_ms"])
     length_ms = window_ms.get((row["cluster"], row["broker_id"])) or QuotaWindow().length_ms
     shown = {name: row[name] for name in COLUMNS}
-    told = {"reason": own_reason(scope, row, owners), "cause": own_cause(row["cause"])}
-    return {**shown, **told, **pace(minute, length_ms)._asdict()}
+    in_words = {"reason": own_reason(scope, row, owners), "cause": own_cause(row["cause"])}
+    return {**shown, **in_words, **pace(minute, length_ms)._asdict()}
 
 
 def own_reason(scope: ClientScope, row: Row, owners: Owners) -> str:
