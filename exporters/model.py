@@ -93,10 +93,11 @@ class Exchange(NamedTuple):
     throttle_ms: int
     now_ms: int
     changes: Changes = ()  # what the controller accepted
+    muted_from_ms: int = 0  # when the throttle time begins; 0: at now_ms
 
 
 # A plain tuple of these values, which compiled code makes faster than an Exchange.
-ExchangeValues: TypeAlias = tuple[str, str, str, int, int, int, int, int, int, Changes]
+ExchangeValues: TypeAlias = tuple[str, str, str, int, int, int, int, int, int, Changes, int]
 
 
 class UsageSample(NamedTuple):

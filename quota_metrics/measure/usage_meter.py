@@ -79,6 +79,7 @@ class UsageMeter:
         self._window_at = window_at
         self._interval_ms = interval_ms
         self._sampled_ms: int | None = None
+        self._taken = (0, 0)  # the last interval
         self._began_ms: int | None = None
         self._max_clients = max_clients
         self._max_name_chars = max_clients * _NAME_CHARS_PER_CLIENT
@@ -111,18 +112,26 @@ class UsageMeter:
             throttle_ms,
             now_ms,
             changes,
+            from_ms,
         ) = exchange
+        from_ms = max(from_ms, now_ms)
         if self._began_ms is None:
             self._began_ms = now_ms
         if api_key == PRODUCE:
-            self._byte_usage((_PRODUCER, principal, client_id, broker_id), address, request_bytes, throttle_ms, now_ms)
+            self._byte_usage(
+                (_PRODUCER, principal, client_id, broker_id), address, request_bytes, throttle_ms, now_ms, from_ms
+            )
         elif api_key in (FETCH, SHARE_FETCH):
             counted_bytes = response_bytes if throttle_ms <= 0 else 0
-            self._byte_usage((_CONSUMER, principal, client_id, broker_id), address, counted_bytes, throttle_ms, now_ms)
+            self._byte_usage(
+                (_CONSUMER, principal, client_id, broker_id), address, counted_bytes, throttle_ms, now_ms, from_ms
+            )
         elif api_key in MUTATING:
-            self._mutations((_MUTATION, principal, client_id, CONTROLLER), address, changes, throttle_ms, now_ms)
+            self._mutations(
+                (_MUTATION, principal, client_id, CONTROLLER), address, changes, throttle_ms, now_ms, from_ms
+            )
         elif throttle_ms > 0:
-            self._throttled((_REQUEST, principal, client_id, broker_id), address, throttle_ms, now_ms)
+            self._throttled((_REQUEST, principal, client_id, broker_id), address, throttle_ms, now_ms, from_ms)
 
     def take_undecided(self) -> list[Bucket]:
         """The buckets whose throttling this gateway cannot explain alone, since the last call; at most 1,000."""
@@ -147,6 +156,7 @@ class UsageMeter:
         The rate of request_percentage is 0: thread time does not show on the wire, throttle times do.
         """
         elapsed_ms = self._elapsed_ms(now_ms)
+        self._taken = (now_ms - elapsed_ms, now_ms)
         rows = []
         emptied = []
         self._bucket_rates = {}
@@ -154,7 +164,7 @@ class UsageMeter:
             usage.follow(self._window_at(client[3]))
             interval_ms = min(elapsed_ms, usage.window.length_ms)
             rate = usage.rate.measure(now_ms)
-            muted_ms = usage.muted_ms(now_ms - interval_ms, now_ms)
+            muted_ms = usage.take_muted_ms(now_ms - interval_ms, now_ms)
             if usage.active or rate > 0 or muted_ms > 0:
                 rows.append(self._row(client, usage, rate, now_ms, interval_ms, muted_ms))
                 if client in self._long_named:
@@ -206,7 +216,9 @@ class UsageMeter:
             requests=usage.requests,
         )
 
-    def _byte_usage(self, client: _Client, address: str, counted_bytes: int, throttle_ms: int, now_ms: int) -> None:
+    def _byte_usage(
+        self, client: _Client, address: str, counted_bytes: int, throttle_ms: int, now_ms: int, from_ms: int
+    ) -> None:
         usage = self._clients.get(client) or self._admit(client, address, now_ms)
         if usage is None:
             return
@@ -216,15 +228,17 @@ class UsageMeter:
         if throttle_ms <= 0:
             return
         if self._may_exceed(client, usage, throttle_ms, now_ms):
-            usage.mute(throttle_ms, now_ms)
+            usage.mute(throttle_ms, from_ms, self._taken)
             self._imply(client, usage, throttle_ms, now_ms)
         else:
-            self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms)
+            self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms, from_ms)
 
-    def _mutations(self, client: _Client, address: str, changes: Changes, throttle_ms: int, now_ms: int) -> None:
+    def _mutations(
+        self, client: _Client, address: str, changes: Changes, throttle_ms: int, now_ms: int, from_ms: int
+    ) -> None:
         partitions = self.topics.cost(changes)
         if throttle_ms > 0:
-            self._throttled(client, address, throttle_ms, now_ms)
+            self._throttled(client, address, throttle_ms, now_ms, from_ms)
         if not partitions:
             return
         usage = self._clients.get(client) or self._admit(client, address, now_ms)
@@ -254,12 +268,12 @@ class UsageMeter:
             return usage.admitted_ms
         return self._began_ms
 
-    def _throttled(self, client: _Client, address: str, throttle_ms: int, now_ms: int) -> None:
+    def _throttled(self, client: _Client, address: str, throttle_ms: int, now_ms: int, from_ms: int) -> None:
         usage = self._clients.get(client) or self._admit(client, address, now_ms)
         if usage is None:
             return
         usage.add(0, now_ms)
-        usage.mute(throttle_ms, now_ms)
+        usage.mute(throttle_ms, from_ms, self._taken)
 
     def _may_exceed(self, client: _Client, usage: _Usage, throttle_ms: int, now_ms: int) -> bool:
         """Whether the byte rate can have caused a throttle time. KafkaApis answers with the longer of the byte quota's
@@ -337,6 +351,7 @@ class _Usage:
         "largest_bytes",
         "last_ms",
         "last_rate",
+        "late_ms",
         "muted",
         "rate",
         "requests",
@@ -351,6 +366,7 @@ class _Usage:
         self.rate = window.rate()
         self.last_ms = 0
         self.muted: MutedTime | None = None
+        self.late_ms = 0.0  # muted time that no row has yet, of intervals that have theirs
         self.implied: ImpliedLimit | None = None
         self.largest_bytes = 0
         self.begin_interval(0.0)
@@ -381,20 +397,27 @@ class _Usage:
             self.implied.transferred(counted_bytes, now_ms)
         self.rate.record(counted_bytes, now_ms)
 
-    def mute(self, throttle_ms: int, now_ms: int) -> None:
+    def mute(self, throttle_ms: int, from_ms: int, taken: tuple[int, int]) -> None:
+        """`taken`: the last interval that has its row."""
         self.throttled_requests += 1
         if throttle_ms > self.throttle_ms:
             self.throttle_ms = throttle_ms
         if self.muted is None:
             self.muted = MutedTime()
-        self.muted.announce(now_ms, min(throttle_ms, _MAX_MUTED_MS))
+        known_ms = self.muted.muted_ms(*taken) if from_ms < taken[1] else 0.0
+        self.muted.announce(from_ms, min(throttle_ms, _MAX_MUTED_MS))
+        if from_ms < taken[1]:
+            self.late_ms += self.muted.muted_ms(*taken) - known_ms
 
     def is_muted(self, now_ms: int) -> bool:
         return self.muted is not None and now_ms < self.muted.until_ms
 
-    def muted_ms(self, from_ms: int, to_ms: int) -> int:
-        """The muted time of [from_ms, to_ms); what was before is forgotten."""
+    def take_muted_ms(self, from_ms: int, to_ms: int) -> int:
+        """The muted time of [from_ms, to_ms), at most all of it, with what came late of the interval before."""
         if self.muted is None:
             return 0
         self.muted.drop_until(from_ms)
-        return int(self.muted.muted_ms(from_ms, to_ms))
+        known_ms = self.muted.muted_ms(from_ms, to_ms) + self.late_ms
+        muted_ms = min(int(known_ms), to_ms - from_ms)
+        self.late_ms = known_ms - muted_ms
+        return muted_ms

@@ -291,7 +291,7 @@ class ProxiedConnection(FrameScanner):
             check_head(data, offset)
             return UNDECIDED
         if acks == 0:  # the broker never answers these
-            self._observe(exchange_of(self._client, pending, self._now_ms))
+            self._observe(exchange_of(self._client, pending, self._now_ms, 0))
         else:
             self._pending.append(pending)
         if self._topics is None or not self._topics.takes_next():

@@ -28,6 +28,8 @@ LocalAnswer = Callable[[int, bytes], bytes]
 Observe = Callable[[ExchangeValues], None]
 _HELD: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses.REWRITES})
 _HELD_WITH_SASL: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses.REWRITES, *SASL})
+# Throttle times of a broker that does not mute connections would add up without end.
+_MAX_LATE_MS: Final = 10_000
 _HEAD_BYTES: Final = 9  # correlation id, no tagged fields, throttle_time_ms
 _RESPONSE_HEAD_BYTES: Final = 8
 _MAX_HELD_BYTES: Final = 128 << 20  # of a response that is rewritten: fits Metadata of a million partitions
@@ -131,6 +133,7 @@ class BrokerResponses(FrameScanner):
         self._address_of = address_of
         self._observe = observe
         self._now_ms = 0
+        self._muted_until_ms = 0
         self._held = _HELD if client.sasl is None else _HELD_WITH_SASL
         self._unmatched = False  # the current response belongs to no pending request
         self._endpoints = FetchEndpoints()
@@ -243,8 +246,18 @@ class BrokerResponses(FrameScanner):
         if sasl is not None and sasl.unproven:
             sasl.answered(pending.api.key)
         if not pending.keep_alive:
-            self._observe(exchange_of(self._client, pending, self._now_ms))
+            muted_from_ms = self._mute(pending.throttle_ms) if pending.throttle_ms > 0 else 0
+            self._observe(exchange_of(self._client, pending, self._now_ms, muted_from_ms))
         return self._requests.take_ready()
+
+    def _mute(self, throttle_ms: int) -> int:
+        """Returns when the throttle time begins. A broker reads no request of a muted connection
+        (SocketServer.ChannelMuteState), so the throttle times of one do not overlap: of responses that this process, or
+        a slow client, let wait, each begins when the one before ends."""
+        latest_ms = self._now_ms + _MAX_LATE_MS
+        from_ms = min(max(self._now_ms, self._muted_until_ms), latest_ms)
+        self._muted_until_ms = from_ms + throttle_ms
+        return from_ms
 
 
 def _read_throttle_ms(pending: PendingRequest, data: bytes, offset: int) -> None:
@@ -254,7 +267,7 @@ def _read_throttle_ms(pending: PendingRequest, data: bytes, offset: int) -> None
         pending.throttle_ms = int32_at(data, offset + start)
 
 
-def exchange_of(client: ClientIdentity, pending: PendingRequest, now_ms: int) -> ExchangeValues:
+def exchange_of(client: ClientIdentity, pending: PendingRequest, now_ms: int, muted_from_ms: int) -> ExchangeValues:
     """The exchange for the usage meter, after the broker's answer, or at once for a request without one (acks=0)."""
     return (
         stored_name(client.principal),
@@ -267,4 +280,5 @@ def exchange_of(client: ClientIdentity, pending: PendingRequest, now_ms: int) ->
         pending.throttle_ms,
         now_ms,
         pending.changes,
+        muted_from_ms,
     )

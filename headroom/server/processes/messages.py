@@ -102,8 +102,8 @@ def addresses_message(*, is_limited: bool) -> Message:
 def exchanges_of(message: Message) -> Iterator[Exchange]:
     """The exchanges of a network process, with the types that compiled code checks."""
     for exchange in message.get("exchanges", ()):
-        exchange[-1] = tuple(map(tuple, exchange[-1]))
-        yield Exchange(*exchange)
+        *values, changes, muted_from_ms = exchange
+        yield Exchange(*values, tuple(map(tuple, changes)), muted_from_ms)
 
 
 def network_lock(data: Path) -> TextIO:

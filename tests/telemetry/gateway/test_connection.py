@@ -69,7 +69,16 @@ def test_throttle_time_of_produce_is_recorded(version: int) -> None:
     reported = produced(version, 1, 1234)
     assert both.broker(reported) == reported
     (seen,) = both.seen
-    assert seen == Exchange(ANONYMOUS, "app", "10.0.0.1", 7, 0, len(ask) - 4, len(reported) - 4, 1234, 6)
+    assert seen == Exchange(ANONYMOUS, "app", "10.0.0.1", 7, 0, len(ask) - 4, len(reported) - 4, 1234, 6, (), 6)
+
+
+def test_throttle_times_of_one_connection_do_not_overlap() -> None:
+    """The broker muted it between these responses, which were read late, all at once."""
+    both = Both()
+    both.client(b"".join(produce(9, number, -1) for number in range(20)))
+    both.broker(b"".join(produced(9, number, 800) for number in range(20)))
+    assert [s.now_ms for s in both.seen] == [6] * 20
+    assert [s.muted_from_ms - 6 for s in both.seen] == [min(number * 800, 10_000) for number in range(20)]
 
 
 @pytest.mark.parametrize("version", range(1, 16))
