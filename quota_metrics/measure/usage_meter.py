@@ -279,7 +279,8 @@ class UsageMeter:
         """Whether the byte rate can have caused a throttle time. KafkaApis answers with the longer of the byte quota's
         and the request quota's throttle time and does not tell which. The latter is at most one window long
         (ClientRequestQuotaManager). Each gateway sees a part of a bucket's rate: where the parts of others are not
-        known yet, the byte quota is named, whose limit clients reach more often.
+        known yet, the byte quota is named, whose limit clients reach more often. It stays named for one window: a broker
+        also counts requests whose responses never came, and the rates of other gateways are some seconds old.
         """
         quota = self._quota_of(*client)
         request_quota = self._quota_of(_REQUEST, *client[1:])
@@ -292,16 +293,19 @@ class UsageMeter:
         if throttle_ms > usage.window.window_ms:
             return True
         rate = self._attempted_rate(client, usage, quota, now_ms)
-        return rate > _BELOW_LIMIT * quota.limit or self._others_may_exceed(
-            (client[0], quota.bucket_user, quota.bucket_client_id, client[3]), _BELOW_LIMIT * quota.limit - rate
-        )
+        if rate <= _BELOW_LIMIT * quota.limit:
+            others = self._rate_of_others((client[0], quota.bucket_user, quota.bucket_client_id, client[3]))
+            if others is None:
+                return True
+            rate += others
+        if rate > _BELOW_LIMIT * quota.limit:
+            usage.exceeds_until_ms = now_ms + usage.window.length_ms
+        return now_ms < usage.exceeds_until_ms
 
-    def _others_may_exceed(self, bucket: Bucket, rate: float) -> bool:
+    def _rate_of_others(self, bucket: Bucket) -> float | None:
+        """Of other gateways; None: not known yet."""
         self._note_undecided(bucket)
-        if not self._has_others:
-            return False
-        others = self._others.get(bucket)
-        return others is None or others > rate
+        return self._others.get(bucket) if self._has_others else 0.0
 
     def _note_undecided(self, bucket: Bucket) -> None:
         if len(self._undecided) < _MAX_UNDECIDED:
@@ -347,6 +351,7 @@ class _Usage:
         "active",
         "admitted_ms",
         "bytes",
+        "exceeds_until_ms",
         "implied",
         "largest_bytes",
         "last_ms",
@@ -368,6 +373,7 @@ class _Usage:
         self.muted: MutedTime | None = None
         self.late_ms = 0.0  # muted time that no row has yet, of intervals that have theirs
         self.implied: ImpliedLimit | None = None
+        self.exceeds_until_ms = 0  # its byte rate may have caused the throttle times up to then
         self.largest_bytes = 0
         self.begin_interval(0.0)
 

@@ -396,6 +396,18 @@ def test_quota_of_a_throttle_is_that_of_the_summed_rates(parts: list[float], own
     assert decided(mine, sum(rates)) == decided(whole, None)
 
 
+def test_quota_named_for_a_throttle_stays_named_for_a_window() -> None:
+    """The rate of another gateway came late, or responses never came."""
+    meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+    meter.others_have({BUCKET: 500.0})
+    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 4_500, "throttle_ms": 70}))
+    meter.others_have({BUCKET: 0.0})
+    throttled(meter, 10_000, 70)
+    assert booked(meter) == {"producer_byte_rate": 70}
+    throttled(meter, 11_000, 70)
+    assert booked(meter) == {"request_percentage": 70}
+
+
 @pytest.mark.parametrize(
     "rules",
     [
