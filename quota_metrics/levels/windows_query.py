@@ -4,12 +4,11 @@ The jobs' ranges and the live minute use the same steps, each a subquery of the 
 
 1. samples: usable rows; bare rows (interval_ms = 0) with every window that their throttle time overlaps;
 2. meters: per client, gateway, address, cadence and quota the mean rate of each second of a window, as an array;
-3. clients: the sum of a client's meters; per second the longest muted time of its meters, and the union of the throttle
-   times of bare rows;
-4. windows: per client the rates of all its rows, whatever quota they carry, and the quotas that its rows know
-   (`limit_known`), else those of `quota_client_limits`, which were resolved from the history of limits;
-5. members: per client and bucket (metric tags) the seconds in which the client belongs to the bucket;
-6. buckets: per bucket the sum of all clients that share it, second by second, and its limit in each second.
+3. windows: per client the sum of its meters, whatever quota they carry; per second the longest muted time of its
+   meters, and the union of the throttle times of bare rows; the quotas that its rows know (`limit_known`);
+4. members: per client and bucket (metric tags) the seconds in which the client belongs to the bucket, by these quotas,
+   else by those of `quota_client_limits`, which were resolved from the history of limits;
+5. buckets: per bucket the sum of all clients that share it, second by second, and its limit in each second.
 
 A row belongs to the window, and to the second, that contains its `ts`. Rates are summed per second before a mean or a
 quantile is taken, so clients need not run side by side and gateways need not see the same seconds. The quota of a
@@ -193,44 +192,32 @@ FROM {stored}
 GROUP BY {key}, window_ms, {quota}, cadence_s, gateway_id, ip
 """  # noqa: S608 - made of our own words
 
-    def _clients(self) -> str:
-        # A lambda must not use an array of the row: it would be copied for each element.
-        spread = f"arrayFill((rate, slot) -> slot % cadence_s = 0, meter_rates, range({self.window_s}))"
-        spread = f"if(cadence_s <= 1, meter_rates, {spread})"
-        return f"""
-SELECT {self._client}, {_QUOTA}, sumForEach(arrayMap(rate -> ifNotFinite(rate, 0), {spread})) AS client_rates,
-       maxForEach(arrayMap(rate -> toUInt8(isFinite(rate)), {spread})) AS client_sampled,
-       sum(if(cadence_s > 0, meter_area, 1000 * arraySum(arrayFilter(rate -> isFinite(rate), meter_rates))))
-           AS client_area,
-       max(cadence_s > 0) AS client_covered, sum(meter_samples) AS client_samples, sum(meter_bytes) AS client_bytes,
-       max(meter_throttle_ms) AS client_throttle_ms, max(meter_decided_by) AS client_decided_by,
-       sumForEach(meter_implied) AS client_implied,
-       intervalLengthSumMergeState(meter_muted) AS client_muted, maxMap(meter_muted_at) AS client_muted_at
-FROM view({self.meters()})
-GROUP BY {self._client}, {_QUOTA}"""  # noqa: S608 - made of our own words
-
     def _windows(self) -> str:
         """Per client and window its rates and `known`, the quotas that its rows know: (state, limit, entity, tags,
         seconds), the newer the later. Quotas of earlier rows that mute count if no row of the window knows one."""
+        # A lambda must not use an array of the row: it would be copied for each element.
+        spread = f"arrayFill((rate, slot) -> slot % cadence_s = 0, meter_rates, range({self.window_s}))"
         return f"""
-SELECT {self._client}, sum(client_samples) AS samples, max(client_throttle_ms) AS throttle_ms,
-       max(client_decided_by) AS decided_by, sumForEach(client_implied) AS implied,
+WITH if(cadence_s <= 1, meter_rates, {spread}) AS spread,
+     arrayMap(rate -> toUInt8(isFinite(rate)), spread) AS meter_sampled,
+     (if(row_limit < 0, 'none', 'limited'), row_limit, entity, if(row_limit < 0, user, bucket_user),
+      if(row_limit < 0, client_id, bucket_client_id), meter_sampled) AS quota
+SELECT {self._client}, sum(meter_samples) AS samples, max(meter_throttle_ms) AS throttle_ms,
+       max(meter_decided_by) AS decided_by, sumForEach(meter_implied) AS implied,
        if(implied[2] > 0, implied[1] / implied[2], 0) AS implied_limit,
        intDiv(least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms) + 999, 1000) AS elapsed_s,
-       least(intervalLengthSumMerge(client_muted) + toInt64(round(arraySum(mapValues(maxMap(client_muted_at))))),
+       least(intervalLengthSumMerge(meter_muted) + toInt64(round(arraySum(mapValues(maxMap(meter_muted_at))))),
              least({{window_ms:Int64}}, {{to_ms:Int64}} - window_ms)) AS muted_ms,
-       sum(client_bytes) AS bytes, sumForEach(client_rates) AS rates, maxForEach(client_sampled) AS sampled,
-       sum(client_area) AS area, max(client_covered) AS covered,
-       groupArrayIf((if(row_limit < 0, 'none', 'limited'), row_limit, entity,
-                     if(row_limit < 0, user, bucket_user), if(row_limit < 0, client_id, bucket_client_id),
-                     client_sampled), limit_known AND client_samples > 0) AS of_rows,
-       groupArrayIf((if(row_limit < 0, 'none', 'limited'), row_limit, entity,
-                     if(row_limit < 0, user, bucket_user), if(row_limit < 0, client_id, bucket_client_id),
-                     client_sampled), limit_known AND client_samples = 0) AS of_muting,
-       if(empty(of_rows), of_muting, of_rows) AS every_known,
-       if(length(every_known) < 2, every_known, arraySort(quota -> ({_newer("quota.6", "quota.2")}, quota.3, quota.4,
-          quota.5), every_known)) AS known
-FROM view({self._clients()}) AS c
+       sum(meter_bytes) AS bytes, sumForEach(arrayMap(rate -> ifNotFinite(rate, 0), spread)) AS rates,
+       maxForEach(meter_sampled) AS sampled,
+       sum(if(cadence_s > 0, meter_area, 1000 * arraySum(arrayFilter(rate -> isFinite(rate), meter_rates)))) AS area,
+       max(cadence_s > 0) AS covered,
+       groupArrayIf(quota, limit_known AND meter_samples > 0) AS of_rows,
+       groupArrayIf(quota, limit_known AND meter_samples = 0) AS of_muting,
+       if(empty(of_rows), of_muting, of_rows) AS of_meters,
+       if(length(of_meters) < 2, of_meters, arraySort(known -> ({_newer("known.6", "known.2")}, known.3, known.4,
+          known.5), {_once("of_meters")})) AS known
+FROM view({self.meters()})
 GROUP BY {self._client}"""  # noqa: S608 - made of our own words
 
     def _limits(self) -> str:
@@ -270,36 +257,40 @@ SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered
        if(empty(mask), client_area, 1000 * arraySum(rates)) AS area
 FROM (
     SELECT {self._client}, samples, throttle_ms, muted_ms, elapsed_s, bytes, covered, decided_by, implied_limit,
-           w.rates AS client_rates, w.sampled AS client_sampled, w.area AS client_area,
-           if({"0" if self.assigned else "notEmpty(known)"}, known, if(empty(l.epochs), {unresolved}, {resolved}))
-           AS quotas, {places} AS places,
-           arrayJoin(if(length(places) = 1, [(quotas[1].1, quotas[1].4, quotas[1].5, {limits}, emptyArrayUInt8())],
+           rates AS client_rates, sampled AS client_sampled, area AS client_area, quotas, {places} AS places,
+           arrayJoin(if(length(quotas) = 1 OR length(places) = 1,
+               [(quotas[1].1, quotas[1].4, quotas[1].5, {limits}, emptyArrayUInt8())],
                arrayMap((place, number) -> (place.1, place.2, place.3,
                    arrayMap(quota -> (quota.2, quota.3, quota.6),
                             arrayFilter(quota -> (quota.1, quota.4, quota.5) = place, quotas)),
                    arrayMap(at -> toUInt8(at = number), {_held("quotas", "quota.6", place_of="quota")})),
                    places, arrayEnumerate(places)))) AS member
-    FROM view({self._windows()}) AS w
-    LEFT JOIN ({self._limits()}) AS l USING ({join_key}user, client_id)
+    FROM view(
+        SELECT w.*, if({"0" if self.assigned else "notEmpty(known)"}, known,
+                       if(empty(l.epochs), {unresolved}, {resolved})) AS quotas
+        FROM view({self._windows()}) AS w
+        LEFT JOIN ({self._limits()}) AS l USING ({join_key}user, client_id)
+    )
 )
 WHERE seconds > 0"""  # noqa: S608 - made of our own words
 
     def buckets(self) -> str:
         """Per bucket, broker and window the rates of each second, the limit that counts, and figures of the seconds of
         that limit; members ordered by usage, highest first, each a tuple of MEMBER."""
+        p95 = f"if(length(members) = 1, members[1].{member_at('usage_p95')}, {_p95('covered')})"
         return f"""
 SELECT {self._named_key}, broker_id, window_ms, state, bucket_user, bucket_client_id, elapsed_s, rates, sampled,
        part.1 AS row_limit, part.2 AS entity, part.3 AS group_usage, part.4 AS group_p95, members,
        if(covered, elapsed_s, toInt64(arrayLastIndex(seen -> seen > 0, sampled))) AS newest,
        arrayMax(arraySlice(rates, greatest(newest - 1, 1), 2)) AS group_last,
-       arraySum(member -> member.{member_at("usage")}, members) AS members_usage,
+       arraySum(members.{member_at("usage")}) AS members_usage,
        length(members) = 1 OR members[1].{member_at("usage")} > members[2].{member_at("usage")} AS has_greediest,
        if(has_greediest, members[1].{member_at("user")}, '') AS greediest_user,
        if(has_greediest, members[1].{member_at("client_id")}, '') AS greediest_client_id,
        if(has_greediest, members[1].{member_at("usage")}, 0) AS greediest_usage
 FROM view(
-    SELECT *, {_LIMITS} AS known, {_held("known", "quota.3")} AS in_force,
-           if(lowest = highest, (lowest, arrayMin(limits.2), {_mean("covered", "seconds")}, {_p95("covered")}),
+    SELECT *, {_LIMITS} AS known, if(lowest = highest, [], {_held("known", "quota.3")}) AS in_force,
+           if(lowest = highest, (lowest, arrayMin(limits.2), {_mean("covered", "seconds")}, {p95}),
               {_FULLEST_PART}) AS part
     FROM view({self._sums()})
 )
@@ -311,23 +302,22 @@ FROM view(
         key = f"{self._key}broker_id, window_ms, state, bucket_user, bucket_client_id"
         own = f"{_mean('covered', 'seconds')} AS usage, {_p95('covered')} AS usage_p95, arrayMax(rates) AS usage_max"
         member = ", ".join(MEMBER)
+        by_usage = f"-member.{member_at('usage')}, member.{member_at('user')}, member.{member_at('client_id')}"
         return f"""
 SELECT {key}, any(m.elapsed_s) AS elapsed_s, max(m.covered) AS covered, sumForEach(m.rates) AS rates,
        maxForEach(m.sampled) AS sampled, sum(m.area) AS area,
        if(max(empty(m.mask)), emptyArrayUInt8(), maxForEach(m.mask)) AS mask,
        if(empty(mask), elapsed_s, toInt64(arraySum(arraySlice(mask, 1, elapsed_s)))) AS seconds,
        groupArrayArray(m.limits) AS limits, min(arrayMin(m.limits.1)) AS lowest, max(arrayMax(m.limits.1)) AS highest,
-       arraySort(member -> (-member.{member_at("usage")}, member.{member_at("user")}, member.{member_at("client_id")}),
-                 groupArray(({member}))) AS members
+       groupArray(({member})) AS every_member,
+       if(length(every_member) = 1, every_member, arraySort(member -> ({by_usage}), every_member)) AS members
 FROM view(SELECT *, {own} FROM view({self._members()})) AS m
 GROUP BY {key}"""  # noqa: S608 - made of our own words
 
     def usage(self) -> str:
         """Per client, broker and window its usage and that of its bucket: the columns of COLUMNS. A client whose bucket
         changes in a window is shown in the one that is nearest to its limit."""
-        worst = ", ".join(f"argMax({name}, badness) AS {name}" for name in _OF_BUCKET)
-        own = ", ".join(f"member.{member_at(name)} AS member_{name}" for name in MEMBER)
-        chosen = ", ".join(f"argMax(member_{name}, badness) AS {name}" for name in _OF_MEMBER)
+        own = ", ".join(f"member.{member_at(name)} AS {name}" for name in MEMBER if name != "implied_limit")
         return f"""
 SELECT {self._named_key}, user, client_id, broker_id, window_start_ms, toInt64(samples) AS samples,
        toFloat64(throttle_ms) AS throttle_ms, toFloat64(muted_ms) AS muted_ms, toInt32(elapsed_s) AS elapsed_s,
@@ -337,23 +327,17 @@ SELECT {self._named_key}, user, client_id, broker_id, window_start_ms, toInt64(s
        toInt32(shared_with) AS shared_with, greediest_user, greediest_client_id, greediest_usage, members_usage,
        toInt32(usage_rank) AS usage_rank
 FROM view(
-    SELECT {self._key}user, client_id, broker_id, window_start_ms, any(member_samples) AS samples,
-           any(member_decided_by) AS decided_by, nullIf(any(member_implied_limit), 0) AS implied_limit,
-           any(member_throttle_ms) AS throttle_ms, any(member_muted_ms) AS muted_ms, any(member_bytes) AS bytes,
-           any(elapsed_s) AS elapsed_s, {worst}, {chosen},
+    SELECT {self._key}broker_id, window_ms AS window_start_ms, state AS of_rule, row_limit, entity, bucket_user,
+           bucket_client_id, elapsed_s, group_usage, group_p95, group_last, members_usage, greediest_user,
+           greediest_client_id, greediest_usage, length(members) - 1 AS shared_with, usage_rank, {own},
+           nullIf(member.{member_at("implied_limit")}, 0) AS implied_limit,
            if(row_limit < 0, NULL, row_limit) AS rule_limit,
            decided_by != '' OR ifNull(implied_limit < {UNEXPLAINED} * rule_limit, 0) AS is_unexplained
-    FROM view(
-        SELECT {self._key}broker_id, window_ms AS window_start_ms, state AS of_rule, row_limit, entity, bucket_user,
-               bucket_client_id, elapsed_s, group_usage, group_p95, group_last, members_usage, greediest_user,
-               greediest_client_id, greediest_usage, length(members) - 1 AS shared_with, usage_rank, {own},
-               member_user AS user, member_client_id AS client_id,
-               (indexOf(['unknown', 'none', 'limited'], state),
-                {_fullness("row_limit", "greatest(group_usage, group_p95)")}, bucket_user, bucket_client_id) AS badness
-        FROM view({self.buckets()})
-        ARRAY JOIN members AS member, arrayEnumerate(members) AS usage_rank
-    )
-    GROUP BY {self._key}user, client_id, broker_id, window_start_ms
+    FROM view({self.buckets()})
+    ARRAY JOIN members AS member, arrayEnumerate(members) AS usage_rank
+    ORDER BY indexOf(['unknown', 'none', 'limited'], state) DESC,
+             {_fullness("row_limit", "greatest(group_usage, group_p95)")} DESC, bucket_user DESC, bucket_client_id DESC
+    LIMIT 1 BY {self._key}user, client_id, broker_id, window_start_ms
 )
 """  # noqa: S608 - made of our own words
 
@@ -361,11 +345,6 @@ FROM view(
 MEMBER: Final = (
     "user", "client_id", "usage", "usage_p95", "usage_max", "samples", "throttle_ms", "muted_ms", "bytes",
     "decided_by", "implied_limit",
-)  # fmt: skip
-_OF_MEMBER = ("usage", "usage_p95", "usage_max")
-_OF_BUCKET = (
-    "of_rule", "row_limit", "entity", "bucket_user", "bucket_client_id", "group_usage", "group_p95", "group_last",
-    "shared_with", "greediest_user", "greediest_client_id", "greediest_usage", "members_usage", "usage_rank",
 )  # fmt: skip
 
 
@@ -378,6 +357,14 @@ def _newer(seen: str, limit: str) -> str:
     """Sort key of quotas: the one that came up later in the window, then the one seen last, then the lower limit."""
     strictness = f"if({limit} < 0, -inf, -{limit})"
     return f"arrayFirstIndex(s -> s > 0, {seen}), arrayLastIndex(s -> s > 0, {seen}), {strictness}"
+
+
+def _once(quotas: str) -> str:
+    """Each quota once, with the seconds in which any of the equal ones was seen."""
+    same = "(each.1, each.2, each.3, each.4, each.5) = (quota.1, quota.2, quota.3, quota.4, quota.5)"
+    seen = f"arrayReduce('maxForEach', arrayFilter(each -> {same}, {quotas}).6)"
+    distinct = f"arrayDistinct(arrayMap(each -> (each.1, each.2, each.3, each.4, each.5), {quotas}))"
+    return f"arrayMap(quota -> (quota.1, quota.2, quota.3, quota.4, quota.5, {seen}), {distinct})"
 
 
 def _held(quotas: str, seen: str, *, place_of: str = "") -> str:

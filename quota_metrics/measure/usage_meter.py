@@ -279,8 +279,8 @@ class UsageMeter:
         """Whether the byte rate can have caused a throttle time. KafkaApis answers with the longer of the byte quota's
         and the request quota's throttle time and does not tell which. The latter is at most one window long
         (ClientRequestQuotaManager). Each gateway sees a part of a bucket's rate: where the parts of others are not
-        known yet, the byte quota is named, whose limit clients reach more often. It stays named for one window: a broker
-        also counts requests whose responses never came, and the rates of other gateways are some seconds old.
+        known yet, the byte quota is named, whose limit clients reach more often. It stays named for one window: a
+        broker also counts requests whose responses never came, and the rates of other gateways are some seconds old.
         """
         quota = self._quota_of(*client)
         request_quota = self._quota_of(_REQUEST, *client[1:])
