@@ -38,6 +38,8 @@ Message = Mapping[str, Any]
 READY: Message = {"ready": True}
 STOP: Message = {"stop": True}
 
+_CHANGES = Exchange._fields.index("changes")
+
 _NOT_FOR_NETWORK: Any = {
     "clickhouse_password": True,
     "clickhouse_password_file": True,
@@ -102,8 +104,8 @@ def addresses_message(*, is_limited: bool) -> Message:
 def exchanges_of(message: Message) -> Iterator[Exchange]:
     """The exchanges of a network process, with the types that compiled code checks."""
     for exchange in message.get("exchanges", ()):
-        *values, changes, muted_from_ms = exchange
-        yield Exchange(*values, tuple(map(tuple, changes)), muted_from_ms)
+        exchange[_CHANGES] = tuple(map(tuple, exchange[_CHANGES]))
+        yield Exchange(*exchange)
 
 
 def network_lock(data: Path) -> TextIO:
