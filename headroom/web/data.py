@@ -31,6 +31,7 @@ from quota_metrics.config.resolution import Resolver
 from quota_metrics.levels import definition
 from quota_metrics.levels.definition import thresholds_in_force
 from quota_metrics.levels.minute import THRESHOLDS
+from quota_metrics.levels.victims import SLOWED
 from quota_metrics.measure.quota_in_force import entity_text
 from telemetry.subscriptions.subscription import (
     ALL_METRICS,
@@ -314,19 +315,20 @@ class Data:
         return await self._rows(queries.JOBS, {})
 
     async def client(self, given: Given) -> Row:
-        """The data of a client's page: its quotas, who shares them, forecasts, its topics of an hour, its own metrics,
-        its instances, and what was recorded of it in a week. A name that is empty is one; a client without an id has a
-        page."""
+        """The data of a client's page: its quotas, who shares them, forecasts, who makes it slow, its topics of an
+        hour, its own metrics, its instances, and what was recorded of it in a week. A name that is empty is one; a
+        client without an id has a page."""
         if "client_id" not in given:
             raise BadRequestError("client_id is missing; client_id= is the client whose id is empty")
         names: dict[str, str] = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
-        quotas, felt, instances, limits, recorded, topics = await asyncio.gather(
+        quotas, felt, instances, limits, recorded, topics, slowed = await asyncio.gather(
             self.headroom(names, exact=True),
             self._rows(queries.FELT, names),
             self._rows(queries.INSTANCES, names),
             self._rows(queries.LIMITS, {**names, "of_client": 1, "limit": ALL_RULES}),
             self._rows(queries.RECORDED, {**names, "source": self._source}),
             self.topics({**names, "limit": str(_CLIENT_TOPICS)}, exact=True),
+            self._rows(SLOWED, {**names, "source": self._source}),
         )
         resolved = Resolver(rules_of(limits)).resolve(names["user"], names["client_id"])
         for quota in quotas:
@@ -342,7 +344,7 @@ class Data:
         active = {quota["quota_key"] for quota in quotas}
         stopped = [row for row in recorded if row["quota_key"] not in active]
         owner = self._owners.owners.owner(names["user"], names["client_id"])
-        own = {"felt": felt, "instances": instances, "topics": topics}
+        own = {"felt": felt, "instances": instances, "topics": topics, "slowed": slowed[0] if slowed else None}
         return {**names, **owner._asdict(), "quotas": quotas, "stopped": stopped, **own}
 
     async def _of_bucket(self, sql: str, quota: Row) -> list[Row]:

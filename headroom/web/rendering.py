@@ -16,6 +16,7 @@ from headroom.web.runbooks import inline
 from headroom.web.usage_chart import metric_unit
 from quota_metrics.amounts import bytes_text, duration_text, of_limit_text, quota_word, rate_text, share_text
 from quota_metrics.levels.impact import HARMS, impact_text
+from quota_metrics.levels.victims import slowed_text
 from telemetry.subscriptions.java.hash import uuid_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -46,6 +47,7 @@ def environment() -> Environment:
         "kafka_id": lambda instance: uuid_text(UUID(instance).bytes),  # as Kafka's tools and selectors spell it
         "figure": lambda number: f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.1f}",
         "thousands": lambda number: f"{number:,}",
+        "slowed": lambda row: slowed_text(row["latency_ms"], row["latency_before_ms"]),
         "impact": lambda row: impact_text(row["impact"], row["impact_reason"]),
     }
     made.globals |= {"query": urlencode, "unowned": UNOWNED, "harms": HARMS}

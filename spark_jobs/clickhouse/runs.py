@@ -33,8 +33,8 @@ from pyspark.sql import SparkSession
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
 from quota_metrics.levels.impact import HARMS, NEAR_LEVELS
+from quota_metrics.levels.victims import victims
 from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
-from spark_jobs.clickhouse.victims import victims
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange
 

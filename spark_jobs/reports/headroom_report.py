@@ -18,6 +18,7 @@ from exporters.text_table import Layout, table_lines, wrapped
 from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
 from quota_metrics.levels.definition import LEVELS, NUMBERS
 from quota_metrics.levels.impact import HARMS, NEAR_LEVELS
+from quota_metrics.levels.victims import slowed_text
 from spark_jobs.reports.report import Report, Row
 
 _TYPES: dict[str, pa.DataType] = {
@@ -71,7 +72,7 @@ _TYPES: dict[str, pa.DataType] = {
     "burst_credit": pa.float64(),  # bytes that all who share the limit may send at once without being throttled
     "window_start": pa.timestamp("us", "UTC"),
     "window_s": pa.int32(),
-    # spark_jobs.clickhouse.victims: who makes an unthrottled client's requests slow; '' and null when nobody does
+    # quota_metrics.levels.victims: who makes an unthrottled client's requests slow; '' and null when nobody does
     "slowed_by_user": pa.string(),
     "slowed_by_client_id": pa.string(),
     "slowed_at_broker_id": pa.int32(),
@@ -211,8 +212,8 @@ def is_victim(row: Row) -> bool:
 
 
 def _slowed(row: Row) -> str:
-    now, before = (duration_text(row[name]) for name in ("request_latency_ms_max", "latency_before_ms"))
-    times = f"requests take up to {now}, {before} before" if row["request_latency_ms_max"] else "requests are slow"
+    latency_ms = row["request_latency_ms_max"]
+    times = slowed_text(latency_ms, row["latency_before_ms"]) if latency_ms else "requests are slow"
     return f"; {times}: {row['slowed_by_client_id']} takes most of broker {row['slowed_at_broker_id']}"
 
 

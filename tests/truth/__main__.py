@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from headroom.demo.kit.jars import find_java, kafka_libs
-from spark_jobs.clickhouse.victims import victims
+from quota_metrics.levels.victims import victims
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.truth import field
 from tests.truth.score import SHARES, Row, score, victim_windows

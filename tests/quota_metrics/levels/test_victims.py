@@ -1,4 +1,4 @@
-"""Clients that are slow because of another one, of staged rows on a real server."""
+"""Clients that are slow because of another one, of a job's staged rows on a real server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from spark_jobs.clickhouse.victims import COLUMNS, victims
+from quota_metrics.levels.victims import COLUMNS, victims
 from tests.kit.clickhouse import RunningClickHouse
 
 pytestmark = pytest.mark.clickhouse
@@ -67,4 +67,4 @@ def test_a_victim_is_slow_while_a_heavy_client_runs(clickhouse: RunningClickHous
     clickhouse.store.query(f"INSERT INTO headroom.quota_utilization_staging ({_NAMES}) VALUES {rows}")
     query = victims("headroom.quota_utilization_staging WHERE run = 'victims'")
     found = clickhouse.store.query(f"SELECT client_id, {', '.join(COLUMNS)} FROM ({query})")
-    assert found == [("victim", "u", "heavy", 1, 20.0)]
+    assert found == [("victim", "u", "heavy", 1, 900.0, 20.0)]
