@@ -249,36 +249,6 @@ def test_mute_ending_in_an_idle_interval_has_a_row() -> None:
     assert sum(muted.values()) == 90_500
 
 
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 6_000), st.integers(0, 300)), max_size=40),
-    st.lists(st.integers(300, 3_000), min_size=1, max_size=30),
-)
-def test_muted_time_is_the_union_of_throttles_in_all_intervals(
-    announced: list[tuple[int, int, int]], intervals: list[int]
-) -> None:
-    """Against a naive set of milliseconds. Exchanges of other network processes come up to an interval late: what they
-    add to an interval that has its row is in the rows after it."""
-    meter = UsageMeter("c")
-    coming = sorted((at_ms + late_ms, at_ms, throttle_ms) for at_ms, throttle_ms, late_ms in announced)
-    milliseconds: set[int] = set()
-    start_ms, muted_ms = 0, 0
-    meter.samples(start_ms)
-    for interval_ms in [*intervals, *[3_000] * 40]:
-        end_ms = start_ms + interval_ms
-        while coming and coming[0][0] < end_ms:
-            _, at_ms, throttle_ms = coming.pop(0)
-            throttled(meter, at_ms, throttle_ms)
-            milliseconds.update(range(at_ms, at_ms + throttle_ms))
-        rows = meter.samples(end_ms)
-        assert all(row.muted_ms <= interval_ms for row in rows)
-        muted_ms += sum(row.muted_ms for row in rows)
-        assert muted_ms <= len(milliseconds & set(range(end_ms)))
-        start_ms = end_ms
-    assert not coming
-    assert muted_ms == len(milliseconds)
-
-
 def in_force(rules: Rules) -> UsageMeter:
     quotas = QuotasInForce()
     quotas.configure(rules)

@@ -173,8 +173,8 @@ def test_who_makes_a_client_slow_is_told_of_the_newest_minute(pages: tuple[Runni
         server.store.query(
             """INSERT INTO headroom.headroom_minutes (window_start, computed_at, is_worst, cluster, source, quota_key,
                    user, client_id, broker_id, usage, level, instant_level, window_s)
-               SELECT fromUnixTimestamp({newest_s:Int64}) - 60 * number, toDateTime64({newest_s:Int64} + computed, 3), 1, 'busy', 'gateway',
-                   'producer_byte_rate', 'u', {client_id:String}, {broker_id:Int32},
+               SELECT fromUnixTimestamp({newest_s:Int64}) - 60 * number, toDateTime64({newest_s:Int64} + computed, 3),
+                   1, 'busy', 'gateway', 'producer_byte_rate', 'u', {client_id:String}, {broker_id:Int32},
                    if(computed = 0, 0, if(number < 3, {during:Float64}, {before:Float64})), 'ok', 'ok', 60
                FROM numbers(10) AS minutes CROSS JOIN (SELECT arrayJoin([0, 1]) AS computed) AS computations""",
             {"newest_s": newest_s, "client_id": client_id, "broker_id": 2 if client_id == "away" else 1,
