@@ -9,6 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from exporters.model import UNOWNED
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
 from headroom.web.rendering import environment
@@ -43,6 +44,27 @@ def test_group_without_a_name_leads_to_no_filter() -> None:
     shown = overview([group("east", "")], ["east"])
     assert "(none)" in shown
     assert "user=" not in shown.partition("table")[2]
+
+
+def test_client_page_links_who_makes_the_client_slow() -> None:
+    slowed = {
+        "slowed_by_user": "batch", "slowed_by_client_id": "<back fill>", "slowed_at_broker_id": 2,
+        "latency_ms": 2400.0, "latency_before_ms": 300.0,
+    }  # fmt: skip
+    client = {
+        "cluster": "east", "user": "alice", "client_id": "app", "team": UNOWNED, "quotas": [], "stopped": [],
+        "felt": [], "instances": [], "topics": [], "slowed": slowed,
+    }  # fmt: skip
+    given = {"ranges": {}, "range": "", "path": "/clients/detail", "freshness": {"state": "late", "shown_s": None}}
+    shown, without = (
+        PAGES.get_template("client.html").render(client={**client, "slowed": found}, **given)
+        for found in (slowed, None)
+    )
+    said = shown.partition('id="slowed">')[2].partition("</p>")[0]
+    assert "its requests take up to 2.4 s, 300 ms before, and" in said
+    assert 'href="/clients/detail?cluster=east&amp;user=batch&amp;client_id=%3Cback+fill%3E"' in said
+    assert said.endswith("takes most of broker 2.")
+    assert "slowed" not in without
 
 
 @pytest.mark.parametrize(
