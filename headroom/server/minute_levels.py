@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from exporters.clickhouse.client import ClickHouse, Row
-from exporters.clickhouse.errors import StoreError
+from exporters.clickhouse.errors import QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING, StoreAwayError, StoreError
 from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
 from headroom.owners import OwnersInForce
@@ -57,6 +58,9 @@ class MinuteLevels:
         self._changes = replace(store, timeout_s=_CHANGES_TIMEOUT_S)
         limits = {"max_execution_time": str(_EXECUTION_S), "max_threads": str(_THREADS)}
         self._store = replace(store, timeout_s=_TIMEOUT_S, settings={**limits, **store.settings})
+        # ClickHouse does not notice that a client went away while it plans a statement, and refuses one of the same id
+        # meanwhile: on an overloaded server computations do not pile up.
+        self._of_computation = {"query_id": f"headroom-minute-{uuid.uuid4()}"}
         self._computed = computed
         self._thresholds = thresholds
         self._owners = owners or OwnersInForce()
@@ -124,8 +128,10 @@ class MinuteLevels:
         has_telemetry = window_s >= self._telemetry_from_s
         parameters = minute_parameters(window_s, self._thresholds, owners=owners, telemetry=has_telemetry)
         try:
-            await self._run(compute_minute(self._thresholds), parameters)
+            await self._run(compute_minute(self._thresholds), parameters, self._of_computation)
         except StoreError as exc:
+            if exc.code == QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING:
+                raise StoreAwayError("the server still computes an earlier minute") from exc
             if exc.code and has_telemetry:  # the server refused or gave up; one that is away is asked again as before
                 self._telemetry_from_s = window_s + _WITHOUT_TELEMETRY_S
             raise
@@ -135,11 +141,11 @@ class MinuteLevels:
         thresholds = self._thresholds
         stored = await self._ask(THRESHOLDS, {})
         if not stored or Thresholds(**stored[0]) != thresholds:
-            await self._run(SET_THRESHOLDS, thresholds._asdict())
+            await self._run(SET_THRESHOLDS, thresholds._asdict(), {})
         self._thresholds_are_stored = thresholds == self._thresholds
 
     async def _ask(self, sql: str, parameters: Mapping[str, object]) -> list[Row]:
         return await in_daemon_thread(partial(self._changes.rows, sql, parameters))
 
-    async def _run(self, sql: str, parameters: Mapping[str, object]) -> None:
-        await in_daemon_thread(partial(self._store.command, sql, parameters))
+    async def _run(self, sql: str, parameters: Mapping[str, object], settings: Mapping[str, str]) -> None:
+        await in_daemon_thread(partial(self._store.command, sql, parameters, settings=settings))

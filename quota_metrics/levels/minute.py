@@ -172,7 +172,7 @@ def _joined(thresholds: Thresholds) -> str:
         ("observed", _OBSERVED, "cluster, source"),
         ("changes", _CHANGES, "cluster, user, client_id"),
     ):
-        joined = f"(SELECT * FROM {joined}) AS m LEFT ANY JOIN view({rows}) AS {name} USING ({key})"  # noqa: S608
+        joined = f"view(SELECT * FROM (SELECT * FROM {joined})) AS m LEFT ANY JOIN view({rows}) AS {name} USING ({key})"  # noqa: S608
     return f"SELECT * FROM {joined}"  # noqa: S608 - made of our own words
 
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import base64
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreLoginError
+from exporters.clickhouse.errors import (
+    QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING,
+    StoreAwayError,
+    StoreError,
+    StoreLoginError,
+)
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.fake_clickhouse import FakeClickHouse, fake_clickhouse, http
+from tests.kit.serving import eventually
 
 ONE = http(b'{"one":1}\n')
 
@@ -129,3 +137,18 @@ def test_rows_are_read_from_the_reachable_node(clickhouse: RunningClickHouse) ->
     assert both.current == clickhouse.reader
     with pytest.raises(StoreError, match=r"^Code: 47"):
         both.rows("SELECT nothing")
+
+
+def test_statement_with_the_id_of_a_running_one_is_refused(clickhouse: RunningClickHouse) -> None:
+    """What keeps computations of levels from piling up (headroom/server/minute_levels.py)."""
+    same = {"query_id": "the-only-one"}
+    client = ClickHouse((clickhouse.writer,))
+    with closing(client), ThreadPoolExecutor(1) as pool:
+        running = pool.submit(client.command, "SELECT sleepEachRow(1) FROM numbers(3)", settings=same)
+        present = "SELECT count() AS running FROM system.processes WHERE query_id = 'the-only-one'"
+        eventually(lambda: client.rows(present), lambda rows: rows == [{"running": 1}])
+        with pytest.raises(StoreError) as refused:
+            client.command("SELECT 1", settings=same)
+        running.result()
+        client.command("SELECT 1", settings=same)
+    assert refused.value.code == QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.errors import StoreError
+from exporters.clickhouse.errors import QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING, StoreError
 from exporters.model import UNOWNED
 from headroom.owners import OwnersInForce
 from headroom.server.minute_levels import MinuteLevels
@@ -96,10 +96,12 @@ class FakeStore:
         self.changed: dict[int, int] = {}
         self.computed: list[int] = []
         self.thresholds: list[Row] = []
+        self.query_ids: list[str] = []
         self.bears_telemetry = True
+        self.is_busy = False
         self.in_force = Thresholds()
         monkeypatch.setattr(ClickHouse, "rows", lambda clickhouse, *asked: self.read(clickhouse, *asked))
-        monkeypatch.setattr(ClickHouse, "command", lambda clickhouse, *asked: self.run(clickhouse, *asked))
+        monkeypatch.setattr(ClickHouse, "command", lambda *asked, **with_: self.run(*asked, **with_))
 
     def read(self, clickhouse: ClickHouse, sql: str, parameters: Row) -> list[Row]:
         if sql == minute.THRESHOLDS:
@@ -108,14 +110,17 @@ class FakeStore:
         within = range(parameters["first_s"], parameters["last_s"] + 1)
         return [{"window_s": at, "rows": rows} for at, rows in self.changed.items() if at in within]
 
-    def run(self, clickhouse: ClickHouse, sql: str, parameters: Row) -> None:
+    def run(self, clickhouse: ClickHouse, sql: str, parameters: Row, *, settings: Mapping[str, str]) -> None:
         half = str(max((os.cpu_count() or 1) // 2, 1))  # of the cores: pages are read on the others
-        settings = {"quorum": "2", "max_execution_time": "50", "max_threads": half}
-        assert (clickhouse.settings, clickhouse.timeout_s) == (settings, 60)
+        in_force = {"quorum": "2", "max_execution_time": "50", "max_threads": half}
+        assert (clickhouse.settings, clickhouse.timeout_s) == (in_force, 60)
         if sql == minute.SET_THRESHOLDS:
             self.thresholds = [parameters]
         else:
             assert sql == minute.compute_minute(self.in_force)
+            self.query_ids.append(settings["query_id"])
+            if self.is_busy:
+                raise StoreError("it is already running", QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING)
             if parameters["telemetry"] > self.bears_telemetry:
                 raise StoreError("TIMEOUT_EXCEEDED", 159)
             self.computed.append(parameters["from_ms"] // 1000)
@@ -181,6 +186,28 @@ def test_levels_do_without_telemetry_that_takes_too_long(monkeypatch: pytest.Mon
     now_s = 1_000_565
     with pytest.raises(ConnectionError):
         asyncio.run(levels.step())
+
+
+def test_computations_do_not_pile_up_in_a_busy_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One service has one there, whose id the next one has; what was refused is computed later, with telemetry."""
+    now_s, store = 1_000_000, FakeStore(monkeypatch)
+
+    async def follow(window_s: int) -> None:
+        pass
+
+    services = [
+        MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), follow, now_ms=lambda: now_s * 1000) for _ in range(2)
+    ]
+    store.changed, store.is_busy, store.bears_telemetry = {999_900: 5}, True, True
+    for levels in services:
+        with pytest.raises(ConnectionError, match="still computes an earlier minute"):
+            asyncio.run(levels.step())
+    store.is_busy, now_s = False, now_s + 20
+    for levels in services:
+        asyncio.run(levels.step())
+    assert store.computed == [999_900, 999_900]
+    assert store.query_ids[:2] == store.query_ids[2:]
+    assert len(set(store.query_ids)) == 2
 
 
 def test_late_rows_of_an_earlier_minute_change_the_memory_of_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
