@@ -3,7 +3,7 @@
 A client is heavy at a broker in the newest window when it takes half or more of the bytes there; it was busy in those
 of the last two hundred windows in which it took half of that or more. A victim's own `request_latency_ms_max` is at
 least twice its median of three or more windows in which the heavy client was not busy, and 100 ms above it. The job's
-report and a client's page read the same SELECT.
+report and a client's page, which looks at the last hour, read the same SELECT.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from quota_metrics.amounts import duration_text
 from quota_metrics.levels.client_signals import metrics_of
-from quota_metrics.levels.definition import MEASURED_KEYS
+from quota_metrics.levels.definition import MEASURED_KEYS, text
 
 COLUMNS: Final = ("slowed_by_user", "slowed_by_client_id", "slowed_at_broker_id", "latency_ms", "latency_before_ms")
 
@@ -20,6 +20,7 @@ _HEAVY = 0.5  # share of a broker's bytes from which a client is heavy
 _BUSY = 0.5  # share of its newest rate from which it was busy in an earlier window
 _QUIET_WINDOWS = 3
 _LOOKBACK = 200  # windows
+_LIVE_LOOKBACK = 60  # minutes, on a page
 _FACTOR = 2.0
 _LEAST_MS = 100.0
 _CLIENT = "cluster, source, user, client_id"
@@ -39,18 +40,7 @@ def victims(in_report: str) -> str:
 SELECT cluster, source, broker_id, window_start, user, client_id, sum(usage) AS used
 FROM {in_report} AND quota_key IN {MEASURED_KEYS!r}
 GROUP BY cluster, source, broker_id, window_start, user, client_id"""  # noqa: S608 - made of our own words
-    heavy = f"""
-SELECT cluster, source, broker_id, argMax((user, client_id), used) AS who, max(used) AS most
-FROM ({used})
-WHERE window_start = {newest}
-GROUP BY cluster, source, broker_id
-HAVING most > 0 AND most >= {_HEAVY} * sum(used)"""  # noqa: S608 - made of our own words
-    busy = f"""
-SELECT cluster, source, broker_id, any(who) AS heaviest, any(most) AS its_rate,
-       groupArrayIf(window_start, (user, client_id) = who AND used >= {_BUSY} * most) AS busy_at
-FROM ({used}) AS each
-INNER JOIN ({heavy}) AS heavy USING (cluster, source, broker_id)
-GROUP BY cluster, source, broker_id"""  # noqa: S608 - made of our own words
+    heavy = _heavy(f"({used}) WHERE window_start = {newest}")
     calm = f"""
 SELECT {_CLIENT}, arrayJoin(groupUniqArray(broker_id)) AS broker_id
 FROM {in_report} AND window_start = {newest}
@@ -64,6 +54,30 @@ FROM (
     GROUP BY {_CLIENT}, window_start
 )
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+    return _slowed(calm, _busy(used, heavy), felt, newest)
+
+
+def _heavy(used: str) -> str:
+    """The client that is heavy at each broker. `used`: table and condition of `used` of each in the newest window."""
+    return f"""
+SELECT cluster, source, broker_id, argMax((user, client_id), used) AS who, max(used) AS most
+FROM {used}
+GROUP BY cluster, source, broker_id
+HAVING most > 0 AND most >= {_HEAVY} * sum(used)"""  # noqa: S608 - made of our own words
+
+
+def _busy(used: str, heavy: str) -> str:
+    """In which windows it was busy. `used`: what it used in each window, if not of others, too."""
+    return f"""
+SELECT cluster, source, broker_id, any(who) AS heaviest, any(most) AS its_rate,
+       groupArrayIf(window_start, (user, client_id) = who AND used >= {_BUSY} * most) AS busy_at
+FROM ({used}) AS each
+INNER JOIN ({heavy}) AS heavy USING (cluster, source, broker_id)
+GROUP BY cluster, source, broker_id"""  # noqa: S608 - made of our own words
+
+
+def _slowed(calm: str, busy: str, felt: str, newest: str) -> str:
+    """Of the clients of `calm`, at their brokers: whose latencies, in `felt`, a busy client raised."""
     return f"""
 SELECT {_CLIENT}, argMax(heaviest, its_rate).1 AS slowed_by_user, argMax(heaviest, its_rate).2 AS slowed_by_client_id,
        toNullable(argMax(broker_id, its_rate)) AS slowed_at_broker_id,
@@ -83,47 +97,56 @@ WHERE length(quiet) >= {_QUIET_WINDOWS} AND during >= {_FACTOR} * before AND dur
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
 
 
-_NEWEST = "(SELECT window_start, computed_at FROM newest_minute)"
-_SINCE = f"(SELECT window_start FROM newest_minute) - INTERVAL {_LOOKBACK} MINUTE"  # noqa: S608 - made of our own words
-_OWN = "user = {user:String} AND client_id = {client_id:String}"
-_MINUTES = "headroom_minutes WHERE cluster = {cluster:String} AND source = {source:String}"
-_OF_NEWEST = f"SELECT * FROM {_MINUTES} AND (window_start, computed_at) IN {_NEWEST}"  # noqa: S608 - made of our own words
-_HEAVIEST = f"""
-SELECT user, client_id
-FROM ({_OF_NEWEST})
-WHERE broker_id IN (SELECT broker_id FROM ({_OF_NEWEST}) WHERE {_OWN}) AND quota_key IN {MEASURED_KEYS!r}
-GROUP BY broker_id, user, client_id
-ORDER BY sum(usage) DESC
-LIMIT 1 BY broker_id"""  # noqa: S608 - made of our own words
-_FELT = ", ".join(f"'{metric}'" for metric in metrics_of("request_latency_ms"))
-_THROTTLED = ", ".join(f"'{metric}'" for name in ("produce", "fetch") for metric in metrics_of(f"{name}_throttle_ms"))
-# A gauge without a sample is NaN.
-_REPORTED = f"""
-SELECT toStartOfMinute(ts) AS window_start, user, client_id, maxOrNullIf(value, metric IN ({_FELT})) AS latency,
-       maxOrNullIf(value, metric IN ({_THROTTLED})) AS throttled
+_NEWEST_S = "(SELECT window_start FROM newest_minute)"
+_SINCE = f"{_NEWEST_S} - INTERVAL {_LIVE_LOOKBACK} MINUTE"
+_FELT_METRICS = ", ".join(map(text, metrics_of("request_latency_ms")))
+_THROTTLES = ", ".join(text(metric) for name in ("produce", "fetch") for metric in metrics_of(f"{name}_throttle_ms"))
+
+
+def _reported(metrics: str) -> str:
+    """What the client reported. A gauge without a sample is NaN."""
+    return f"""
+FROM points FINAL
+WHERE cluster = {{cluster:String}} AND metric IN ({metrics}) AND principal = {{user:String}}
+  AND client_id = {{client_id:String}} AND isFinite(value) AND bitAnd(flags, 1) = 0"""
+
+
+# A client that is not slow now costs little: whether it is comes first, as a scalar.
+_IS_SLOW = f"""
+(SELECT maxIf(value, metric IN ({_FELT_METRICS})) >= {_LEAST_MS} AND maxIf(value, metric IN ({_THROTTLES})) <= 0
+ {_reported(f"{_FELT_METRICS}, {_THROTTLES}")} AND toStartOfMinute(ts) = {_NEWEST_S})"""
+_OF_NEWEST = f"""
+SELECT cluster, source, broker_id, user, client_id, muted_ms, if(quota_key IN {MEASURED_KEYS!r}, m.usage, 0) AS used
+FROM headroom_minutes AS m
+WHERE (window_start, computed_at) IN (SELECT window_start, computed_at FROM newest_minute)
+  AND cluster = {{cluster:String}} AND source = {{source:String}} AND {_IS_SLOW}"""  # noqa: S608 - made of our own words
+_HEAVY_NOW = _heavy(f"""(
+    SELECT cluster, source, broker_id, user, client_id, sum(used) AS used FROM ({_OF_NEWEST})
+    GROUP BY cluster, source, broker_id, user, client_id)""")  # noqa: S608 - made of our own words
+_KEYS = f"""
+SELECT cityHash64(cluster, source, arrayJoin({list(MEASURED_KEYS)!r}), who.1, who.2) FROM ({_HEAVY_NOW})"""  # noqa: S608
+_USED = f"""
+SELECT cluster, source, broker_id, window_start, user, client_id, sum(newest) AS used
 FROM (
-    SELECT ts, principal AS user, p.client_id AS client_id, metric, value
-    FROM points AS p FINAL
-    WHERE cluster = {{cluster:String}} AND metric IN ({_FELT}, {_THROTTLED}) AND principal = {{user:String}}
-      AND p.client_id = {{client_id:String}} AND ts > {_SINCE} AND isFinite(value) AND bitAnd(flags, 1) = 0
+    SELECT cluster, source, quota_key, broker_id, window_start, user, client_id, argMax(m.usage, computed_at) AS newest
+    FROM headroom_minutes AS m
+    PREWHERE client_key IN ({_KEYS})
+    WHERE window_start > {_SINCE} AND window_start <= {_NEWEST_S} AND {_IS_SLOW}
+    GROUP BY cluster, source, quota_key, broker_id, window_start, user, client_id
 )
-GROUP BY window_start, user, client_id"""  # noqa: S608 - made of our own words
-_ROWS = f"""
-SELECT cluster, source, user, client_id, quota_key, broker_id, window_start, toUInt32(60) AS window_s, 1 AS complete,
-       u.usage AS usage, u.muted / 1000 AS throttled_s, r.throttled AS client_throttle_ms_max,
-       r.latency AS request_latency_ms_max
-FROM (
-    SELECT cluster, source, quota_key, user, client_id, broker_id, window_start, usage, muted_ms AS muted
-    FROM ({_OF_NEWEST})
-    UNION ALL
-    SELECT cluster, source, quota_key, user, client_id, broker_id, window_start,
-           argMax(m.usage, m.computed_at) AS usage, argMax(m.muted_ms, m.computed_at) AS muted
-    FROM {_MINUTES.replace(" WHERE", " AS m WHERE")} AND window_start > {_SINCE}
-      AND window_start < (SELECT window_start FROM newest_minute)
-      AND (user, client_id) IN (SELECT {{user:String}}, {{client_id:String}} UNION ALL {_HEAVIEST})
-    GROUP BY cluster, source, quota_key, user, client_id, broker_id, window_start
-) AS u
-LEFT JOIN ({_REPORTED}) AS r USING (window_start, user, client_id)"""  # noqa: S608 - made of our own words
-# Who makes one client's requests slow in the newest minute: a row of COLUMNS, or none. Of the minutes before only this
-# client and the heaviest at its brokers are read. Parameters: cluster, source, user, client_id.
-SLOWED: Final = f"SELECT {', '.join(COLUMNS)} FROM ({victims(f'({_ROWS}) WHERE 1')}) WHERE {_OWN}"  # noqa: S608
+GROUP BY cluster, source, broker_id, window_start, user, client_id"""  # noqa: S608 - made of our own words
+_CALM_NOW = f"""
+SELECT {_CLIENT}, arrayJoin(groupUniqArray(broker_id)) AS broker_id FROM ({_OF_NEWEST})
+WHERE user = {{user:String}} AND client_id = {{client_id:String}}
+GROUP BY {_CLIENT}
+HAVING max(muted_ms) = 0"""  # noqa: S608 - made of our own words
+_FELT_NOW = f"""
+SELECT {{cluster:String}} AS cluster, {{source:String}} AS source, {{user:String}} AS user,
+       {{client_id:String}} AS client_id, groupArray((minute, latency)) AS latencies
+FROM (SELECT toStartOfMinute(ts) AS minute, max(value) AS latency {_reported(_FELT_METRICS)} AND ts > {_SINCE}
+      GROUP BY minute)"""  # noqa: S608 - made of our own words
+# Who makes one client slow in the newest minute: a row of COLUMNS, or none. Parameters: cluster, source, user,
+# client_id.
+SLOWED: Final = f"""
+SELECT {", ".join(COLUMNS)}
+FROM ({_slowed(_CALM_NOW, _busy(_USED, _HEAVY_NOW), _FELT_NOW, _NEWEST_S)})"""  # noqa: S608 - made of our own words

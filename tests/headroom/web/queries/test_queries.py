@@ -18,7 +18,6 @@ from headroom.web.data import Data
 from headroom.web.usage_chart import ARRIVING_S, RESTARTS, USAGE
 from quota_metrics.levels.definition import Thresholds
 from quota_metrics.levels.minute import SET_THRESHOLDS
-from quota_metrics.levels.victims import SLOWED
 from telemetry.ingest.arrow_tables import usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
@@ -162,47 +161,3 @@ def test_further_instances_of_a_client_are_its_restarts(pages: tuple[RunningClic
     assert found(0, 3600) == [(600, 2.0), (1800, 1.0)]
     assert found(602, 1804) == [(602, 2.0)]  # the range cuts its first step
     assert found(2000, 3600) == []
-
-
-def test_who_makes_a_client_slow_is_told_of_the_newest_minute(pages: tuple[RunningClickHouse, ClickHouse]) -> None:
-    """As the job's report says it: in each of ten minutes, in the last three of which the heavy client runs."""
-    server, reader = pages
-    newest_s = NOW_S // 60 * 60 - 60
-    rates = {"heavy": (50.0, 5000.0), "victim": (100.0, 100.0), "fast": (100.0, 100.0), "away": (10.0, 10.0)}
-    for client_id, (before, during) in rates.items():
-        server.store.query(
-            """INSERT INTO headroom.headroom_minutes (window_start, computed_at, is_worst, cluster, source, quota_key,
-                   user, client_id, broker_id, usage, level, instant_level, window_s)
-               SELECT fromUnixTimestamp({newest_s:Int64}) - 60 * number, toDateTime64({newest_s:Int64} + computed, 3),
-                   1, 'busy', 'gateway', 'producer_byte_rate', 'u', {client_id:String}, {broker_id:Int32},
-                   if(computed = 0, 0, if(number < 3, {during:Float64}, {before:Float64})), 'ok', 'ok', 60
-               FROM numbers(10) AS minutes CROSS JOIN (SELECT arrayJoin([0, 1]) AS computed) AS computations""",
-            {"newest_s": newest_s, "client_id": client_id, "broker_id": 2 if client_id == "away" else 1,
-             "before": before, "during": during},
-        )  # fmt: skip
-    for client_id, during_ms in (("victim", 900.0), ("fast", 30.0), ("away", 900.0), ("heavy", 900.0)):
-        server.store.query(
-            """INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, value)
-               SELECT 'busy', 'org.apache.kafka.producer.node.request.latency.max',
-                   toDateTime64({newest_s:Int64} - 60 * number + 30, 3), 'u', {client_id:String},
-                   if(number < 3, {during_ms:Float64}, 20)
-               FROM numbers(10)""",
-            {"newest_s": newest_s, "client_id": client_id, "during_ms": during_ms},
-        )
-
-    def slowed(client_id: str, **changed: str) -> list[Row]:
-        return reader.rows(
-            SLOWED, {"cluster": "busy", "source": "gateway", "user": "u", "client_id": client_id} | changed
-        )
-
-    (found,) = slowed("victim")
-    assert (found["slowed_by_user"], found["slowed_by_client_id"], found["slowed_at_broker_id"]) == ("u", "heavy", 1)
-    assert (found["latency_ms"], found["latency_before_ms"]) == (900.0, 20.0)
-    assert slowed("fast") == slowed("away") == slowed("heavy") == slowed("victim", cluster="east") == []
-    server.store.query(
-        """INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, value)
-           SELECT 'busy', 'org.apache.kafka.producer.produce.throttle.time.max',
-               toDateTime64({newest_s:Int64} + 30, 3), 'u', 'victim', 50""",
-        {"newest_s": newest_s},
-    )
-    assert slowed("victim") == []  # it is throttled itself
