@@ -31,7 +31,7 @@ from quota_metrics.config.resolution import Resolver
 from quota_metrics.levels import definition
 from quota_metrics.levels.definition import thresholds_in_force
 from quota_metrics.levels.minute import THRESHOLDS
-from quota_metrics.levels.victims import SLOWED
+from quota_metrics.levels.victims import IS_SLOW, SLOWED
 from quota_metrics.measure.quota_in_force import entity_text
 from telemetry.subscriptions.subscription import (
     ALL_METRICS,
@@ -321,14 +321,13 @@ class Data:
         if "client_id" not in given:
             raise BadRequestError("client_id is missing; client_id= is the client whose id is empty")
         names: dict[str, str] = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
-        quotas, felt, instances, limits, recorded, topics, slowed = await asyncio.gather(
+        quotas, felt, instances, limits, recorded, topics = await asyncio.gather(
             self.headroom(names, exact=True),
             self._rows(queries.FELT, names),
             self._rows(queries.INSTANCES, names),
             self._rows(queries.LIMITS, {**names, "of_client": 1, "limit": ALL_RULES}),
             self._rows(queries.RECORDED, {**names, "source": self._source}),
             self.topics({**names, "limit": str(_CLIENT_TOPICS)}, exact=True),
-            self._rows(SLOWED, {**names, "source": self._source}),
         )
         resolved = Resolver(rules_of(limits)).resolve(names["user"], names["client_id"])
         for quota in quotas:
@@ -344,8 +343,15 @@ class Data:
         active = {quota["quota_key"] for quota in quotas}
         stopped = [row for row in recorded if row["quota_key"] not in active]
         owner = self._owners.owners.owner(names["user"], names["client_id"])
-        own = {"felt": felt, "instances": instances, "topics": topics, "slowed": slowed[0] if slowed else None}
+        slowed = await self._slowed({**names, "source": self._source}) if felt else None
+        own = {"felt": felt, "instances": instances, "topics": topics, "slowed": slowed}
         return {**names, **owner._asdict(), "quotas": quotas, "stopped": stopped, **own}
+
+    async def _slowed(self, client: Mapping[str, str]) -> Row | None:
+        """Who makes the client slow, if somebody does."""
+        (now,) = await self._rows(IS_SLOW, client)
+        slowed = await self._rows(SLOWED, client) if now["is_slow"] else []
+        return slowed[0] if slowed else None
 
     async def _of_bucket(self, sql: str, quota: Row) -> list[Row]:
         keys = ("cluster", "quota_key", "broker_id", "bucket_user", "bucket_client_id", "source")

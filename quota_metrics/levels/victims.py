@@ -111,15 +111,16 @@ WHERE cluster = {{cluster:String}} AND metric IN ({metrics}) AND principal = {{u
   AND client_id = {{client_id:String}} AND isFinite(value) AND bitAnd(flags, 1) = 0"""
 
 
-# A client that is not slow now costs little: whether it is comes first, as a scalar.
-_IS_SLOW = f"""
-(SELECT maxIf(value, metric IN ({_FELT_METRICS})) >= {_LEAST_MS} AND maxIf(value, metric IN ({_THROTTLES})) <= 0
- {_reported(f"{_FELT_METRICS}, {_THROTTLES}")} AND toStartOfMinute(ts) = {_NEWEST_S})"""
+# Whether the client may be a victim in the newest minute, which costs little to know.
+IS_SLOW: Final = f"""
+SELECT maxIf(value, metric IN ({_FELT_METRICS})) >= {_LEAST_MS} AND maxIf(value, metric IN ({_THROTTLES})) <= 0
+       AS is_slow
+{_reported(f"{_FELT_METRICS}, {_THROTTLES}")} AND toStartOfMinute(ts) = {_NEWEST_S}"""
 _OF_NEWEST = f"""
 SELECT cluster, source, broker_id, user, client_id, muted_ms, if(quota_key IN {MEASURED_KEYS!r}, m.usage, 0) AS used
 FROM headroom_minutes AS m
 WHERE (window_start, computed_at) IN (SELECT window_start, computed_at FROM newest_minute)
-  AND cluster = {{cluster:String}} AND source = {{source:String}} AND {_IS_SLOW}"""  # noqa: S608 - made of our own words
+  AND cluster = {{cluster:String}} AND source = {{source:String}}"""  # noqa: S608 - made of our own words
 _HEAVY_NOW = _heavy(f"""(
     SELECT cluster, source, broker_id, user, client_id, sum(used) AS used FROM ({_OF_NEWEST})
     GROUP BY cluster, source, broker_id, user, client_id)""")  # noqa: S608 - made of our own words
@@ -131,7 +132,7 @@ FROM (
     SELECT cluster, source, quota_key, broker_id, window_start, user, client_id, argMax(m.usage, computed_at) AS newest
     FROM headroom_minutes AS m
     PREWHERE client_key IN ({_KEYS})
-    WHERE window_start > {_SINCE} AND window_start <= {_NEWEST_S} AND {_IS_SLOW}
+    WHERE window_start > {_SINCE} AND window_start <= {_NEWEST_S}
     GROUP BY cluster, source, quota_key, broker_id, window_start, user, client_id
 )
 GROUP BY cluster, source, broker_id, window_start, user, client_id"""  # noqa: S608 - made of our own words
@@ -145,8 +146,8 @@ SELECT {{cluster:String}} AS cluster, {{source:String}} AS source, {{user:String
        {{client_id:String}} AS client_id, groupArray((minute, latency)) AS latencies
 FROM (SELECT toStartOfMinute(ts) AS minute, max(value) AS latency {_reported(_FELT_METRICS)} AND ts > {_SINCE}
       GROUP BY minute)"""  # noqa: S608 - made of our own words
-# Who makes one client slow in the newest minute: a row of COLUMNS, or none. Parameters: cluster, source, user,
-# client_id.
+# Who makes one client slow in the newest minute, if IS_SLOW: a row of COLUMNS, or none. Parameters: cluster, source,
+# user, client_id.
 SLOWED: Final = f"""
 SELECT {", ".join(COLUMNS)}
 FROM ({_slowed(_CALM_NOW, _busy(_USED, _HEAVY_NOW), _FELT_NOW, _NEWEST_S)})"""  # noqa: S608 - made of our own words
