@@ -60,15 +60,15 @@ demo: $(DEMO_READY) ## real broker and throttled real clients; writes demo-outpu
 # both cores: what fails in these two lanes runs once more, with nothing beside it, and the log has both results.
 test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
 	@mkdir -p build; rm -rf build/failed; alone=0; quick=0; slow=0; \
-	again() { echo "make test: once more, one at a time, what failed beside others"; $(LANE)$$1 --lf --lfnf=none; }; \
+	again() { echo "make test: once more, one at a time, what failed beside others"; $(LANE)/$$1 --lf --lfnf=none -m "$$2" $(TESTS) || return 1; }; \
 	nice -n 15 $(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW))" $(DRAWN) $(TESTS) > build/test-quick.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null || true' EXIT; \
 	$(LANE)/alone -n 2 --dist loadfile -m "alone and not image" $(TESTS) || alone=$$?; \
 	wait $$beside || quick=$$?; cat build/test-quick.log; \
-	[ $$alone != 1 ] || { alone=0; again /alone || alone=$$?; }; \
+	[ $$alone != 1 ] || { again alone "alone and not image" && alone=0; }; \
 	for status in $$alone $$quick; do [ $$status = 0 ] || [ $$status = $(NO_TESTS) ] || exit $$status; done; \
 	$(LANE)/slow -n 3 --dist loadgroup --no-loadscope-reorder -m "($(SLOW)) and not (alone or image)" $(TESTS) || slow=$$?; \
-	[ $$slow != 1 ] || { slow=0; again /slow || slow=$$?; }; \
+	[ $$slow != 1 ] || { again slow "($(SLOW)) and not (alone or image)" && slow=0; }; \
 	[ $$slow = 0 ] || [ $$slow = $(NO_TESTS) -a $$(( alone * quick )) = 0 ]
 
 lint: $(READY) ## format, lint, types (of the tests too), import contracts

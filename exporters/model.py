@@ -125,7 +125,9 @@ class UsageSample(NamedTuple):
     # None: the same as `user` and `client_id`.
     bucket_user: str | None = None
     bucket_client_id: str | None = None
-    muted_ms: int = 0  # time in [ts_ms - interval_ms, ts_ms) in which the broker muted the client: a union, never a sum
+    # Time in [ts_ms - interval_ms, ts_ms) in which the broker muted the client: a union, never a sum; with what became
+    # known too late for the row before.
+    muted_ms: int = 0
     decided_by: str = ""  # the brokers' client.quota.callback.class, which decides instead of `limit`; "": none
     implied_limit: float = 0.0  # the limit that the longest throttle time of the interval implies; 0.0: no estimate
     requests: int = 0  # Produce or Fetch requests in the interval; 0 where they are not counted

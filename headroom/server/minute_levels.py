@@ -131,7 +131,7 @@ class MinuteLevels:
             await self._run(compute_minute(self._thresholds), parameters, self._of_computation)
         except StoreError as exc:
             if exc.code == QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING:
-                raise StoreAwayError("the server still computes an earlier minute") from exc
+                raise StoreAwayError("the server is still at the computation before") from exc
             if exc.code and has_telemetry:  # the server refused or gave up; one that is away is asked again as before
                 self._telemetry_from_s = window_s + _WITHOUT_TELEMETRY_S
             raise

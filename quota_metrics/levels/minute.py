@@ -163,6 +163,7 @@ def _joined(thresholds: Thresholds) -> str:
     reported and the minutes before."""
     reporters = f"SELECT cluster, user, client_id, {_INSTANCES} FROM client_instances_now"  # noqa: S608
     joined = f"view({_measured(thresholds)}) AS measured LEFT ANY JOIN ({_MEMORY}) AS memory USING ({_CLIENT})"
+    # The earlier planner would plan what `joined` holds again at each level; it takes no view of a JOIN by itself.
     for name, rows, key in (
         ("teams", _TEAMS, "user, client_id"),
         ("instances_now", reporters, "cluster, user, client_id"),

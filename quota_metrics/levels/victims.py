@@ -2,8 +2,8 @@
 
 A client is heavy at a broker in the newest window when it takes half or more of the bytes there; it was busy in those
 of the last two hundred windows in which it took half of that or more. A victim's own `request_latency_ms_max` is at
-least twice its median of three or more windows in which the heavy client was not busy, and 100 ms above it. The job's
-report and a client's page, which looks at the last hour, read the same SELECT.
+least twice its median of three or more windows in which the heavy client was not busy, and 100 ms above it. A client's
+page looks at the last hour, of one client, and shares the rest with the job's report.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
 
 
 _NEWEST_S = "(SELECT window_start FROM newest_minute)"
-_SINCE = f"{_NEWEST_S} - INTERVAL {_LIVE_LOOKBACK} MINUTE"
+# Of latencies and of busy minutes alike: a minute of which only one is known would count as quiet.
+_FROM = f"{_NEWEST_S} - INTERVAL {_LIVE_LOOKBACK - 1} MINUTE"
+_UNTIL = f"{_NEWEST_S} + INTERVAL 1 MINUTE"
 _FELT_METRICS = ", ".join(map(text, metrics_of("request_latency_ms")))
 _THROTTLES = ", ".join(text(metric) for name in ("produce", "fetch") for metric in metrics_of(f"{name}_throttle_ms"))
 
@@ -115,7 +117,7 @@ WHERE cluster = {{cluster:String}} AND metric IN ({metrics}) AND principal = {{u
 IS_SLOW: Final = f"""
 SELECT maxIf(value, metric IN ({_FELT_METRICS})) >= {_LEAST_MS} AND maxIf(value, metric IN ({_THROTTLES})) <= 0
        AS is_slow
-{_reported(f"{_FELT_METRICS}, {_THROTTLES}")} AND toStartOfMinute(ts) = {_NEWEST_S}"""
+{_reported(f"{_FELT_METRICS}, {_THROTTLES}")} AND ts >= {_NEWEST_S} AND ts < {_UNTIL}"""
 _OF_NEWEST = f"""
 SELECT cluster, source, broker_id, user, client_id, muted_ms, if(quota_key IN {MEASURED_KEYS!r}, m.usage, 0) AS used
 FROM headroom_minutes AS m
@@ -132,7 +134,7 @@ FROM (
     SELECT cluster, source, quota_key, broker_id, window_start, user, client_id, argMax(m.usage, computed_at) AS newest
     FROM headroom_minutes AS m
     PREWHERE client_key IN ({_KEYS})
-    WHERE window_start > {_SINCE} AND window_start <= {_NEWEST_S}
+    WHERE window_start >= {_FROM} AND window_start < {_UNTIL}
     GROUP BY cluster, source, quota_key, broker_id, window_start, user, client_id
 )
 GROUP BY cluster, source, broker_id, window_start, user, client_id"""  # noqa: S608 - made of our own words
@@ -144,8 +146,8 @@ HAVING max(muted_ms) = 0"""  # noqa: S608 - made of our own words
 _FELT_NOW = f"""
 SELECT {{cluster:String}} AS cluster, {{source:String}} AS source, {{user:String}} AS user,
        {{client_id:String}} AS client_id, groupArray((minute, latency)) AS latencies
-FROM (SELECT toStartOfMinute(ts) AS minute, max(value) AS latency {_reported(_FELT_METRICS)} AND ts > {_SINCE}
-      GROUP BY minute)"""  # noqa: S608 - made of our own words
+FROM (SELECT toStartOfMinute(ts) AS minute, max(value) AS latency {_reported(_FELT_METRICS)}
+        AND ts >= {_FROM} AND ts < {_UNTIL} GROUP BY minute)"""  # noqa: S608 - made of our own words
 # Who makes one client slow in the newest minute, if IS_SLOW: a row of COLUMNS, or none. Parameters: cluster, source,
 # user, client_id.
 SLOWED: Final = f"""

@@ -215,8 +215,8 @@ SELECT {self._client}, sum(meter_samples) AS samples, max(meter_throttle_ms) AS 
        groupArrayIf(quota, limit_known AND meter_samples > 0) AS of_rows,
        groupArrayIf(quota, limit_known AND meter_samples = 0) AS of_muting,
        if(empty(of_rows), of_muting, of_rows) AS of_meters,
-       if(length(of_meters) < 2, of_meters, arraySort(known -> ({_newer("known.6", "known.2")}, known.3, known.4,
-          known.5), {_once("of_meters")})) AS known
+       if(length(of_meters) < 2, of_meters, arraySort(each -> ({_newer("each.6", "each.2")}, each.3, each.4, each.5),
+          {_once("of_meters")})) AS known
 FROM view({self.meters()})
 GROUP BY {self._client}"""  # noqa: S608 - made of our own words
 
@@ -361,10 +361,10 @@ def _newer(seen: str, limit: str) -> str:
 
 def _once(quotas: str) -> str:
     """Each quota once, with the seconds in which any of the equal ones was seen."""
-    same = "(each.1, each.2, each.3, each.4, each.5) = (quota.1, quota.2, quota.3, quota.4, quota.5)"
+    same = "(each.1, each.2, each.3, each.4, each.5) = (one.1, one.2, one.3, one.4, one.5)"
     seen = f"arrayReduce('maxForEach', arrayFilter(each -> {same}, {quotas}).6)"
     distinct = f"arrayDistinct(arrayMap(each -> (each.1, each.2, each.3, each.4, each.5), {quotas}))"
-    return f"arrayMap(quota -> (quota.1, quota.2, quota.3, quota.4, quota.5, {seen}), {distinct})"
+    return f"arrayMap(one -> (one.1, one.2, one.3, one.4, one.5, {seen}), {distinct})"
 
 
 def _held(quotas: str, seen: str, *, place_of: str = "") -> str:

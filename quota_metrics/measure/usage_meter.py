@@ -37,6 +37,7 @@ MAX_CLIENTS: Final = 50_000  # 10,000 clients that produce to and fetch from two
 _NAME_CHARS_PER_CLIENT: Final = 256  # on average: a client that invents names of 32 kB reaches the limit sooner
 _MAX_MUTED_MS: Final = 600_000  # rows of a muted client end after this time: readers look back no further
 
+_MAX_LATE_MS: Final = 2_000  # other network processes report each 100 ms: rows do not go on long after a mute
 _MAX_UNDECIDED: Final = 1_000
 
 # A byte rate further below its limit has not caused a throttle time. The remaining tenth covers requests in flight,
@@ -170,7 +171,8 @@ class UsageMeter:
                 if client in self._long_named:
                     self.long_names.add(self._long_named[client], now_ms)
                 usage.begin_interval(rate)
-            if not usage.is_muted(now_ms) and now_ms - usage.last_ms >= usage.window.length_ms:
+            is_over = not usage.is_muted(now_ms) and usage.late_ms < 1
+            if is_over and now_ms - usage.last_ms >= usage.window.length_ms:
                 emptied.append(client)
         for client in emptied:
             self._forget(client)
@@ -230,6 +232,8 @@ class UsageMeter:
         if self._may_exceed(client, usage, throttle_ms, now_ms):
             usage.mute(throttle_ms, from_ms, self._taken)
             self._imply(client, usage, throttle_ms, now_ms)
+        elif usage.exceeded_lately(self._quota_of(*client).limit, now_ms):
+            usage.mute(throttle_ms, from_ms, self._taken)
         else:
             self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms, from_ms)
 
@@ -279,8 +283,7 @@ class UsageMeter:
         """Whether the byte rate can have caused a throttle time. KafkaApis answers with the longer of the byte quota's
         and the request quota's throttle time and does not tell which. The latter is at most one window long
         (ClientRequestQuotaManager). Each gateway sees a part of a bucket's rate: where the parts of others are not
-        known yet, the byte quota is named, whose limit clients reach more often. It stays named for one window: a
-        broker also counts requests whose responses never came, and the rates of other gateways are some seconds old.
+        known yet, the byte quota is named, whose limit clients reach more often.
         """
         quota = self._quota_of(*client)
         request_quota = self._quota_of(_REQUEST, *client[1:])
@@ -298,9 +301,10 @@ class UsageMeter:
             if others is None:
                 return True
             rate += others
-        if rate > _BELOW_LIMIT * quota.limit:
-            usage.exceeds_until_ms = now_ms + usage.window.length_ms
-        return now_ms < usage.exceeds_until_ms
+        exceeds = rate > _BELOW_LIMIT * quota.limit
+        if exceeds:
+            usage.exceeded = (quota.limit, now_ms + usage.window.length_ms)
+        return exceeds
 
     def _rate_of_others(self, bucket: Bucket) -> float | None:
         """Of other gateways; None: not known yet."""
@@ -351,7 +355,7 @@ class _Usage:
         "active",
         "admitted_ms",
         "bytes",
-        "exceeds_until_ms",
+        "exceeded",
         "implied",
         "largest_bytes",
         "last_ms",
@@ -373,7 +377,7 @@ class _Usage:
         self.muted: MutedTime | None = None
         self.late_ms = 0.0  # muted time that no row has yet, of intervals that have theirs
         self.implied: ImpliedLimit | None = None
-        self.exceeds_until_ms = 0  # its byte rate may have caused the throttle times up to then
+        self.exceeded: tuple[float | None, int] = (None, 0)  # the limit that it exceeded, and the end of that window
         self.largest_bytes = 0
         self.begin_interval(0.0)
 
@@ -410,10 +414,17 @@ class _Usage:
             self.throttle_ms = throttle_ms
         if self.muted is None:
             self.muted = MutedTime()
-        known_ms = self.muted.muted_ms(*taken) if from_ms < taken[1] else 0.0
+        late_ms = -self.muted.muted_ms(*taken) if from_ms < taken[1] else 0.0
         self.muted.announce(from_ms, min(throttle_ms, _MAX_MUTED_MS))
         if from_ms < taken[1]:
-            self.late_ms += self.muted.muted_ms(*taken) - known_ms
+            late_ms += self.muted.muted_ms(*taken)
+            self.late_ms = min(self.late_ms + late_ms, _MAX_LATE_MS)
+
+    def exceeded_lately(self, limit: float | None, now_ms: int) -> bool:
+        """Whether its byte rate exceeded this limit within a window: the broker also counts requests whose responses
+        never came, and rates of other gateways are some seconds old."""
+        exceeded, until_ms = self.exceeded
+        return limit == exceeded and now_ms < until_ms
 
     def is_muted(self, now_ms: int) -> bool:
         return self.muted is not None and now_ms < self.muted.until_ms
@@ -425,5 +436,5 @@ class _Usage:
         self.muted.drop_until(from_ms)
         known_ms = self.muted.muted_ms(from_ms, to_ms) + self.late_ms
         muted_ms = min(int(known_ms), to_ms - from_ms)
-        self.late_ms = known_ms - muted_ms
+        self.late_ms = min(known_ms - muted_ms, _MAX_LATE_MS)
         return muted_ms

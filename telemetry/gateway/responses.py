@@ -28,7 +28,8 @@ LocalAnswer = Callable[[int, bytes], bytes]
 Observe = Callable[[ExchangeValues], None]
 _HELD: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses.REWRITES})
 _HELD_WITH_SASL: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses.REWRITES, *SASL})
-# Throttle times of a broker that does not mute connections would add up without end.
+# How far throttle times that were read late may reach: not long after the client is free again, and those of a broker
+# that does not mute connections do not add up without end.
 _MAX_LATE_MS: Final = 10_000
 _HEAD_BYTES: Final = 9  # correlation id, no tagged fields, throttle_time_ms
 _RESPONSE_HEAD_BYTES: Final = 8
@@ -254,9 +255,8 @@ class BrokerResponses(FrameScanner):
         """Returns when the throttle time begins. A broker reads no request of a muted connection
         (SocketServer.ChannelMuteState), so the throttle times of one do not overlap: of responses that this process, or
         a slow client, let wait, each begins when the one before ends."""
-        latest_ms = self._now_ms + _MAX_LATE_MS
-        from_ms = min(max(self._now_ms, self._muted_until_ms), latest_ms)
-        self._muted_until_ms = from_ms + throttle_ms
+        from_ms = min(max(self._now_ms, self._muted_until_ms), self._now_ms + _MAX_LATE_MS)
+        self._muted_until_ms = max(self._muted_until_ms, from_ms + throttle_ms)
         return from_ms
 
 

@@ -200,7 +200,7 @@ def test_computations_do_not_pile_up_in_a_busy_store(monkeypatch: pytest.MonkeyP
     ]
     store.changed, store.is_busy, store.bears_telemetry = {999_900: 5}, True, True
     for levels in services:
-        with pytest.raises(ConnectionError, match="still computes an earlier minute"):
+        with pytest.raises(ConnectionError, match="still at the computation before"):
             asyncio.run(levels.step())
     store.is_busy, now_s = False, now_s + 20
     for levels in services:

@@ -25,7 +25,7 @@ def measured(announced: list[tuple[int, int]], end_ms: int) -> list[UsageSample]
     for now_ms in range(START_MS + 1000, end_ms + 1000, 1000):
         while coming and coming[0][0] < now_ms:
             ts_ms, throttle_ms = coming.pop(0)
-            meter.exchange(Exchange("alice", "app", "", 1, 0, 1000, 50, throttle_ms, ts_ms))
+            throttled(meter, ts_ms, throttle_ms)
         rows += meter.samples(now_ms)
     return rows
 
@@ -66,6 +66,42 @@ def test_rows_metrics_and_what_if_match_the_set_of_muted_milliseconds() -> None:
         assert len(truth) == sum(row.muted_ms for row in rows) == what_if_ms(rows, end_ms) == minute.muted_ms(end_ms)
 
 
+def throttled(meter: UsageMeter, now_ms: int, throttle_ms: int) -> None:
+    meter.exchange(Exchange("alice", "app", "", 1, 0, 1000, 50, throttle_ms, now_ms))
+
+
+def test_muted_client_has_rows_until_unmuted() -> None:
+    meter = UsageMeter("c")
+    throttled(meter, 0, 30_000)
+    rows = [meter.samples(second * 1000) for second in range(40)]
+    assert [len(found) for found in rows] == [1] * 31 + [0] * 9
+    assert [row.throttle_ms for (row,) in rows[:31]] == [30_000] + [0] * 30
+    assert [row.muted_ms for (row,) in rows[:31]] == [0] + [1000] * 30
+    throttled(meter, 39_000, 2**31 - 1)
+    assert meter.samples(638_000)
+    assert meter.samples(639_000)
+    assert not meter.samples(640_000)
+    assert len(meter) == 0
+
+
+def test_throttles_add_up_and_overlaps_count_once() -> None:
+    meter = UsageMeter("c")
+    for now_ms in range(0, 1000, 125):  # 8 times 100 ms; the longest of them alone is 100 ms
+        throttled(meter, now_ms, 100)
+    throttled(meter, 20, 30)  # another connection, at the same time
+    (row,) = meter.samples(1000)
+    assert (row.throttle_ms, row.throttled_requests, row.muted_ms) == (100, 9, 800)
+
+
+def test_mute_ending_in_an_idle_interval_has_a_row() -> None:
+    meter = UsageMeter("c")
+    throttled(meter, 20_000, 90_500)  # longer than the window: its rate has become 0
+    muted = {now_ms: sum(row.muted_ms for row in meter.samples(now_ms)) for now_ms in range(20_000, 115_000, 1000)}
+    assert muted[110_000] == 1000
+    assert muted[111_000] == 500
+    assert sum(muted.values()) == 90_500
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 6_000), st.integers(0, 300)), max_size=40),
@@ -85,7 +121,7 @@ def test_muted_time_is_the_union_of_throttles_in_all_intervals(
         end_ms = start_ms + interval_ms
         while coming and coming[0][0] < end_ms:
             _, at_ms, throttle_ms = coming.pop(0)
-            meter.exchange(Exchange("alice", "app", "", 1, 0, 1000, 50, throttle_ms, at_ms))
+            throttled(meter, at_ms, throttle_ms)
             milliseconds.update(range(at_ms, at_ms + throttle_ms))
         rows = meter.samples(end_ms)
         assert all(row.muted_ms <= interval_ms for row in rows)

@@ -213,40 +213,8 @@ def test_broker_with_another_window_begins_anew() -> None:
     assert [row.rate for row in meter.samples(0)] == [100.0, 100.0]
 
 
-def test_muted_client_has_rows_until_unmuted() -> None:
-    meter = UsageMeter("c")
-    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 30_000}))
-    rows = [meter.samples(second * 1000) for second in range(40)]
-    assert [len(found) for found in rows] == [1] * 31 + [0] * 9
-    assert [row.throttle_ms for (row,) in rows[:31]] == [30_000] + [0] * 30
-    assert [row.muted_ms for (row,) in rows[:31]] == [0] + [1000] * 30
-    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 2**31 - 1}))
-    assert meter.samples(599_000)
-    assert meter.samples(600_000)
-    assert not meter.samples(601_000)
-    assert len(meter) == 0
-
-
 def throttled(meter: UsageMeter, now_ms: int, throttle_ms: int) -> None:
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms, "now_ms": now_ms}))
-
-
-def test_throttles_add_up_and_overlaps_count_once() -> None:
-    meter = UsageMeter("c")
-    for now_ms in range(0, 1000, 125):  # 8 times 100 ms; the longest of them alone is 100 ms
-        throttled(meter, now_ms, 100)
-    throttled(meter, 20, 30)  # another connection, at the same time
-    (row,) = meter.samples(1000)
-    assert (row.throttle_ms, row.throttled_requests, row.muted_ms) == (100, 9, 800)
-
-
-def test_mute_ending_in_an_idle_interval_has_a_row() -> None:
-    meter = UsageMeter("c")
-    throttled(meter, 20_000, 90_500)  # longer than the window: its rate has become 0
-    muted = {now_ms: sum(row.muted_ms for row in meter.samples(now_ms)) for now_ms in range(20_000, 115_000, 1000)}
-    assert muted[110_000] == 1000
-    assert muted[111_000] == 500
-    assert sum(muted.values()) == 90_500
 
 
 def in_force(rules: Rules) -> UsageMeter:
@@ -376,6 +344,28 @@ def test_quota_named_for_a_throttle_stays_named_for_a_window() -> None:
     assert booked(meter) == {"producer_byte_rate": 70}
     throttled(meter, 11_000, 70)
     assert booked(meter) == {"request_percentage": 70}
+
+
+def test_quota_that_was_changed_is_not_named_for_what_the_one_before_did() -> None:
+    quotas = QuotasInForce()
+    quotas.configure({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+    meter = UsageMeter("c", quota_of=quotas.of_client)
+    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 9_500, "throttle_ms": 70}))
+    assert booked(meter) == {"producer_byte_rate": 70}
+    quotas.configure({entity_of({"user": "alice"}): {**BYTES_AND_REQUESTS, "producer_byte_rate": 4_000.0}})
+    throttled(meter, 1_000, 70)
+    assert booked(meter, 1_000) == {"request_percentage": 70}
+
+
+def test_quota_that_stays_named_implies_no_limit() -> None:
+    meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+    meter.exchange(Exchange(**EXCHANGE | {"now_ms": -60_000}))
+    for now_ms in (0, 10_990, 11_500):  # a second after the burst left the window
+        meter.exchange(
+            Exchange(**EXCHANGE | {"request_bytes": 0 if now_ms else 12_000, "throttle_ms": 70, "now_ms": now_ms})
+        )
+        implied = {row.quota_key: row.implied_limit for row in meter.samples(now_ms)}
+    assert implied == {"producer_byte_rate": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,15 @@ def test_throttle_times_of_one_connection_do_not_overlap() -> None:
     assert [s.muted_from_ms - 6 for s in both.seen] == [min(number * 800, 10_000) for number in range(20)]
 
 
+def test_long_throttle_time_is_not_shortened_by_a_later_one() -> None:
+    both = Both()
+    both.client(b"".join(produce(9, number, -1) for number in range(3)))
+    both.broker(produced(9, 0, 30_000) + produced(9, 1, 100))
+    both.broker(produced(9, 2, 100))
+    assert [s.muted_from_ms - 6 for s in both.seen] == [0, 10_000, 10_000]
+    assert both.connection.idle
+
+
 @pytest.mark.parametrize("version", range(1, 16))
 def test_throttle_time_of_fetch_is_recorded(version: int) -> None:
     both = Both()
