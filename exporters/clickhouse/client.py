@@ -49,6 +49,16 @@ _INSERT = {
     "optimize_on_insert": "0",
     **_COMPLETE,  # confirm after the part is written
 }
+# Of an INSERT SELECT: a token identifies a block. The earlier planner: `windows_query.SETTINGS` says why.
+_ONE_BLOCK = {
+    "deduplicate_insert_select": "enable",
+    "max_threads": "1",
+    "max_insert_threads": "1",
+    "min_insert_block_size_rows": "1048576",
+    "min_insert_block_size_bytes": "0",
+    "enable_analyzer": "0",
+    "short_circuit_function_evaluation": "force_enable",
+}
 
 
 @dataclass
@@ -143,7 +153,7 @@ class ClickHouse:
 
         self._ask(run)
 
-    def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
+    def insert(self, table: str, rows: pa.Table, *, token: str, insert: str = "") -> None:
         """Writes rows into a table of the database; they are durable when it returns.
 
         The columns of `rows` have the names of the table's columns; missing ones take their defaults. Types:
@@ -153,12 +163,18 @@ class ClickHouse:
 
         `token` identifies this batch of this table permanently: rows sent again with the same token are deduplicated.
         Several tables may use the same token. A batch must not exceed a million rows, so that it is one block.
+
+        `insert`: INSERT INTO the table SELECT ... FROM input(...), when its columns are made of those of `rows`.
         """
         block = _arrow_stream(rows, self.compression)
+        names = ", ".join(f"`{name}`" for name in rows.column_names)
+        statement = insert or f"INSERT INTO `{table}` ({names})"
         settings = {**_INSERT, "insert_deduplication_token": token}
 
         def write(client: Client) -> int:
-            done = client.raw_insert(f"`{table}`", rows.column_names, block, settings, "ArrowStream")
+            more = _known(client, _ONE_BLOCK) if insert else {}
+            body = f"{statement} FORMAT ArrowStream\n".encode() + block
+            done = client.raw_insert("", insert_block=body, settings={**settings, **more})  # the block says the table
             return int(done.summary.get("written_rows", 0))
 
         # The confirmed count includes deduplicated rows and rows that attached views wrote.

@@ -1,4 +1,5 @@
-"""What changed when a client came near its limit: `cause`, as SQL expressions that ClickHouse and Spark both know.
+"""What changed when a client came near its limit: `cause`, as SQL expressions. ClickHouse and Spark both know those of
+COMPARED and ONSET_KIND; the words are ClickHouse's.
 
 At the onset of a level (definition.is_onset), the window is compared with the one before it at the same broker. The
 first of these changes is named that explains at least half of the rise: the limit fell, the client began to use the
@@ -94,41 +95,63 @@ _NEIGHBOUR_ROSE = (
 )
 
 
-# Columns that ONSET_CAUSE reads, because it names each several times. `start_ms`: when the window begins.
+# Columns that ONSET_KIND and the words read, because each is named several times.
 COMPARED: Final[Mapping[str, str]] = {
-    "onset_time": _at("start_ms"),
     "neighbour_usage": _TAKES,
     "neighbour_before": _TOOK_AT_MOST,
     "rate_before": _RATE,
 }
-
-
-_FELL = case(
-    ("base_limit IS NULL", concat("'limit of '", amount(_NOW), "' since '", "onset_time", "', none before'")),
-    otherwise=concat("'limit lowered from '", amount(_BEFORE), "' to '", amount(_NOW), "' at '", "onset_time"),
-)
-_BEGAN_AT = concat(
-    *("'client began at '", "onset_time", "' with '", amount("usage")),
-    f"', no usage in the {TOLD_WINDOWS} windows before'",
-)
-_ROSE = concat(
-    *("'neighbour '", "culprit_client_id", "' takes '", amount("neighbour_usage"), "' since '", "onset_time", "', '"),
-    *(case((_NEIGHBOUR_WAS_GREEDIEST, "''"), otherwise="'at most '"), amount("neighbour_before"), "' before'"),
-)
-_MOVED_HERE = concat(
-    *("'load moved to broker '", "CAST(broker_id AS String)", "' at '", "onset_time", "': '", amount("usage")),
-    *("' of '", amount("total_usage"), "' are there, '", amount(_OWN_BEFORE), "' of '", amount("total_before")),
-    "' before'",
-)
-# What explains the rise of a window that is an onset; '' for nothing, and for windows that are none.
-ONSET_CAUSE: Final = case(
+# What explains the rise of a window that is an onset; '' for nothing, and for windows that are none. `known neighbour`:
+# how much it took before is known, not only how much at most.
+ONSET_KIND: Final = case(
     ("is_onset = 0", "''"),
-    (_LIMIT_FELL, _FELL),
-    (_BEGAN, _BEGAN_AT),
-    (_MOVED, _MOVED_HERE),
-    (_NEIGHBOUR_ROSE, _ROSE),
+    (_LIMIT_FELL, "'limit'"),
+    (_BEGAN, "'began'"),
+    (_MOVED, "'moved'"),
+    (f"{_NEIGHBOUR_ROSE} AND {_NEIGHBOUR_WAS_GREEDIEST}", "'known neighbour'"),
+    (_NEIGHBOUR_ROSE, "'neighbour'"),
     otherwise="''",
 )
+# What the words read of an onset. `start_ms`: when its window begins.
+ONSET: Final = (
+    "onset_kind", "start_ms", "broker_id", "limit", "base_limit", "usage", "base_usage", "total_usage", "total_before",
+    "culprit_client_id", "neighbour_usage", "neighbour_before",
+)  # fmt: skip
+
+
+OF_ONSET: Final = "onset_"  # prefix of the columns ONSET of an onset in an earlier window
+
+
+def _in_words(prefix: str) -> str:
+    of = {name: f"`{prefix}{name}`" for name in ONSET}
+    now, before = (f"coalesce({of[name]}, 0.0)" for name in ("limit", "base_limit"))
+    time = _at(of["start_ms"])
+    fell = case(
+        (f"{of['base_limit']} IS NULL", concat("'limit of '", amount(now), "' since '", time, "', none before'")),
+        otherwise=concat("'limit lowered from '", amount(before), "' to '", amount(now), "' at '", time),
+    )
+    began = concat(
+        *("'client began at '", time, "' with '", amount(of["usage"])),
+        f"', no usage in the {TOLD_WINDOWS} windows before'",
+    )
+    moved = concat(
+        *("'load moved to broker '", f"CAST({of['broker_id']} AS String)", "' at '", time, "': '", amount(of["usage"])),
+        *("' of '", amount(of["total_usage"]), "' are there, '", amount(f"coalesce({of['base_usage']}, 0.0)")),
+        *("' of '", amount(of["total_before"]), "' before'"),
+    )
+    rose = concat(
+        *("'neighbour '", of["culprit_client_id"], "' takes '", amount(of["neighbour_usage"]), "' since '", time),
+        *("', '", case((f"{of['onset_kind']} = 'neighbour'", "'at most '"), otherwise="''")),
+        *(amount(of["neighbour_before"]), "' before'"),
+    )
+    kind = of["onset_kind"]
+    told = {"= 'limit'": fell, "= 'began'": began, "= 'moved'": moved, "IN ('known neighbour', 'neighbour')": rose}
+    return case(*((f"{kind} {is_it}", words) for is_it, words in told.items()), otherwise="''")
+
+
+# ONSET_KIND in words: of the window, and of the onset of which it has the columns. They read `quota_key` besides.
+ONSET_CAUSE: Final = _in_words("")
+LAST_ONSET_CAUSE: Final = _in_words(OF_ONSET)
 
 # Instances: with what new ones report their part of the rise is known; else when all are new, or by their number alone.
 CHANGE: Final[Mapping[str, str]] = {  # column: that of instances_query.CHANGES it is an element of
@@ -156,7 +179,7 @@ _CHANGED = case(
     otherwise="change",
 )
 
-# Reads `level`, `is_onset` and `onset_cause` (ONSET_CAUSE) besides.
+# Reads `level`, `is_onset` and `onset_cause` besides.
 CAUSE: Final = case(
     (f"level NOT IN ({', '.join(map(text, NEAR_LEVELS))})", "''"),
     ("is_onset = 1", "onset_cause"),

@@ -1,7 +1,8 @@
-"""The thresholds of levels; utilisation, worst broker, level and reason as SQL that ClickHouse and Spark both know.
+"""The thresholds of levels; utilisation, worst broker, level and reason as SQL.
 
-Only what both have and compute alike is used: CASE, CAST, concat, coalesce, floor, least and arithmetic. Numbers in
-words are rounded half up by integers, because printf of the two engines rounds halves differently.
+ClickHouse and Spark both know what Spark needs to compare windows: NUMBERS, VALUE, the culprit, is_onset and the order
+of brokers. It uses only what both have and compute alike: CASE, coalesce and arithmetic. Levels and words are
+ClickHouse's. Numbers in words are rounded half up.
 
 An expression reads the columns of a window by name: those of ``windows_query`` (`limit` NULL without one or when what
 the brokers use is not known, `rule_limit`, `decided_by`, `implied_limit`, `state` 'unknown', 'none' or 'limited',
@@ -101,20 +102,19 @@ def concat(*parts: str) -> str:
     return f"concat({', '.join(parts)})"
 
 
-def _whole(number: str) -> str:
-    """A number of at least 0, rounded half up, as an integer."""
-    return f"CAST(floor(least(coalesce({number}, 0.0), {LARGEST_RATE!r}) + 0.5) AS BIGINT)"
+def _half_up(number: str) -> str:
+    """A number of at least 0, rounded half up."""
+    return f"floor(least(coalesce({number}, 0.0), {LARGEST_RATE!r}) + 0.5)"
 
 
 def rounded(number: str) -> str:
     """`12`: rounded half up, as text."""
-    return f"CAST({_whole(number)} AS String)"
+    return f"toString(toInt64({_half_up(number)}))"
 
 
 def tenths(number: str) -> str:
     """`12.3`: rounded half up to one digit, as text."""
-    ten_times = _whole(f"({number}) * 10")
-    return concat(f"CAST({ten_times} DIV 10 AS String)", "'.'", f"CAST({ten_times} % 10 AS String)")
+    return f"toDecimalString({_half_up(f'({number}) * 10')} / 10, 1)"
 
 
 def percent(share: str) -> str:
@@ -122,21 +122,26 @@ def percent(share: str) -> str:
     return concat(tenths(f"({share}) * 100"), "' %'")
 
 
+_SIZES = [1000.0**power for power in range(1, 6)]
+_SIZE_UNITS = [f" {prefix}B/s" for prefix in "kMGTP"]
+_FROM = [0.99995 * size for size in _SIZES]  # what is below it rounds to less than 1000.0 of the unit before
+_UNITS: Final = {
+    QuotaKey.REQUEST_PERCENTAGE.value: " %",
+    QuotaKey.CONTROLLER_MUTATION_RATE.value: " mutations/s",
+    QuotaKey.CONNECTION_CREATION_RATE.value: " connections/s",
+}
+
+
 def amount(rate: str) -> str:
     """A rate with the unit of its quota key, as quota_metrics.amounts.rate_text writes it."""
-    prefixes = ("", "k", "M", "G", "T", "P")
-    sizes = [
-        (f"{rate} < {999.95 * 1000**power:.0f}", concat(tenths(f"{rate} / {1000**power}"), text(f" {prefix}B/s")))
-        for power, prefix in enumerate(prefixes[1:-1], start=1)
-    ]
-    largest = concat(tenths(f"{rate} / {1000 ** (len(prefixes) - 1)}"), text(f" {prefixes[-1]}B/s"))
-    in_bytes = case((f"{rate} < 999.95", concat(rounded(rate), "' B/s'")), *sizes, otherwise=largest)
-    return case(
-        (f"quota_key = '{QuotaKey.REQUEST_PERCENTAGE.value}'", concat(tenths(rate), "' %'")),
-        (f"quota_key = '{QuotaKey.CONTROLLER_MUTATION_RATE.value}'", concat(tenths(rate), "' mutations/s'")),
-        (f"quota_key = '{QuotaKey.CONNECTION_CREATION_RATE.value}'", concat(tenths(rate), "' connections/s'")),
-        otherwise=in_bytes,
+    power = f"arrayCount(size -> {rate} >= size, {_FROM})"
+    in_bytes = case(
+        (f"{rate} < {_FROM[0]!r}", concat(rounded(rate), "' B/s'")),
+        otherwise=concat(tenths(f"{rate} / {_SIZES}[{power}]"), f"{_SIZE_UNITS}[{power}]"),
     )
+    keys, units = list(_UNITS), list(_UNITS.values())
+    in_units = concat(tenths(rate), f"transform(quota_key, {keys}, {units}, '')")
+    return case((f"quota_key IN {tuple(keys)}", in_units), otherwise=in_bytes)
 
 
 def duration(ms: str) -> str:

@@ -1,5 +1,4 @@
-"""What a client feels, by its own telemetry beside what the wire saw: `impact` and `impact_reason`, as SQL expressions
-that ClickHouse and Spark understand alike (`definition`).
+"""What a client feels, by its own telemetry beside what the wire saw: `impact` and `impact_reason`, as SQL expressions.
 
 They read the columns of `signals_query` of the window, NULL without telemetry, and those of the level. In words:
 docs/levels.md.

@@ -185,6 +185,7 @@ SELECT *, {definition.level("held", thresholds)} AS level,
        {definition.level("reached", thresholds)} AS instant_level, {definition.RULE} AS rule,
        is_worst AND {definition.is_onset(thresholds)} AS is_onset,
        {", ".join(f"{each} AS {name}" for name, each in cause.COMPARED.items())},
+       {cause.ONSET_KIND} AS onset_kind, {cause.ONSET_CAUSE} AS onset_cause,
        {", ".join(f"arrayElement({each}, onset_ago) AS {name}" for name, each in cause.CHANGE.items())},
        {", ".join(f"{expression} AS {name}" for name, expression in impact.FELT.items())}
 FROM view(
@@ -216,7 +217,7 @@ SELECT
     usage_max, bytes, group_usage, group_p95, muted_ms, shared_with, culprit_user, culprit_client_id,
     culprit_share, implied_limit, {_TEAM}, elapsed_s, software_name, software_version, instances, pushes, last_seen,
     {impact.IMPACT}, {impact.IMPACT_REASON}, {cause.CAUSE}, is_onset, client_place
-FROM view(SELECT *, {cause.ONSET_CAUSE} AS onset_cause FROM view({_leveled(thresholds)}))
+FROM view({_leveled(thresholds)})
 {SETTINGS}
 """  # noqa: S608 - made of our own words
 

@@ -34,7 +34,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
 from quota_metrics.levels.impact import HARMS, NEAR_LEVELS
 from quota_metrics.levels.victims import victims
-from spark_jobs.clickhouse.queries import UTILIZATION_SCHEMA
+from spark_jobs.clickhouse.queries import COLUMNS, STAGING
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange
 
@@ -227,10 +227,10 @@ def _is_gone(owner: str) -> bool:
     return False
 
 
-STAGING = "quota_utilization_staging"
 CLIENT_LIMITS = "quota_client_limits"
+KEY_OF_LIMITS = ("cluster", "quota_key", "user", "client_id", "from_ms")  # of its rows of a run
 
-_COLUMNS = ", ".join(f"`{name}`" for name in UTILIZATION_SCHEMA.fieldNames())
+_COLUMNS = ", ".join(f"`{name}`" for name in COLUMNS)
 INSERT_ROWS = 200_000  # takes ClickHouse about 400 MiB to publish
 _KEY = "cluster, source, quota_key, window_s, window_start, user, client_id"
 _OF_RUN = "run = {run:String}"

@@ -265,25 +265,24 @@ def _reader(clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequ
     return rows
 
 
-def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run) -> int:
-    """Inserts the rows of a run, each partition in blocks of about BLOCK_ROWS; returns their number.
+def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, insert: str = "") -> int:
+    """Inserts the rows of a run, each partition in blocks of about BLOCK_ROWS; returns their number. `insert`: the
+    INSERT of `ClickHouse.insert`.
 
-    Deduplication tokens contain partition and block, and rows are sorted within a partition, so a retried task counts
-    once. A task raises StoreError when ClickHouse fails an insert."""
+    Deduplication tokens contain partition and block, and the rows of a partition must be sorted, by keys that are equal
+    for no two of them: so a retried task counts once. A task raises StoreError when ClickHouse fails an insert."""
     cores = max(rows.sparkSession.sparkContext.defaultParallelism, 1)
     few = rows.withColumn("run", F.lit(str(run.id))).coalesce(cores)
-    order = ("window_start", "client_id", "cluster", "quota_key", "user", "from_ms")
-    in_order = few.sortWithinPartitions(*(name for name in order if name in rows.columns))
-    written = in_order.mapInArrow(_writer(clickhouse, table, f"{run.id}/{table}"), "written long").collect()
+    written = few.mapInArrow(_writer(clickhouse, table, insert, f"{run.id}/{table}"), "written long").collect()
     return sum(row["written"] for row in written)
 
 
-def _writer(clickhouse: ClickHouse, table: str, token: str) -> Batches:
+def _writer(clickhouse: ClickHouse, table: str, insert: str, token: str) -> Batches:
     def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         for number, block in enumerate(_blocks(batches)):
-            clickhouse.insert(table, storable(block), token=f"{token}/{partition}/{number}")
+            clickhouse.insert(table, storable(block), token=f"{token}/{partition}/{number}", insert=insert)
             yield _count(block.num_rows)
 
     return written

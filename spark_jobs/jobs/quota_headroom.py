@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.levels.definition import LEVELS, thresholds_in_force
+from quota_metrics.levels.definition import LEVELS, Thresholds, thresholds_in_force
 from quota_metrics.levels.minute import THRESHOLDS
 from spark_jobs import cli
 from spark_jobs.clickhouse import queries, runs
@@ -69,9 +69,11 @@ def run(options: HeadroomOptions) -> list[dict[str, Any]]:
                 plan_for_many_rows(spark)
             with progress(NAME, spark.sparkContext):
                 job_run.begin("resolving the limits of clients")
-                rows = _computed(spark, clickhouse, options, run_of, memory, counts)
+                thresholds = options.thresholds(thresholds_in_force(clickhouse.rows(THRESHOLDS, {})))
+                rows = _computed(spark, clickhouse, thresholds, run_of, memory, counts)
                 job_run.begin("computing and staging windows")
-                job_run.rows_out = stage(rows, clickhouse, runs.STAGING, run_of)
+                insert = queries.stage_windows(run_of.when, thresholds)
+                job_run.rows_out = stage(rows, clickhouse, queries.STAGING, run_of, insert)
         job_run.begin("publishing windows")
         runs.publish(clickhouse, run_of)
         job_run.stats.update(runs.levels(clickhouse, run_of, options.when.from_ms))
@@ -118,12 +120,12 @@ def _affected(clickhouse: ClickHouse, job_run: JobRun, options: HeadroomOptions)
 def _computed(
     spark: SparkSession,
     clickhouse: ClickHouse,
-    options: HeadroomOptions,
+    thresholds: Thresholds,
     run_of: Run,
     memory: TimeRange,
     counts: list[CountedRange],
 ) -> DataFrame:
-    """Computes rows of quota_utilization."""
+    """Computes the windows that are staged."""
     if any(count["unresolved"] for each in counts for count in each.counts):
         resolve_limits(spark, clickhouse, run_of._replace(when=memory))
     when = run_of.when
@@ -139,7 +141,6 @@ def _computed(
         teams=read(spark, clickhouse, queries.TEAMS, queries.TEAMS_SCHEMA, [{}]),
         observed=read(spark, clickhouse, queries.OBSERVED, queries.OBSERVED_SCHEMA, [known]),
     )
-    thresholds = options.thresholds(thresholds_in_force(clickhouse.rows(THRESHOLDS, {})))
     full_s = {row["cluster"]: row["full_s"] for row in clickhouse.rows(queries.FULL_WINDOWS)}
     return utilization(inputs, when, thresholds, full_s)
 

@@ -24,7 +24,7 @@ from quota_metrics.config.kafka_configs import kafka_configs_line
 from quota_metrics.suggestion.suggestions import Demand, KeyUsage, Suggestion, suggestions
 from spark_jobs import cli
 from spark_jobs.clickhouse import runs
-from spark_jobs.clickhouse.runs import CLIENT_LIMITS, JobRun, Run
+from spark_jobs.clickhouse.runs import CLIENT_LIMITS, KEY_OF_LIMITS, JobRun, Run
 from spark_jobs.clickhouse.source import NothingToReadError, stage
 from spark_jobs.jobs import fleet, suggested_replay
 from spark_jobs.jobs.fleet import Fleets
@@ -98,7 +98,8 @@ def _usage(
 def _free(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, found: Fleets, job_run: JobRun) -> _Demands:
     """The demands of those whom a default would limit, in the buckets that it would give them. Raises StoreError."""
     run_of = Run.of(job_run, hours.when)._replace(id=uuid4())  # beside the limits that this run resolves
-    stage(fleet.assigned(found.placed, hours.when), clickhouse, CLIENT_LIMITS, run_of)
+    limits = fleet.assigned(found.placed, hours.when).sortWithinPartitions(*KEY_OF_LIMITS)
+    stage(limits, clickhouse, CLIENT_LIMITS, run_of)
     job_run.begin("measuring what clients want")
     slices = slices_of_run(spark, clickhouse, hours, run_of)
     by_key = _by_key(needs(read_history(spark, clickhouse, slices, assigned=True)), limited=False)

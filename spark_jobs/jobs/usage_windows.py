@@ -27,7 +27,7 @@ from quota_metrics.levels.definition import LARGEST_RATE
 from quota_metrics.levels.windows_query import BAD_NUMBER, SETTINGS, Samples, WindowsQuery, store_minutes
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.queries import COUNTS, METERED_KEYS
-from spark_jobs.clickhouse.runs import CLIENT_LIMITS, Run
+from spark_jobs.clickhouse.runs import CLIENT_LIMITS, KEY_OF_LIMITS, Run
 from spark_jobs.clickhouse.source import (
     StepWeight,
     is_divided,
@@ -124,7 +124,8 @@ def resolve_limits(spark: SparkSession, clickhouse: ClickHouse, run_of: Run) -> 
     bounds = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": run_of.source, "cluster": run_of.cluster}
     clients = read(spark, clickhouse, queries.CLIENTS, queries.CLIENTS_SCHEMA, [bounds])
     history = read(spark, clickhouse, queries.LIMITS, queries.LIMITS_SCHEMA, [bounds])
-    stage(client_limits(clients, history, when.from_ms, when.to_ms), clickhouse, CLIENT_LIMITS, run_of)
+    limits = client_limits(clients, history, when.from_ms, when.to_ms).sortWithinPartitions(*KEY_OF_LIMITS)
+    stage(limits, clickhouse, CLIENT_LIMITS, run_of)
 
 
 def _raw_counts(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> CountedRange:

@@ -1,4 +1,5 @@
-"""Usage, limits, throttling and telemetry of each client and window, on its worst broker: rows of quota_utilization.
+"""Usage, limits, throttling and telemetry of each client and window, on its worst broker: of what rows of
+quota_utilization are made when they are staged.
 
 Quotas are per broker, and so is utilisation: the rate of all clients in the bucket at one broker / the limit. Levels
 have hysteresis: entered at once, left when the value stays below the threshold for two consecutive windows. Its memory
@@ -7,7 +8,7 @@ is bounded (MEMORY_WINDOWS), so a level does not depend on where the range of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -15,10 +16,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from exporters.model import UNKNOWN, UNOWNED
-from quota_metrics.levels import cause, definition, impact
+from quota_metrics.levels import cause, definition
 from quota_metrics.levels.definition import MARGIN, MEMORY_WINDOWS, Thresholds
 from quota_metrics.windows import QuotaWindow
-from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, UTILIZATION_SCHEMA
+from spark_jobs.clickhouse.queries import BYTE_KEYS, INSTANCE_LOOKBACK_S, WINDOWS_SCHEMA
 from spark_jobs.time_range import TimeRange
 
 _CLIENT = ("cluster", "user", "client_id")
@@ -49,35 +50,25 @@ class Inputs:
 def utilization(
     inputs: Inputs, when: TimeRange, thresholds: Thresholds, full_s: Mapping[str, float] = MappingProxyType({})
 ) -> DataFrame:
-    """One row per source, client, quota key and window: UTILIZATION_SCHEMA. Windows of `inputs` before `when` only feed
-    trends and hysteresis and are not returned. `full_s`: QuotaWindow.full_s of clusters whose brokers are known."""
+    """One row per source, client, quota key and window, sorted within partitions: WINDOWS_SCHEMA.
+
+    Windows of `inputs` before `when` only feed trends and hysteresis and are not returned. `full_s`: QuotaWindow.full_s
+    of clusters whose brokers are known."""
     # One shuffle serves all windows and joins below: the rows of a client stay together.
-    usage = _hashed(inputs.usage.repartition(*_CLIENT))
-    measured = _trend(_measured(usage), when.window_ms)
-    compared = _with_base(measured.where(definition.WORTH_A_ROW), when.window_ms)
-    worst = _worst_broker(compared, thresholds)
-    explained = _with_onsets(worst, inputs.observed, when.window_ms, thresholds)
-    remembered = held(explained, _SERIES, "value", thresholds.steps, when.window_ms)
+    usage = _carried(_measured(inputs.usage)).repartition(*_CLIENT)
+    compared = _compared(_hashed(usage), when.window_ms)
+    worst = _worst_broker(compared.where(definition.WORTH_A_ROW), thresholds)
+    observed = worst.join(F.broadcast(inputs.observed), on=["cluster", "window_start_ms"], how="left")
+    remembered = _remembered(_before(observed, when.window_ms), when.window_ms, thresholds)
     reported = remembered.where(F.col("window_start_ms") >= when.from_ms)
     with_telemetry = reported.join(_hashed(inputs.telemetry), on=[*_HASHED_CLIENT, "window_start_ms"], how="left")
     owned = with_telemetry.join(F.broadcast(inputs.teams), on=["user", "client_id"], how="left")
     seen = owned.join(_sightings(inputs.instances), on=list(_HASHED_CLIENT), how="left")
-    return _as_stored(_with_instances(seen, when), when, thresholds, _burst_credit(full_s))
+    return _as_staged(_with_instances(seen, when), _burst_credit(full_s))
 
 
 def _hashed(rows: DataFrame) -> DataFrame:
     return rows.withColumn(_HASH, F.xxhash64(*_CLIENT))
-
-
-def _measured(usage: DataFrame) -> DataFrame:
-    """Adds the numbers of a window, and `value`: the greater of them, from which the level is derived; and who takes
-    most of a shared quota."""
-    culprit = {
-        "culprit_user": definition.CULPRIT_USER,
-        "culprit_client_id": definition.CULPRIT_CLIENT_ID,
-        "culprit_share": definition.CULPRIT_SHARE,
-    }
-    return _with(_with(usage, {**definition.NUMBERS, **culprit}), {"value": definition.VALUE})
 
 
 def _with(rows: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
@@ -85,17 +76,43 @@ def _with(rows: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
     return rows.withColumns({name: F.expr(expression) for name, expression in expressions.items()})
 
 
-def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
-    """Adds the trend of the last windows, and the seconds until the bucket reaches its limit if it continues; else
-    null."""
-    reach = (1 - MEMORY_WINDOWS) * window_ms
-    lately = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms").rangeBetween(reach, 0)
+def _measured(usage: DataFrame) -> DataFrame:
+    """Adds the numbers of a window, and `value`: the greater of them, from which the level is derived; and who takes
+    most of a shared quota."""
+    numbers = {
+        **definition.NUMBERS,
+        "culprit_user": definition.CULPRIT_USER,
+        "culprit_client_id": definition.CULPRIT_CLIENT_ID,
+        "culprit_share": definition.CULPRIT_SHARE,
+        "limit_known": "int(state <> 'unknown')",
+    }
+    return _with(_with(usage, numbers), {"value": definition.VALUE})
+
+
+def _carried(measured: DataFrame) -> DataFrame:
+    """Puts the columns that no window function reads into one, `carried`: a row is copied at each of them, field by
+    field."""
+    read = (
+        *(*_SERIES[1:], "window_start_ms", "broker_id", "elapsed_s", "value", "muted_ms"),
+        *cause.BASE,
+    )
+    others = [name for name in (*WINDOWS_SCHEMA.names, "group_last") if name in measured.columns and name not in read]
+    return measured.select(*read, F.struct(*others).alias("carried"))
+
+
+def _compared(usage: DataFrame, window_ms: int) -> DataFrame:
+    """Adds the trend of the last windows, the seconds until the bucket reaches its limit if it continues, else null,
+    and `base`: the window before, of the same client at the same broker, as `_lagged`."""
+    series = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms")
+    lately = series.rangeBetween((1 - MEMORY_WINDOWS) * window_ms, 0)
     used, at_s = F.col("group_usage"), F.col("window_start_ms") / 1000
-    trend = measured.withColumns(
+    before = F.struct(F.expr(definition.WORTH_A_ROW).alias("is_worth"), "window_start_ms", *cause.BASE)
+    trend = usage.withColumns(
         {
             "slope": F.regr_slope(used, at_s).over(lately),
             "fit": F.regr_r2(used, at_s).over(lately),
             "windows": F.count("*").over(lately),
+            "base": F.lag(before).over(series),
         }
     )
     known = (F.col("windows") >= _TREND_WINDOWS) & ((F.col("fit") >= _TREND_FIT) | (F.col("slope") == 0))
@@ -105,91 +122,101 @@ def _trend(measured: DataFrame, window_ms: int) -> DataFrame:
         {
             "eta_s": F.when(known & (F.col("slope") > 0), F.try_divide(left, F.col("slope"))),
             "trend_per_min": F.when(known, F.col("slope") * 60),
+            "base": F.when(F.col("base.is_worth") & _was_ago("base", window_ms), F.col("base")),
         }
     )
-    return near.withColumn("eta_s", F.when(F.col("eta_s") <= _TREND_REACH_S, F.col("eta_s")))
-
-
-def _with_base(rows: DataFrame, window_ms: int) -> DataFrame:
-    """Adds the columns `cause.BASE` of the window before, of the same client at the same broker."""
-    before = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms").rangeBetween(-window_ms, -1)
-    known = rows.withColumn("limit_known", (F.col("state") != "unknown").cast("int"))
-    based = known.withColumn("base", F.last(F.struct(*cause.BASE)).over(before))
-    columns = {f"base_{name}": F.col("base")[name] for name in cause.BASE}
-    return based.withColumns({**columns, "has_base": F.col("base").isNotNull().cast("int")}).drop("base")
-
-
-def _with_onsets(rows: DataFrame, observed: DataFrame, window_ms: int, thresholds: Thresholds) -> DataFrame:
-    """Adds `is_onset`, `onset_cause`, `earlier_cause` and what is known of the last onset to rows of worst brokers."""
-    series = Window.partitionBy(*_SERIES).orderBy("window_start_ms")
-    before, earlier_one = series.rangeBetween(-window_ms, -1), series.rangeBetween(-2 * window_ms, -window_ms - 1)
-    earlier = series.rangeBetween(-cause.TOLD_WINDOWS * window_ms, -1)
-    seen = rows.join(F.broadcast(observed), on=["cluster", "window_start_ms"], how="left").withColumns(
-        {
-            "before_value": F.coalesce(F.last("value").over(before), F.lit(0.0)),
-            "before_muted_ms": F.coalesce(F.last("muted_ms").over(before), F.lit(0.0)),
-            "earlier_value": F.coalesce(F.last("value").over(earlier_one), F.lit(0.0)),
-            "earlier_muted_ms": F.coalesce(F.last("muted_ms").over(earlier_one), F.lit(0.0)),
-            "seen_before": F.count("*").over(earlier),
-            "total_before": F.coalesce(F.last("total_usage").over(before), F.lit(0.0)),
-            "own_before": F.coalesce(F.last("usage").over(before), F.lit(0.0)),
-            "start_ms": F.col("window_start_ms"),
-        }
-    )
-    marked = _with(seen, {"is_onset": definition.is_onset(thresholds), **cause.COMPARED})
-    with_causes = _with(marked, {"onset_cause": f"CASE WHEN is_onset = 1 THEN {cause.ONSET_CAUSE} END"})
-    onset = F.when(F.col("is_onset") == 1, F.struct("start_ms", "onset_cause", "own_before"))
-    last = with_causes.withColumn("onset", F.last(onset, ignorenulls=True).over(earlier))
-    return last.withColumns(
-        {
-            "earlier_cause": F.coalesce("onset.onset_cause", F.lit("")),
-            "onset_ago": ((F.col("start_ms") - F.col("onset.start_ms")) / window_ms).cast("int"),
-            "usage_before_onset": F.col("onset.own_before"),
-        }
+    return near.withColumn("eta_s", F.when(F.col("eta_s") <= _TREND_REACH_S, F.col("eta_s"))).drop(
+        "slope", "fit", "windows"
     )
 
 
-def held(rows: DataFrame, key: Sequence[str], value: str, thresholds: Sequence[float], window_ms: int) -> DataFrame:
-    """Adds `held` to rows with `window_start_ms` and `value` (null: 0): how many of the ascending `thresholds` hold.
-
-    A threshold holds from the first window with value >= threshold until the second consecutive window with value <
-    threshold - MARGIN. A missing window counts as a value of 0.
-    """
-    ordered = Window.partitionBy(*key).orderBy("window_start_ms")
-    until_now = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    now = F.coalesce(F.col(value), F.lit(0.0))
-    missing = (F.col("window_start_ms") - F.lag("window_start_ms").over(ordered)) / window_ms - 1
-    known = rows.withColumns({"_value": now, "_before": F.lag(now).over(ordered), "_missing": missing})
-    # The latest window of each kind: a maximum since the first row takes one step per row, one over ten windows ten.
-    latest: dict[str, Column] = {}
-    for number, threshold in enumerate(thresholds):
-        low = threshold - MARGIN
-        twice = (F.col("_value") < low) & ((F.col("_missing") >= 1) | (F.col("_before") < low))
-        on, off = F.col("_value") >= threshold, twice | (F.col("_missing") >= 2)
-        latest[f"_on_{number}"] = F.max(F.when(on, F.col("window_start_ms"))).over(until_now)
-        latest[f"_off_{number}"] = F.max(F.when(off, F.col("window_start_ms"))).over(until_now)
-    marked = known.withColumns(latest)
-    remembered = F.col("window_start_ms") - MEMORY_WINDOWS * window_ms
-    holds = [
-        F.coalesce(
-            (F.col(f"_on_{number}") >= remembered)
-            & (F.col(f"_on_{number}") >= F.coalesce(f"_off_{number}", F.lit(-1))),
-            F.lit(False),
-        ).cast("int")
-        for number in range(len(thresholds))
-    ]
-    return marked.withColumn("held", F.greatest(*(h * (n + 1) for n, h in enumerate(holds)))).drop(
-        "_value", "_before", "_missing", *latest
-    )
+def _was_ago(lagged: str, ms: int) -> Column:
+    """Whether an earlier row, a struct, is that long before the row."""
+    return F.col(f"{lagged}.window_start_ms") == F.col("window_start_ms") - ms
 
 
 def _worst_broker(measured: DataFrame, thresholds: Thresholds) -> DataFrame:
     """Keeps each client's worst broker, with what it uses at all of them."""
     client = ", ".join((*_SERIES, "window_start_ms"))
-    order = definition.worst_broker_first(thresholds)
-    place = F.expr(f"row_number() OVER (PARTITION BY {client} ORDER BY {order})")
-    total = F.sum("usage").over(Window.partitionBy(*_SERIES, "window_start_ms"))
-    return measured.withColumns({"place": place, "total_usage": total}).where(F.col("place") == 1)
+    ordered = f"PARTITION BY {client} ORDER BY {definition.worst_broker_first(thresholds)}"
+    every = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    places = {"place": f"row_number() OVER ({ordered})", "total_usage": f"sum(usage) OVER ({ordered} {every})"}
+    return _with(measured, places).where(F.col("place") == 1).drop("place")
+
+
+def _before(rows: DataFrame, window_ms: int) -> DataFrame:
+    """Adds to rows of worst brokers what causes read of the windows before, and `last` and `missing`: the value of the
+    row before, null without, and how many windows are missing between."""
+    series = Window.partitionBy(*_SERIES).orderBy("window_start_ms")
+    now = F.struct("window_start_ms", "value", "muted_ms", "total_usage", "usage")
+    lagged = rows.withColumns(
+        {
+            "one": F.lag(now).over(series),
+            "two": F.lag(now, 2).over(series),
+            "seen_before": F.count("*").over(series.rangeBetween(-cause.TOLD_WINDOWS * window_ms, -1)),
+        }
+    )
+    before = F.when(_was_ago("one", window_ms), F.col("one"))
+    earlier = F.when(_was_ago("two", 2 * window_ms), F.col("two")).when(_was_ago("one", 2 * window_ms), F.col("one"))
+    named = lagged.withColumns({"before": before, "earlier": earlier})
+    none = F.lit(0.0)
+    return named.withColumns(
+        {
+            "before_value": F.coalesce("before.value", none),
+            "before_muted_ms": F.coalesce("before.muted_ms", none),
+            "earlier_value": F.coalesce("earlier.value", none),
+            "earlier_muted_ms": F.coalesce("earlier.muted_ms", none),
+            "total_before": F.coalesce("before.total_usage", none),
+            "own_before": F.coalesce("before.usage", none),
+            "start_ms": F.col("window_start_ms"),
+            "last": F.when(F.col("one").isNotNull(), F.coalesce("one.value", none)),
+            "missing": (F.col("window_start_ms") - F.col("one.window_start_ms")) / window_ms - 1,
+            "has_base": F.col("base").isNotNull().cast("int"),
+            **{f"base_{name}": F.col("base")[name] for name in cause.BASE},
+        }
+    )
+
+
+def _remembered(rows: DataFrame, window_ms: int, thresholds: Thresholds) -> DataFrame:
+    """Adds what the windows before leave: `onset`, the last one in TOLD_WINDOWS, which may be the row itself, with
+    cause.ONSET and the client's rate before it, `onset_ago` windows; and `held`, how many of the ascending thresholds
+    hold.
+
+    A threshold holds from the first window with value >= threshold until the second consecutive window with value <
+    threshold - MARGIN. A missing window counts as a value of 0.
+    """
+    marked = _with(rows, {"is_onset": definition.is_onset(thresholds), **cause.COMPARED})
+    named = _with(marked, {"onset_kind": cause.ONSET_KIND})
+    series = Window.partitionBy(*_SERIES).orderBy("window_start_ms")
+    until_now = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    lately = series.rangeBetween(-cause.TOLD_WINDOWS * window_ms, 0)
+    onset = F.when(F.col("is_onset") == 1, F.struct(*cause.ONSET, "own_before"))
+    # The latest window of each kind: a maximum since the first row takes one step per row, one over ten windows ten.
+    latest = {"onset": F.last(onset, ignorenulls=True).over(lately)}
+    for number, threshold in enumerate(thresholds.steps):
+        on, off = _turns(threshold)
+        latest[f"on_{number}"] = F.max(F.when(on, F.col("window_start_ms"))).over(until_now)
+        latest[f"off_{number}"] = F.max(F.when(off, F.col("window_start_ms"))).over(until_now)
+    remembered = F.col("window_start_ms") - MEMORY_WINDOWS * window_ms
+    holds = [
+        F.when(
+            (F.col(f"on_{number}") >= remembered) & (F.col(f"on_{number}") >= F.coalesce(f"off_{number}", F.lit(-1))),
+            F.lit(number + 1),
+        ).otherwise(0)
+        for number in range(len(thresholds.steps))
+    ]
+    ago_ms = F.col("window_start_ms") - F.col("onset.start_ms")
+    return named.withColumns(latest).withColumns(
+        {"held": F.greatest(*holds), "onset_ago": (ago_ms / window_ms).cast("int")}
+    )
+
+
+def _turns(threshold: float) -> tuple[Column, Column]:
+    """Whether the threshold begins to hold, and whether it ends."""
+    low = threshold - MARGIN
+    now = F.coalesce("value", F.lit(0.0))
+    twice = (now < low) & ((F.col("missing") >= 1) | (F.col("last") < low))
+    return now >= threshold, twice | (F.col("missing") >= 2)
 
 
 def _burst_credit(full_s: Mapping[str, float]) -> Column:
@@ -226,35 +253,20 @@ def _with_instances(rows: DataFrame, when: TimeRange) -> DataFrame:
     return rows.withColumn("alive", alive).withColumns({"instances": F.size(ids), "software": F.array_max("alive")})
 
 
-def _as_stored(seen: DataFrame, when: TimeRange, thresholds: Thresholds, burst_credit: Column) -> DataFrame:
-    named = seen.withColumns(
+def _as_staged(seen: DataFrame, burst_credit: Column) -> DataFrame:
+    # The window functions have sorted them so, and a broadcast join keeps it: Spark sorts only after other joins.
+    ordered = seen.sortWithinPartitions(*_SERIES, "window_start_ms")
+    unpacked = ordered.select("*", "carried.*").drop("carried")
+    named = unpacked.withColumns(
         {
-            "window_start": F.timestamp_millis("window_start_ms"),
-            "window_s": F.lit(when.window_s),
             "burst_credit": F.when(F.col("quota_key").isin(*BYTE_KEYS), burst_credit),
             "team": F.coalesce("team", F.lit(UNOWNED)),
-            "usage_avg": F.col("usage"),
-            "throttle_ms_max": F.col("throttle_ms"),
-            "throttled_s": F.col("muted_ms") / 1000,
-            "request_latency_ms_max": F.col("request_latency_ms"),
-            "queue_time_ms_max": F.col("queue_time_ms"),
-            "records_lag_max": F.col("records_lag"),
-            "records_lag_per_min": F.col("lag_per_min"),
             "instances": F.greatest("instances", F.lit(0)),  # size() of a null array is null or -1
             "software_name": F.coalesce("software.software_name", F.lit(UNKNOWN)),
             "software_version": F.coalesce("software.software_version", F.lit(UNKNOWN)),
-            "complete": (F.col("window_start_ms") + when.window_ms <= when.to_ms).cast("int"),
+            "usage_before_onset": F.col("onset.own_before"),
+            **{name: F.get(arrays, F.col("onset_ago") - 1) for name, arrays in cause.CHANGE.items()},
+            **{f"{cause.OF_ONSET}{name}": F.col("onset")[name] for name in cause.ONSET},
         }
     )
-    changes = {name: F.get(arrays, F.col("onset_ago") - 1) for name, arrays in cause.CHANGE.items()}
-    read = {"reached": definition.reached(thresholds), "rule": definition.RULE, **impact.FELT}
-    decided = _with(
-        _with(named.withColumns(changes), read),
-        {
-            "level": definition.level("held", thresholds),
-            "instant_level": definition.level("reached", thresholds),
-            "impact": impact.IMPACT,
-            "impact_reason": impact.IMPACT_REASON,
-        },
-    )
-    return _with(decided, {"reason": definition.reason(thresholds), "cause": cause.CAUSE}).to(UTILIZATION_SCHEMA)
+    return named.to(WINDOWS_SCHEMA)

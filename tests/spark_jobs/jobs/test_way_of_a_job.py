@@ -14,8 +14,6 @@ from tests.kit.ways import files_that_run, listed
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse, pytest.mark.interpreted]
 
-WITHOUT_FUNCTIONS = "spark_jobs/clickhouse/queries.py"
-
 
 def test_a_job_runs_through_the_listed_files_only(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
@@ -28,5 +26,5 @@ def test_a_job_runs_through_the_listed_files_only(
     assert ended.value.code == 0
     assert committed(clickhouse)
     way, _ = listed("The way of a job")
-    assert sorted(files) == sorted(set(way) - {WITHOUT_FUNCTIONS})
+    assert sorted(files) == sorted(set(way))
     assert len(way) <= 16

@@ -1,5 +1,5 @@
-"""What changed at the onset of a level: Spark, for the job, and ClickHouse, for the live minute, make of the same
-expressions what a reference in plain Python says; and both tell the same of planted changes, minute by minute."""
+"""What changed at the onset of a level is what a reference in plain Python says; Spark finds the same for the job as
+ClickHouse for the live minute; and both tell the same of planted changes, minute by minute."""
 
 from __future__ import annotations
 
@@ -231,11 +231,8 @@ def rose(change: Change, at: str) -> str:
     return f"neighbour {change.culprit_client_id} takes {now} since {at}, {bound}{then} before"
 
 
-STEPS = (
-    {"is_onset": is_onset(Thresholds()), **cause.COMPARED},
-    {"onset_cause": cause.ONSET_CAUSE},
-    {"cause": cause.CAUSE},
-)
+FOUND = ({"is_onset": is_onset(Thresholds()), **cause.COMPARED}, {"onset_kind": cause.ONSET_KIND})
+TOLD = ({"onset_cause": cause.ONSET_CAUSE}, {"cause": cause.CAUSE})
 _TEXTS = (
     *("quota_key", "user", "client_id", "culprit_user", "culprit_client_id", "bucket_user", "bucket_client_id"),
     *("base_bucket_user", "base_bucket_client_id", "base_culprit_user", "base_culprit_client_id", "level"),
@@ -251,20 +248,22 @@ def of_spark(spark: SparkSession, cases: list[Change]) -> list[str]:
     types |= dict.fromkeys(_WHOLE, T.LongType())
     schema = T.StructType([T.StructField(name, kind) for name, kind in types.items()]).add("number", T.IntegerType())
     rows = spark.createDataFrame([(*case, number) for number, case in enumerate(cases)], schema)
-    for step in STEPS:
+    for step in FOUND:
         rows = rows.withColumns({name: F.expr(expression) for name, expression in step.items()})
-    return [row["cause"] for row in rows.orderBy("number").select("cause").collect()]
+    return [row["onset_kind"] for row in rows.orderBy("number").select("onset_kind").collect()]
 
 
-def of_clickhouse(clickhouse: RunningClickHouse, cases: list[Change]) -> list[str]:
+def of_clickhouse(clickhouse: RunningClickHouse, cases: list[Change]) -> list[tuple[str, str]]:
     kinds = dict.fromkeys(_TEXTS, "Nullable(String)") | dict.fromkeys(_WHOLE, "Int64")
     types = ", ".join(f"{name} {kinds.get(name, 'Nullable(Float64)')}" for name in Change._fields)
     rows = ", ".join(f"({', '.join('NULL' if value is None else repr(value) for value in case)})" for case in cases)
     query = f"SELECT * FROM values('{types}', {rows})"
-    for step in STEPS:
+    for step in (*FOUND, *TOLD):
         columns = ", ".join(f"{expression} AS {name}" for name, expression in step.items())
         query = f"SELECT *, {columns} FROM ({query})"
-    return [text for (text,) in clickhouse.store.query(f"SELECT cause FROM ({query}) {SETTINGS}")]
+    return [
+        (kind, told) for kind, told in clickhouse.store.query(f"SELECT onset_kind, cause FROM ({query}) {SETTINGS}")
+    ]
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -275,9 +274,9 @@ def test_job_and_live_minute_tell_what_the_reference_tells(
     cases = [drawn_change(chosen) for _ in range(CASES)]
     expected = [cause_of(case) for case in cases]
     live = [one for at in range(0, CASES, OF_A_QUERY) for one in of_clickhouse(clickhouse, cases[at : at + OF_A_QUERY])]
-    for found in (of_spark(spark, cases), live):
-        wrong = [pair for pair in zip(cases, found, expected, strict=True) if pair[1] != pair[2]]
-        assert wrong == []
+    wrong = [pair for pair in zip(cases, live, expected, strict=True) if pair[1][1] != pair[2]]
+    assert wrong == []
+    assert of_spark(spark, cases) == [kind for kind, _ in live]
     kinds = Counter(" ".join(told.split()[:2]) for told in expected)
     told = ("limit of", "limit lowered", "client began", "load moved", "neighbour b", "2 instances", "2 of")
     assert min(kinds[kind] for kind in told) >= 10

@@ -1,28 +1,45 @@
-"""Rows of quota_utilization: levels, worst broker, hysteresis, telemetry and reasons of hand-made cases."""
+"""Rows of quota_utilization: levels, worst broker, hysteresis, telemetry and reasons of hand-made cases, as staged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
 
+from exporters.clickhouse.client import ClickHouse
 from exporters.model import UNOWNED
 from quota_metrics.levels.cause import CHANGE
 from quota_metrics.levels.client_signals import NAMES
 from quota_metrics.levels.definition import Thresholds
 from spark_jobs.clickhouse import queries
+from spark_jobs.clickhouse.runs import Run
+from spark_jobs.clickhouse.source import clickhouse_of, stage
 from spark_jobs.time_range import TimeRange
 from spark_jobs.transforms.utilization import Inputs, utilization
+from tests.kit.clickhouse import RunningClickHouse
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 WINDOW_MS = 60_000
 WHEN = TimeRange(0, 20 * WINDOW_MS, 60)
 RULE = "producer_byte_rate 100 B/s of user=alice"
 TEAMS = [("alice", "owned", "payments"), ("bob", "app", "search")]
+
+
+class Engines(NamedTuple):
+    """What computes rows, and what says of them in words."""
+
+    spark: SparkSession
+    clickhouse: ClickHouse
+
+
+@pytest.fixture(scope="module")
+def engines(spark: SparkSession, clickhouse: RunningClickHouse) -> Engines:
+    return Engines(spark, clickhouse_of(clickhouse.url))
 
 
 class Usage(NamedTuple):
@@ -95,7 +112,7 @@ class Instance(NamedTuple):
 
 
 def evaluate(
-    spark: SparkSession,
+    engines: Engines,
     usage: list[Usage],
     *,
     felt: Sequence[Felt] = (),
@@ -103,7 +120,8 @@ def evaluate(
     when: TimeRange = WHEN,
     thresholds: Thresholds | None = None,
 ) -> list[dict[str, Any]]:
-    """Computes the rows and checks their types and that there is one per client, quota key and window."""
+    """Computes and stages the rows; checks that there is one per client, quota key and window."""
+    spark, thresholds = engines.spark, thresholds or Thresholds()
     inputs = Inputs(
         usage=spark.createDataFrame([u.row() for u in usage], queries.USAGE_SCHEMA),
         telemetry=spark.createDataFrame([each.row() for each in felt], queries.TELEMETRY_SCHEMA),
@@ -111,11 +129,13 @@ def evaluate(
         teams=spark.createDataFrame(TEAMS, queries.TEAMS_SCHEMA),
         observed=spark.createDataFrame([], queries.OBSERVED_SCHEMA),
     )
-    found = utilization(inputs, when, thresholds or Thresholds())
-    assert found.dtypes == [(field.name, field.dataType.simpleString()) for field in queries.UTILIZATION_SCHEMA]
-    rows = [row.asDict() for row in found.orderBy("window_start", "client_id").collect()]
+    found = utilization(inputs, when, thresholds)
+    run = Run(uuid4(), 1, "gateway", "c", when)
+    staged = stage(found, engines.clickhouse, queries.STAGING, run, queries.stage_windows(when, thresholds))
+    of_run = "SELECT * FROM quota_utilization_staging WHERE run = {run:String} ORDER BY window_start, client_id"
+    rows = engines.clickhouse.rows(of_run, run.parameters)
     keys = {tuple(row[name] for name in ("client_id", "quota_key", "window_start")) for row in rows}
-    assert len(keys) == len(rows)
+    assert len(keys) == len(rows) == staged
     return rows
 
 
@@ -126,18 +146,18 @@ def by_client(rows: list[dict[str, Any]], *names: str) -> dict[str, Any]:
     return {client_id: values[0] if len(names) == 1 else values for client_id, values in reported.items()}
 
 
-def test_levels_use_the_greater_of_mean_and_p95(spark: SparkSession) -> None:
+def test_levels_use_the_greater_of_mean_and_p95(engines: Engines) -> None:
     rates = {0.0: "ok", 59.999: "ok", 60.0: "watch", 79.999: "watch", 80.0: "warn", 94.999: "warn", 95.0: "critical"}
     usage = [Usage(f"mean {rate}", rate) for rate in rates] + [Usage(f"p95 {rate}", 1.0, p95=rate) for rate in rates]
     expected = {f"{by} {rate}": level for rate, level in rates.items() for by in ("mean", "p95")}
-    assert by_client(evaluate(spark, usage), "level") == expected
+    assert by_client(evaluate(engines, usage), "level") == expected
 
 
-def test_rows_name_the_team_of_their_client(spark: SparkSession) -> None:
-    assert by_client(evaluate(spark, [Usage("owned"), Usage("app")]), "team") == {"owned": "payments", "app": UNOWNED}
+def test_rows_name_the_team_of_their_client(engines: Engines) -> None:
+    assert by_client(evaluate(engines, [Usage("owned"), Usage("app")]), "team") == {"owned": "payments", "app": UNOWNED}
 
 
-def test_throttled_level_depends_on_muted_time(spark: SparkSession) -> None:
+def test_throttled_level_depends_on_muted_time(engines: Engines) -> None:
     usage = [
         Usage("a millisecond", 1.0, muted_ms=1.0, throttle_ms=1.0),
         Usage("one percent", 100.0, muted_ms=600.0, throttle_ms=600.0),
@@ -147,7 +167,7 @@ def test_throttled_level_depends_on_muted_time(spark: SparkSession) -> None:
         Usage("free", 1.0, limit=None),
     ]
     another = "short bursts, or another quota such as request_percentage"
-    assert by_client(evaluate(spark, usage), "level", "throttled_s", "limit_known", "reason") == {
+    assert by_client(evaluate(engines, usage), "level", "throttled_s", "limit_known", "reason") == {
         "a millisecond": (
             *("critical", 0.001, 1),
             f"muted 0.0 s of 60 s on broker 1, throttle times up to 1 ms: at 1.0 % of {RULE}: {another}",
@@ -170,12 +190,12 @@ def test_throttled_level_depends_on_muted_time(spark: SparkSession) -> None:
     }
 
 
-def test_open_window_is_evaluated_over_its_elapsed_time(spark: SparkSession) -> None:
-    (row,) = evaluate(spark, [Usage(muted_ms=100.0, throttle_ms=100.0, elapsed_s=10)], when=TimeRange(0, 10_000, 60))
+def test_open_window_is_evaluated_over_its_elapsed_time(engines: Engines) -> None:
+    (row,) = evaluate(engines, [Usage(muted_ms=100.0, throttle_ms=100.0, elapsed_s=10)], when=TimeRange(0, 10_000, 60))
     assert (row["level"], row["complete"]) == ("throttled", 0)
 
 
-def test_worst_broker_determines_the_level(spark: SparkSession) -> None:
+def test_worst_broker_determines_the_level(engines: Engines) -> None:
     usage = [
         Usage("near", 10.0, broker_id=1),
         Usage("near", 20.0, p95=90.0, broker_id=2),
@@ -185,7 +205,7 @@ def test_worst_broker_determines_the_level(spark: SparkSession) -> None:
     usage += [Usage("short", 90.0, broker_id=1), Usage("short", 10.0, broker_id=2, muted_ms=5.0, throttle_ms=5.0)]
     usage += [Usage("free", 1.0, limit=None, broker_id=4), Usage("free", 2.0, limit=None, broker_id=5)]
     expected = {"near": (2, "warn"), "muted": (2, "throttled"), "short": (1, "warn"), "free": (4, "ok")}
-    assert by_client(evaluate(spark, usage), "broker_id", "level") == expected
+    assert by_client(evaluate(engines, usage), "broker_id", "level") == expected
 
 
 @pytest.mark.parametrize(
@@ -203,28 +223,28 @@ def test_worst_broker_determines_the_level(spark: SparkSession) -> None:
         ([0.59, 0.60, 0.56, 0.56, 0.56], "ok watch watch watch watch"),
     ],
 )
-def test_levels_are_left_with_hysteresis(spark: SparkSession, values: list[float | None], levels: str) -> None:
+def test_levels_are_left_with_hysteresis(engines: Engines, values: list[float | None], levels: str) -> None:
     usage = [Usage(rate=value * 100, window=number) for number, value in enumerate(values) if value is not None]
-    rows = evaluate(spark, usage)
+    rows = evaluate(engines, usage)
     assert " ".join(row["level"] for row in rows) == levels
 
 
-def test_hysteresis_does_not_depend_on_the_start_of_the_range(spark: SparkSession) -> None:
+def test_hysteresis_does_not_depend_on_the_start_of_the_range(engines: Engines) -> None:
     usage = [Usage(rate=rate, window=window) for window, rate in enumerate([96.0, *(91.0,) * 14])]
-    full = {row["window_start"]: (row["level"], row["eta_s"]) for row in evaluate(spark, usage)}
+    full = {row["window_start"]: (row["level"], row["eta_s"]) for row in evaluate(engines, usage)}
     assert [level for level, _ in full.values()] == ["critical"] * 11 + ["warn"] * 4
-    later = evaluate(spark, usage, when=TimeRange(9 * WINDOW_MS, 20 * WINDOW_MS, 60))
+    later = evaluate(engines, usage, when=TimeRange(9 * WINDOW_MS, 20 * WINDOW_MS, 60))
     assert [(row["level"], row["eta_s"]) for row in later] == list(full.values())[9:]
 
 
-def test_thresholds_are_configurable(spark: SparkSession) -> None:
-    (row,) = evaluate(spark, [Usage()], thresholds=Thresholds(0.1, 0.2, 0.5))
+def test_thresholds_are_configurable(engines: Engines) -> None:
+    (row,) = evaluate(engines, [Usage()], thresholds=Thresholds(0.1, 0.2, 0.5))
     assert row["level"] == "critical"
 
 
-def test_largest_user_of_a_shared_quota_is_named(spark: SparkSession) -> None:
+def test_largest_user_of_a_shared_quota_is_named(engines: Engines) -> None:
     shared: dict[str, Any] = {"group": 90.0, "shared_with": 2, "greediest": ("greedy", 72.0)}
-    rows = evaluate(spark, [Usage("modest", 9.0, **shared), Usage("greedy", 72.0, **shared)])
+    rows = evaluate(engines, [Usage("modest", 9.0, **shared), Usage("greedy", 72.0, **shared)])
     assert by_client(rows, "culprit_client_id", "culprit_share", "utilization") == {
         "modest": ("greedy", 0.8, 0.9),
         "greedy": ("greedy", 0.8, 0.9),
@@ -236,7 +256,7 @@ def test_largest_user_of_a_shared_quota_is_named(spark: SparkSession) -> None:
     }
 
 
-def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> None:
+def test_client_reported_throttling_is_added_per_quota(engines: Engines) -> None:
     usage = [Usage(quota_key=key, throttle_ms=1.0, muted_ms=1.0) for key in (PRODUCE, FETCH, REQUEST)]
     felt = [
         Felt(
@@ -249,7 +269,7 @@ def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> N
             sender=("one", 0.75),
         )
     ]
-    reported = {row["quota_key"]: row for row in evaluate(spark, usage, felt=felt)}
+    reported = {row["quota_key"]: row for row in evaluate(engines, usage, felt=felt)}
     assert {key: (row["client_throttle_ms_max"], row["impact_reason"]) for key, row in reported.items()} == {
         PRODUCE: (
             1150.0,
@@ -270,10 +290,10 @@ def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> N
     }
 
 
-def impact_of(spark: SparkSession, usage: Usage, felt: Sequence[Felt], software: str = "apache-kafka-java") -> Any:
+def impact_of(engines: Engines, usage: Usage, felt: Sequence[Felt], software: str = "apache-kafka-java") -> Any:
     """Impact and its reason in the newest window."""
     seen = Instance("one", "1", 0, 20 * WINDOW_MS, software=software)
-    row = evaluate(spark, [usage], felt=felt, instances=(seen,))[-1]
+    row = evaluate(engines, [usage], felt=felt, instances=(seen,))[-1]
     return row["impact"], row["impact_reason"]
 
 
@@ -281,49 +301,49 @@ MUTED_PRODUCER = Usage(rate=100.0, muted_ms=5000.0, throttle_ms=900.0)
 MUTED_CONSUMER = Usage(rate=100.0, muted_ms=5000.0, throttle_ms=900.0, quota_key=FETCH, window=5)
 
 
-def test_throttled_without_harm_has_no_impact(spark: SparkSession) -> None:
+def test_throttled_without_harm_has_no_impact(engines: Engines) -> None:
     """Throttled, but the queue stays short and the consumer has nearly caught up."""
     producer = [Felt(produce_throttle_ms=900.0, queue_time_ms=40.0, records_failed=0.0, records_retried=0.0)]
-    assert impact_of(spark, MUTED_PRODUCER, producer) == ("none", "client felt produce throttle 900 ms")
+    assert impact_of(engines, MUTED_PRODUCER, producer) == ("none", "client felt produce throttle 900 ms")
     consumer = [Felt(window, fetch_throttle_ms=900.0, records_lag=50.0) for window in range(6)]
-    assert impact_of(spark, MUTED_CONSUMER, consumer) == ("none", "client felt fetch throttle 900 ms")
+    assert impact_of(engines, MUTED_CONSUMER, consumer) == ("none", "client felt fetch throttle 900 ms")
 
 
-def test_records_that_wait_delay_a_producer_that_is_only_near_its_limit(spark: SparkSession) -> None:
-    found = impact_of(spark, Usage(rate=90.0), [Felt(queue_time_ms=2500.0, records_retried=3.0)])
+def test_records_that_wait_delay_a_producer_that_is_only_near_its_limit(engines: Engines) -> None:
+    found = impact_of(engines, Usage(rate=90.0), [Felt(queue_time_ms=2500.0, records_retried=3.0)])
     assert found == ("delayed", "records waited 2.5 s in the producer; 3 records sent again")
 
 
-def test_producer_falls_behind_when_records_near_its_delivery_timeout(spark: SparkSession) -> None:
+def test_producer_falls_behind_when_records_near_its_delivery_timeout(engines: Engines) -> None:
     waits = [Felt(queue_time_ms=70_000.0)]
     in_time = "records waited 70.0 s in the producer of the 120.0 s after which they are lost"
-    assert impact_of(spark, MUTED_PRODUCER, waits) == ("falling-behind", in_time)
-    assert impact_of(spark, MUTED_PRODUCER, waits, "librdkafka")[0] == "delayed"  # it waits for 300 s
-    assert impact_of(spark, MUTED_PRODUCER, [Felt(queue_time_ms=301_000.0)], "librdkafka")[0] == "losing"
+    assert impact_of(engines, MUTED_PRODUCER, waits) == ("falling-behind", in_time)
+    assert impact_of(engines, MUTED_PRODUCER, waits, "librdkafka")[0] == "delayed"  # it waits for 300 s
+    assert impact_of(engines, MUTED_PRODUCER, [Felt(queue_time_ms=301_000.0)], "librdkafka")[0] == "losing"
 
 
-def test_failed_and_refused_records_are_lost(spark: SparkSession) -> None:
-    found = impact_of(spark, MUTED_PRODUCER, [Felt(queue_time_ms=10.0, records_failed=7.0, records_refused=2.0)])
+def test_failed_and_refused_records_are_lost(engines: Engines) -> None:
+    found = impact_of(engines, MUTED_PRODUCER, [Felt(queue_time_ms=10.0, records_failed=7.0, records_refused=2.0)])
     assert found == ("losing", "7 records failed or expired; 2 sends found no room in the buffer")
 
 
-def test_consumer_with_a_growing_lag_falls_behind(spark: SparkSession) -> None:
+def test_consumer_with_a_growing_lag_falls_behind(engines: Engines) -> None:
     growing = Felt(5, fetch_throttle_ms=900.0, records_lag=11_000.0, lag_per_min=2000.0)
     reason = "11000 records behind, 2000 more each minute; client felt fetch throttle 900 ms"
-    assert impact_of(spark, MUTED_CONSUMER, [growing]) == ("falling-behind", reason)
-    assert impact_of(spark, MUTED_CONSUMER, [growing._replace(lag_per_min=0.0)])[0] == "delayed"
+    assert impact_of(engines, MUTED_CONSUMER, [growing]) == ("falling-behind", reason)
+    assert impact_of(engines, MUTED_CONSUMER, [growing._replace(lag_per_min=0.0)])[0] == "delayed"
 
 
-def test_impact_is_unknown_without_telemetry(spark: SparkSession) -> None:
-    assert impact_of(spark, MUTED_PRODUCER, []) == ("unknown", "")
+def test_impact_is_unknown_without_telemetry(engines: Engines) -> None:
+    assert impact_of(engines, MUTED_PRODUCER, []) == ("unknown", "")
 
 
-def test_throttling_counts_as_delay_where_nothing_else_is_reported(spark: SparkSession) -> None:
+def test_throttling_counts_as_delay_where_nothing_else_is_reported(engines: Engines) -> None:
     """A share consumer of librdkafka reports its fetch throttle and no lag."""
-    assert impact_of(spark, MUTED_CONSUMER, [Felt(5, fetch_throttle_ms=900.0)], "librdkafka")[0] == "delayed"
+    assert impact_of(engines, MUTED_CONSUMER, [Felt(5, fetch_throttle_ms=900.0)], "librdkafka")[0] == "delayed"
 
 
-def test_instances_of_the_last_hour_count_and_the_newest_sets_the_software(spark: SparkSession) -> None:
+def test_instances_of_the_last_hour_count_and_the_newest_sets_the_software(engines: Engines) -> None:
     hour = 3_600_000
     instances = (
         Instance("gone", "1", 0, hour),  # seen an hour and a window ago
@@ -333,21 +353,21 @@ def test_instances_of_the_last_hour_count_and_the_newest_sets_the_software(spark
         Instance("later", "5", 2 * hour + 60_000, 2 * hour + 60_000),
     )
     usage = [Usage(window=120), Usage("unheard", window=120)]
-    rows = evaluate(spark, usage, instances=instances, when=TimeRange(2 * hour, 2 * hour + 120_000, 60))
+    rows = evaluate(engines, usage, instances=instances, when=TimeRange(2 * hour, 2 * hour + 120_000, 60))
     reported = by_client(rows, "instances", "software_name", "software_version")
     assert reported == {"app": (2, "kafka-java", "4"), "unheard": (0, "unknown", "unknown")}
 
 
-def test_other_quotas_have_a_row_only_when_limiting_or_throttling(spark: SparkSession) -> None:
+def test_other_quotas_have_a_row_only_when_limiting_or_throttling(engines: Engines) -> None:
     usage = [Usage(key, 0.0, limit=None, quota_key=key) for key in (PRODUCE, REQUEST, "controller_mutation_rate")]
     usage += [Usage("limited", 25.0, limit=50.0, quota_key=REQUEST)]
     usage += [Usage("throttled", 0.0, limit=50.0, quota_key=REQUEST, throttle_ms=40.0, muted_ms=900.0)]
-    rows = by_client(evaluate(spark, usage), "level", "utilization")
+    rows = by_client(evaluate(engines, usage), "level", "utilization")
     # The wire does not carry thread time: throttling is visible, the usage is not.
     assert rows == {PRODUCE: ("ok", None), "limited": ("ok", 0.5), "throttled": ("throttled", None)}
 
 
-def test_rising_rate_has_a_trend_an_estimated_time_to_the_limit_and_burst_credit(spark: SparkSession) -> None:
+def test_rising_rate_has_a_trend_an_estimated_time_to_the_limit_and_burst_credit(engines: Engines) -> None:
     steps = {
         "rising": (10.0, 20.0, 30.0, 40.0, 50.0),
         "flat": (50.0,) * 5,
@@ -357,7 +377,7 @@ def test_rising_rate_has_a_trend_an_estimated_time_to_the_limit_and_burst_credit
     }
     usage = [Usage(name, rate, window=window) for name, rates in steps.items() for window, rate in enumerate(rates)]
     unlimited = [Usage("free", 10.0 * window, limit=None, window=window) for window in range(1, 7)]
-    rows = evaluate(spark, [*usage, *unlimited, Usage("over", 130.0), Usage("cpu", quota_key=REQUEST)])
+    rows = evaluate(engines, [*usage, *unlimited, Usage("over", 130.0), Usage("cpu", quota_key=REQUEST)])
     reported = {name: [r for r in rows if r["client_id"] == name] for name in (*steps, "over", "free", "cpu")}
     assert [r["eta_s"] for r in reported["rising"]] == [*[None] * 4, pytest.approx(300.0)]
     without = reported["flat"] + reported["falling"] + reported["free"] + reported["started"]
@@ -376,5 +396,5 @@ def test_rising_rate_has_a_trend_an_estimated_time_to_the_limit_and_burst_credit
     assert credit == {"rising": 500.0, "over": 0.0, "free": None, "cpu": None}
 
 
-def test_no_usage_yields_no_rows(spark: SparkSession) -> None:
-    assert evaluate(spark, []) == []
+def test_no_usage_yields_no_rows(engines: Engines) -> None:
+    assert evaluate(engines, []) == []

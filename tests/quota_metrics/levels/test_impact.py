@@ -1,5 +1,4 @@
-"""The impact of drawn clients: Spark, for the job, and ClickHouse, for the live minute, make of the same expressions
-what a reference in plain Python says."""
+"""The impact of drawn clients is what a reference in plain Python says."""
 
 from __future__ import annotations
 
@@ -8,16 +7,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from quota_metrics.levels.impact import FELT, IMPACT, IMPACT_REASON, IMPACTS
 from quota_metrics.levels.windows_query import SETTINGS
 from tests.kit.clickhouse import RunningClickHouse
 from tests.spark_jobs.impact_reference import TIMEOUT_MS, Felt, impact_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
+pytestmark = pytest.mark.clickhouse
 
 CASES, OF_A_QUERY = 3_000, 500
 _TEXTS = ("quota_key", "software_name", "top_sender", "top_receiver")
@@ -56,15 +52,6 @@ def drawn(seed: int) -> list[Felt]:
     return found
 
 
-def of_spark(spark: SparkSession, cases: list[Felt]) -> list[tuple[str, str]]:
-    types = {name: T.StringType() if name in _TEXTS else T.DoubleType() for name in Felt._fields}
-    schema = T.StructType([T.StructField(name, kind) for name, kind in types.items()]).add("number", T.IntegerType())
-    rows = spark.createDataFrame([(*case, number) for number, case in enumerate(cases)], schema)
-    felt = rows.withColumns({name: F.expr(expression) for name, expression in FELT.items()})
-    judged = felt.select("number", F.expr(IMPACT).alias("impact"), F.expr(IMPACT_REASON).alias("reason"))
-    return [(row["impact"], row["reason"]) for row in judged.orderBy("number").collect()]
-
-
 def of_clickhouse(clickhouse: RunningClickHouse, cases: list[Felt]) -> list[tuple[str, str]]:
     types = ", ".join(f"{name} {'String' if name in _TEXTS else 'Nullable(Float64)'}" for name in Felt._fields)
     rows = ", ".join(f"({', '.join('NULL' if value is None else repr(value) for value in case)})" for case in cases)
@@ -74,13 +61,12 @@ def of_clickhouse(clickhouse: RunningClickHouse, cases: list[Felt]) -> list[tupl
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_job_and_live_minute_judge_as_the_reference(
-    spark: SparkSession, clickhouse: RunningClickHouse, seed: int
-) -> None:
+def test_impact_is_that_of_the_reference(clickhouse: RunningClickHouse, seed: int) -> None:
     cases = drawn(seed)
     expected = [impact_of(case) for case in cases]
-    live = [one for at in range(0, CASES, OF_A_QUERY) for one in of_clickhouse(clickhouse, cases[at : at + OF_A_QUERY])]
-    for found in (of_spark(spark, cases), live):
-        wrong = [pair for pair in zip(cases, found, expected, strict=True) if pair[1] != pair[2]]
-        assert wrong == []
+    found = [
+        one for at in range(0, CASES, OF_A_QUERY) for one in of_clickhouse(clickhouse, cases[at : at + OF_A_QUERY])
+    ]
+    wrong = [pair for pair in zip(cases, found, expected, strict=True) if pair[1] != pair[2]]
+    assert wrong == []
     assert min(Counter(impact for impact, _ in expected)[impact] for impact in IMPACTS) >= 50
