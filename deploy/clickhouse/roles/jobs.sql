@@ -16,6 +16,9 @@ GRANT INSERT ON headroom.capacity_report TO headroom_jobs;
 GRANT INSERT ON headroom.quota_suggestions TO headroom_jobs;
 GRANT INSERT ON headroom.job_runs TO headroom_jobs;
 
+-- For input(), by which ClickHouse adds columns to rows that a job inserts. It opens no other source: these have grants.
+GRANT CREATE TEMPORARY TABLE ON *.* TO headroom_jobs;
+
 -- Only a cluster needs these: the tables below the Distributed ones.
 GRANT INSERT ON headroom.quota_utilization_local TO headroom_jobs;
 GRANT INSERT, ALTER DELETE ON headroom.quota_utilization_staging_local TO headroom_jobs;

@@ -201,6 +201,8 @@ def test_retention_is_configurable(cluster: RunningCluster, store: QueriedStore)
         ("jobs", "INSERT INTO headroom.points (cluster) VALUES ('no')"),
         ("jobs", "DROP TABLE headroom.job_runs"),
         ("jobs", "ALTER TABLE headroom.quota_utilization_local DELETE WHERE 1"),
+        ("jobs", "SELECT * FROM url('http://127.0.0.1:1/', 'TSV', 'a String')"),
+        ("jobs", "SELECT * FROM file('/etc/passwd', 'TSV', 'a String')"),
         ("writer", "CREATE DATABASE other"),
         ("writer", "DROP DATABASE headroom"),
         ("writer", "CREATE USER somebody"),
