@@ -21,8 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import orjson
 
 from exporters.clickhouse.connection import ANY_DATABASE, SECRET, SECRET_MACRO, WRITER, Endpoint
-from exporters.clickhouse.errors import OLDEST_SERVER, StoreAwayError, StoreError, StoreTooOldError, store_error
+from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreTooOldError, store_error
 from exporters.clickhouse.options import Compression
+from exporters.clickhouse.releases import (
+    DEDUPLICATE_SELECT,
+    EARLIER_PLANNER,
+    LAST_WITH_EARLIER_PLANNER,
+    OLDEST_SERVER,
+)
 
 if TYPE_CHECKING:  # imported late: only a statement needs it, and it is slow
     import pyarrow as pa
@@ -49,15 +55,12 @@ _INSERT = {
     "optimize_on_insert": "0",
     **_COMPLETE,  # confirm after the part is written
 }
-# Of an INSERT SELECT: a token identifies a block. The earlier planner: `windows_query.SETTINGS` says why.
+# A token is of one block: an INSERT SELECT makes one of the rows that it gets.
 _ONE_BLOCK = {
-    "deduplicate_insert_select": "enable",
     "max_threads": "1",
     "max_insert_threads": "1",
     "min_insert_block_size_rows": "1048576",
     "min_insert_block_size_bytes": "0",
-    "enable_analyzer": "0",
-    "short_circuit_function_evaluation": "force_enable",
 }
 
 
@@ -109,7 +112,7 @@ class ClickHouse:
 
         def read(client: Client) -> bytes:
             plain = _known(client, {"http_write_exception_in_output_format": "0"})
-            asked = client.raw_stream(sql, _bound(parameters), {**_COMPLETE, **plain}, "JSONEachRow")
+            asked = client.raw_stream(_planned(client, sql), _bound(parameters), {**_COMPLETE, **plain}, "JSONEachRow")
             with closing(cast(io.IOBase, asked)) as answer:
                 return cast(bytes, answer.read(max_bytes + 1))
 
@@ -120,11 +123,11 @@ class ClickHouse:
 
     def table(self, sql: str, parameters: Mapping[str, Any] = _EMPTY) -> pa.Table:
         """A result of many rows, as columns."""
-        return self._ask(lambda client: client.query_arrow(sql, _bound(parameters)))
+        return self._ask(lambda client: client.query_arrow(_planned(client, sql), _bound(parameters)))
 
     def batches(self, sql: str, parameters: Mapping[str, Any] = _EMPTY) -> Iterator[pa.Table | pa.RecordBatch]:
         """A result of any size as it arrives. StoreErrors may come after some batches."""
-        opened = self._ask(lambda client: client.query_arrow_stream(sql, _bound(parameters)))
+        opened = self._ask(lambda client: client.query_arrow_stream(_planned(client, sql), _bound(parameters)))
         with self._errors(self.current), opened as stream:
             yield from stream
 
@@ -148,12 +151,13 @@ class ClickHouse:
         """A statement without a result. With a token the rows of an INSERT SELECT count once."""
 
         def run(client: Client) -> None:
-            more = {"insert_deduplication_token": token, "deduplicate_insert_select": "enable"} if token else {}
-            client.command(sql, _bound(parameters), settings={**settings, **_known(client, more), **_COMPLETE})
+            more = {"insert_deduplication_token": token, **DEDUPLICATE_SELECT} if token else {}
+            known = {**settings, **_known(client, more), **_COMPLETE}
+            client.command(_planned(client, sql), _bound(parameters), settings=known)
 
         self._ask(run)
 
-    def insert(self, table: str, rows: pa.Table, *, token: str, insert: str = "") -> None:
+    def insert(self, table: str, rows: pa.Table, *, token: str, select: str = "") -> None:
         """Writes rows into a table of the database; they are durable when it returns.
 
         The columns of `rows` have the names of the table's columns; missing ones take their defaults. Types:
@@ -164,16 +168,16 @@ class ClickHouse:
         `token` identifies this batch of this table permanently: rows sent again with the same token are deduplicated.
         Several tables may use the same token. A batch must not exceed a million rows, so that it is one block.
 
-        `insert`: INSERT INTO the table SELECT ... FROM input(...), when its columns are made of those of `rows`.
+        `select`: `(columns) SELECT ... FROM input(...)` of an INSERT whose columns are made of those of `rows`.
         """
         block = _arrow_stream(rows, self.compression)
         names = ", ".join(f"`{name}`" for name in rows.column_names)
-        statement = insert or f"INSERT INTO `{table}` ({names})"
         settings = {**_INSERT, "insert_deduplication_token": token}
 
         def write(client: Client) -> int:
-            more = _known(client, _ONE_BLOCK) if insert else {}
-            body = f"{statement} FORMAT ArrowStream\n".encode() + block
+            more = _known(client, {**DEDUPLICATE_SELECT, **_ONE_BLOCK}) if select else {}
+            into = _planned(client, select) if select else f"({names})"
+            body = f"INSERT INTO `{table}` {into} FORMAT ArrowStream\n".encode() + block
             done = client.raw_insert("", insert_block=body, settings={**settings, **more})  # the block says the table
             return int(done.summary.get("written_rows", 0))
 
@@ -289,10 +293,20 @@ def with_writer(endpoint: Endpoint) -> Endpoint:
 
 def refuse_old(version: str) -> None:
     """Raises StoreTooOldError."""
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if numbers < OLDEST_SERVER:
+    if _release(version) < OLDEST_SERVER:
         oldest = ".".join(map(str, OLDEST_SERVER))
         raise StoreTooOldError(f"ClickHouse {version} is too old: Headroom needs {oldest} or newer")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Year and month of a server's version."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
+def _planned(client: Client, sql: str) -> str:
+    """The statement without EARLIER_PLANNER where the server has no such planner: it would refuse the setting."""
+    has_it = _release(str(client.server_version)) <= LAST_WITH_EARLIER_PLANNER
+    return sql if has_it else sql.replace(EARLIER_PLANNER, "")
 
 
 def _bound(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,6 @@ _PERMANENT = {
 # TOO_MANY_PARTS means that merges do not keep up, or that the rows of one block fall into too many partitions.
 _TOO_MANY_PARTS, _ONE_BLOCK = 252, "for single INSERT block"
 
-OLDEST_SERVER = (25, 8)
 TABLE_ALREADY_EXISTS = 57
 QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING = 216
 _NO_SCHEMA = {60: "UNKNOWN_TABLE", 81: "UNKNOWN_DATABASE"}
@@ -65,7 +64,7 @@ class StoreLoginError(StoreError):
 
 
 class StoreTooOldError(StoreError):
-    """The server is older than OLDEST_SERVER."""
+    """The server is older than releases.OLDEST_SERVER."""
 
 
 def is_without_schema(error: BaseException | None) -> bool:

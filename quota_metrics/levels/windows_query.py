@@ -27,17 +27,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from exporters.clickhouse.releases import EARLIER_PLANNER
 from quota_metrics.levels.definition import LARGEST_RATE, MUTED_LOOKBACK_MS, UNEXPLAINED
 
 BAD_NUMBER: Final = f"NOT (isFinite(rate) AND rate >= 0 AND rate <= {LARGEST_RATE:.0f} AND ifNull(limit >= 0, 1))"
 
 # Nested subqueries take the analyzer up to 2 CPU-seconds to plan, because it visits inner ones again for each
-# expression. `view` and the earlier planner take 0.2; a server without that planner ignores the setting. What a branch
-# of if() does for few rows is not computed for all.
+# expression. `view` and the earlier planner take 0.2. What a branch of if() does for few rows is not computed for all.
 # A WITH clause is of its own SELECT: handing it on to the inner ones takes a sixth of the planning.
 SETTINGS: Final = (
-    "SETTINGS enable_analyzer = 0, enable_global_with_statement = 0,"
-    " short_circuit_function_evaluation = 'force_enable'"
+    f"SETTINGS {EARLIER_PLANNER}enable_global_with_statement = 0, short_circuit_function_evaluation = 'force_enable'"
 )
 
 KEY: Final = ("cluster", "source", "quota_key")

@@ -47,7 +47,7 @@ HALF_ROWS = 10_000_000  # up to here the bench also tries half of the rows from 
 DEFAULT_ROWS = (CLIENTS * 60,)  # takes a minute; 1,000,000 rows take minutes on two cores
 
 # Received long ago: an hour with rows from just before its computation is computed again by the next job.
-_FILL = """
+FILL = """
 INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate, throttle_ms,
     throttled_requests, source, gateway_id, interval_ms, muted_ms, limit, matched_entity, bucket_user, bucket_client_id,
     received_at)
@@ -129,7 +129,7 @@ def fill(clickhouse: RunningClickHouse, clusters: list[str], rows: int, clients:
             bounds = {"from_ms": START + first // clients * 1000, "to_ms": START + (first + CHUNK) // clients * 1000}
             known = client.query(_PRESENT, {"cluster": clusters[-1], **bounds}).result_rows[0][0]
             if not known:
-                client.command(_FILL, {"cluster": clusters[0], **part})
+                client.command(FILL, {"cluster": clusters[0], **part})
                 for half in clusters[1:]:
                     client.command(_HALF, {"cluster": clusters[0], "other": half, **bounds})
         client.command("SYSTEM STOP MERGES")

@@ -13,12 +13,13 @@ VERSION = "26.1.1.1"
 class FakeClickHouse:
     """`requests`: head and body of what was asked after the greeting; `greetings`: of what was asked before."""
 
-    def __init__(self, response: bytes, listener: socket.socket) -> None:
+    def __init__(self, response: bytes, listener: socket.socket, version: str) -> None:
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.requests: list[bytes] = []
         self.greetings: list[bytes] = []
         self._response = response
         self._listener = listener
+        self._version = version
 
     def serve(self) -> None:
         """Until the listener is closed."""
@@ -32,16 +33,21 @@ class FakeClickHouse:
                 connection.sendall(self._answer(_request(connection)))
 
     def _answer(self, request: bytes) -> bytes:
-        greeting = _greeting(request)
+        greeting = self._greeting(request)
         (self.requests if greeting is None else self.greetings).append(request)
         return self._response if greeting is None else http(greeting)
 
+    def _greeting(self, request: bytes) -> bytes | None:
+        if b"SELECT version(), timezone()" in request:
+            return f"{self._version}\tUTC\n".encode()
+        return b"" if b"FROM system.settings" in request or b"SELECT 1 AS check" in request else None
+
 
 @contextmanager
-def fake_clickhouse(response: bytes) -> Iterator[FakeClickHouse]:
+def fake_clickhouse(response: bytes, version: str = VERSION) -> Iterator[FakeClickHouse]:
     """Listens on a port of its own until the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        fake = FakeClickHouse(response, listener)
+        fake = FakeClickHouse(response, listener, version)
         thread = threading.Thread(target=fake.serve, daemon=True)
         thread.start()
         try:
@@ -57,12 +63,6 @@ def http(body: bytes, status: str = "200 OK", *, written_rows: int = 0) -> bytes
     if written_rows:
         head += f'\r\nX-ClickHouse-Summary: {{"written_rows": "{written_rows}"}}'
     return f"{head}\r\n\r\n".encode() + body
-
-
-def _greeting(request: bytes) -> bytes | None:
-    if b"SELECT version(), timezone()" in request:
-        return f"{VERSION}\tUTC\n".encode()
-    return b"" if b"FROM system.settings" in request or b"SELECT 1 AS check" in request else None
 
 
 def _request(connection: socket.socket) -> bytes:
