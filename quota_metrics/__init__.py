@@ -3,7 +3,7 @@
 windows.py    Kafka's Rate and TokenBucket, to the last digit
 config/       entities, precedence, validation, history of the configuration
 cluster/      the cluster's own facts: versions, windows, callback class, limits per address
-levels/       utilisation and muted time -> level and reason, for ClickHouse and Spark
+levels/       utilisation and muted time -> level and reason
 measure/      bytes and throttle times -> usage and utilisation; quota callbacks
 jmx/          the brokers' own quota sensors
 simulation/   recorded usage replayed under other quotas, sans-I/O

@@ -119,7 +119,7 @@ ONSET: Final = (
 )  # fmt: skip
 
 
-OF_ONSET: Final = "onset_"  # prefix of the columns ONSET of an onset in an earlier window
+OF_ONSET: Final = "onset_"  # prefix of the columns ONSET of the last onset, beside those of the window
 
 
 def _in_words(prefix: str) -> str:

@@ -1,8 +1,8 @@
 """The thresholds of levels; utilisation, worst broker, level and reason as SQL.
 
 ClickHouse and Spark both know what Spark needs to compare windows: NUMBERS, VALUE, the culprit, is_onset and the order
-of brokers. It uses only what both have and compute alike: CASE, coalesce and arithmetic. Levels and words are
-ClickHouse's. Numbers in words are rounded half up.
+of brokers. It uses only what both have and compute alike: CASE, CAST, coalesce, greatest, least and arithmetic. Levels
+and words are ClickHouse's. Numbers in words are rounded half up.
 
 An expression reads the columns of a window by name: those of ``windows_query`` (`limit` NULL without one or when what
 the brokers use is not known, `rule_limit`, `decided_by`, `implied_limit`, `state` 'unknown', 'none' or 'limited',

@@ -249,7 +249,7 @@ GROUP BY cluster
 
 STAGING: Final = "quota_utilization_staging"
 
-# Windows as Spark computes them. Without an onset lately `onset_kind` and the other columns of it are null.
+# Windows as Spark computes them. Without an onset lately its columns, cause.ONSET with the prefix, are null.
 WINDOWS_SCHEMA = schema(
     cluster=T.StringType,
     source=T.StringType,
@@ -317,7 +317,8 @@ _TYPES = {"string": "String", "bigint": "Int64", "int": "Int32", "double": "Null
 
 
 def _columns(when: TimeRange, thresholds: Thresholds) -> Mapping[str, str]:
-    """Each column of quota_utilization, of the columns of a window, of `_words` and of columns of this mapping."""
+    """Each column of quota_utilization, made of the columns of a window, of the `words` of stage_windows and of columns
+    before it."""
     own = (
         "cluster", "source", "quota_key", "user", "client_id", "broker_id", "matched_entity", "bucket_user",
         "bucket_client_id", "limit", "usage", "group_usage", "usage_p95", "usage_max", *NUMBERS, "rebalances",
@@ -352,7 +353,7 @@ COLUMNS: Final = tuple(_columns(TimeRange(0, 60_000, 60), Thresholds()))
 
 
 def stage_windows(when: TimeRange, thresholds: Thresholds) -> str:
-    """The INSERT of windows of `when`: WINDOWS_SCHEMA and `run`, in Arrow."""
+    """The `select` of ClickHouse.insert for windows of `when`: WINDOWS_SCHEMA and `run`."""
     words = {
         "reached": definition.reached(thresholds),
         "rule": definition.RULE,
@@ -362,8 +363,8 @@ def stage_windows(when: TimeRange, thresholds: Thresholds) -> str:
     columns = {"run": "run", **_columns(when, thresholds)}
     given = ", ".join(f"`{field.name}` {_TYPES[field.dataType.simpleString()]}" for field in WINDOWS_SCHEMA)
     # Names in one SELECT: the earlier planner plans each nested one twice.
-    return f"""
-INSERT INTO {STAGING} ({", ".join(f"`{name}`" for name in columns)})
+    return f"""({", ".join(f"`{name}`" for name in columns)})
 WITH {", ".join(f"{value} AS {name}" for name, value in words.items())}
 SELECT {", ".join(value if value.strip("`") == name else f"{value} AS {name}" for name, value in columns.items())}
-FROM input('{given}, run String')"""  # noqa: S608 - made of our own words
+FROM input('{given}, run String')
+{SETTINGS}"""  # noqa: S608 - made of our own words

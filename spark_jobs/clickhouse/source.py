@@ -225,7 +225,7 @@ def _shared(clickhouse: ClickHouse, one: Mapping[str, Any], *, stored: bool) -> 
     return _Shared(*(any(row[name] for row in answers) for name in _Shared._fields))
 
 
-BLOCK_ROWS = 25_000  # a worker takes some 250 MiB for a block of 70,000 rows of quota_utilization
+BLOCK_ROWS = 25_000  # a worker takes some 250 MiB for a block of 70,000 windows
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -265,24 +265,24 @@ def _reader(clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequ
     return rows
 
 
-def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, insert: str = "") -> int:
-    """Inserts the rows of a run, each partition in blocks of about BLOCK_ROWS; returns their number. `insert`: the
-    INSERT of `ClickHouse.insert`.
+def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, select: str = "") -> int:
+    """Inserts the rows of a run, each partition in blocks of about BLOCK_ROWS; returns their number. `select`:
+    that of `ClickHouse.insert`.
 
     Deduplication tokens contain partition and block, and the rows of a partition must be sorted, by keys that are equal
     for no two of them: so a retried task counts once. A task raises StoreError when ClickHouse fails an insert."""
     cores = max(rows.sparkSession.sparkContext.defaultParallelism, 1)
     few = rows.withColumn("run", F.lit(str(run.id))).coalesce(cores)
-    written = few.mapInArrow(_writer(clickhouse, table, insert, f"{run.id}/{table}"), "written long").collect()
+    written = few.mapInArrow(_writer(clickhouse, table, select, f"{run.id}/{table}"), "written long").collect()
     return sum(row["written"] for row in written)
 
 
-def _writer(clickhouse: ClickHouse, table: str, insert: str, token: str) -> Batches:
+def _writer(clickhouse: ClickHouse, table: str, select: str, token: str) -> Batches:
     def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         for number, block in enumerate(_blocks(batches)):
-            clickhouse.insert(table, storable(block), token=f"{token}/{partition}/{number}", insert=insert)
+            clickhouse.insert(table, block, token=f"{token}/{partition}/{number}", select=select)
             yield _count(block.num_rows)
 
     return written
@@ -304,17 +304,6 @@ def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             waiting = []
     if any(batch.num_rows for batch in waiting):
         yield pa.Table.from_batches(waiting)
-
-
-def storable(rows: pa.Table) -> pa.Table:
-    """Converts Spark's types to those of Store.insert: DateTime in whole seconds, UUID as 16 bytes."""
-    return rows.cast(pa.schema([(field.name, _stored_type(field.type)) for field in rows.schema]))
-
-
-def _stored_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("s", "UTC")
-    return pa.binary(16) if pa.types.is_binary(kind) else kind
 
 
 @contextmanager

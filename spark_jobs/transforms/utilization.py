@@ -102,7 +102,7 @@ def _carried(measured: DataFrame) -> DataFrame:
 
 def _compared(usage: DataFrame, window_ms: int) -> DataFrame:
     """Adds the trend of the last windows, the seconds until the bucket reaches its limit if it continues, else null,
-    and `base`: the window before, of the same client at the same broker, as `_lagged`."""
+    and `base`: the window before, of the same client at the same broker; null without usage there."""
     series = Window.partitionBy(*_SERIES, "broker_id").orderBy("window_start_ms")
     lately = series.rangeBetween((1 - MEMORY_WINDOWS) * window_ms, 0)
     used, at_s = F.col("group_usage"), F.col("window_start_ms") / 1000

@@ -56,9 +56,9 @@ def staged(clickhouse: ClickHouse, run: str, names: str) -> list[tuple[Any, ...]
 
 def test_block_that_is_sent_again_counts_once(clickhouse: RunningClickHouse) -> None:
     writer, run = clickhouse_of(clickhouse.url), str(uuid4())
-    insert = queries.stage_windows(WHEN, Thresholds())
+    select = queries.stage_windows(WHEN, Thresholds())
     for token in ("first", "first", "second"):
-        writer.insert(queries.STAGING, windows(run), token=f"{run}/{token}", insert=insert)
+        writer.insert(queries.STAGING, windows(run), token=f"{run}/{token}", select=select)
     assert staged(writer, run, "client_id") == [("a",), ("a",), ("b",), ("b",)]
 
 
@@ -75,7 +75,7 @@ def test_words_follow_from_the_window_and_from_its_last_onset(clickhouse: Runnin
         queries.STAGING,
         windows(run, **onset, **felt),
         token=run,
-        insert=queries.stage_windows(WHEN, Thresholds()),
+        select=queries.stage_windows(WHEN, Thresholds()),
     )
     words = "level, reason, impact, impact_reason, cause, busiest_instance, software_name, complete"
     assert set(staged(writer, run, words)) == {

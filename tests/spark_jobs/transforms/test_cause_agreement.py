@@ -232,7 +232,8 @@ def rose(change: Change, at: str) -> str:
 
 
 FOUND = ({"is_onset": is_onset(Thresholds()), **cause.COMPARED}, {"onset_kind": cause.ONSET_KIND})
-TOLD = ({"onset_cause": cause.ONSET_CAUSE}, {"cause": cause.CAUSE})
+OF_ONSET = {f"{cause.OF_ONSET}{name}": f"`{name}`" for name in cause.ONSET}
+TOLD = ({"onset_cause": cause.ONSET_CAUSE, **OF_ONSET}, {"cause": cause.CAUSE, "later": cause.LAST_ONSET_CAUSE})
 _TEXTS = (
     *("quota_key", "user", "client_id", "culprit_user", "culprit_client_id", "bucket_user", "bucket_client_id"),
     *("base_bucket_user", "base_bucket_client_id", "base_culprit_user", "base_culprit_client_id", "level"),
@@ -261,9 +262,9 @@ def of_clickhouse(clickhouse: RunningClickHouse, cases: list[Change]) -> list[tu
     for step in (*FOUND, *TOLD):
         columns = ", ".join(f"{expression} AS {name}" for name, expression in step.items())
         query = f"SELECT *, {columns} FROM ({query})"
-    return [
-        (kind, told) for kind, told in clickhouse.store.query(f"SELECT onset_kind, cause FROM ({query}) {SETTINGS}")
-    ]
+    found = clickhouse.store.query(f"SELECT onset_kind, cause, onset_cause, later FROM ({query}) {SETTINGS}")
+    assert [at_onset for *_, at_onset, _ in found] == [later for *_, later in found]
+    return [(kind, told) for kind, told, *_ in found]
 
 
 @pytest.mark.parametrize("seed", [1])
