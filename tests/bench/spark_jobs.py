@@ -36,6 +36,7 @@ from tests.bench.figure import tell
 from tests.bench.kit.yardstick import DIFFERENCES, YARDSTICK
 from tests.bench.performance import JOB_FIXED_CPU_S, JOB_PEAK_MIB, JOB_QUERY_MIB, JOB_SKEW, JOB_STORED_CPU_S
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
+from tests.kit.many_rows import FILL
 
 CLIENTS = 2000
 START = 1_795_168_800_000
@@ -46,20 +47,6 @@ CHUNK = 10_000_000  # rows per INSERT
 HALF_ROWS = 10_000_000  # up to here the bench also tries half of the rows from one client
 DEFAULT_ROWS = (CLIENTS * 60,)  # takes a minute; 1,000,000 rows take minutes on two cores
 
-# Received long ago: an hour with rows from just before its computation is computed again by the next job.
-FILL = """
-INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate, throttle_ms,
-    throttled_requests, source, gateway_id, interval_ms, muted_ms, limit, matched_entity, bucket_user, bucket_client_id,
-    received_at)
-SELECT {cluster:String}, 'producer_byte_rate',
-    fromUnixTimestamp64Milli(toInt64({start:Int64} + intDiv(number, {clients:UInt32}) * 1000)) AS ts,
-    concat('user-', toString(number % 50)), concat('client-', toString(number % {clients:UInt32})), '',
-    1 + number % {clients:UInt32} % 3, 1000, 1000 * (1 + number % 7) + intHash32(number) % 500,
-    if(intHash32(number) % 2000 = 0, 700, 0), 0, 'gateway', 'g', 1000,
-    if(intHash32(number) % 2000 = 0, 700, 0), 10000, 'user=<default>, client-id=<default>',
-    concat('user-', toString(number % 50)),
-    concat('client-', toString(number % {clients:UInt32})), ts
-FROM numbers({first:UInt64}, {rows:UInt64})"""
 _TIMES = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
 # The rows of half of the clients become those of one client, a millisecond apart.
 _HALF = """

@@ -24,9 +24,9 @@ from quota_metrics.levels.minute import compute_minute, minute_parameters
 from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery, store_minutes
 from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange
-from tests.bench.spark_jobs import FILL
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.levels import now_ms
+from tests.kit.many_rows import FILL
 
 ENGINE = "chdb==4.4.0"
 CLIENTS, MINUTES = 200, 5
