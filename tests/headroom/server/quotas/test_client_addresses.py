@@ -124,9 +124,11 @@ def test_rate_of_addresses(behind: Behind) -> None:
     by_broker_at_once, by_gateway_at_once = tried(behind.broker, others), tried(behind.balancer, others)
     assert ends(by_broker_at_once) == ends(by_gateway_at_once) == {ANSWERED: 30}
     assert max(one.after_s for one in by_gateway_at_once) < UNDELAYED_S  # as one address they would wait for 15 s
-    shown = eventually(lambda: _verdicts(behind.http), lambda rows: "127.0.0.30" in rows)["127.0.0.30"]
+    # The ten seconds of its rate may begin in the last ones of a minute, of which they are less than 5 %.
+    shown = eventually(
+        lambda: _verdicts(behind.http).get("127.0.0.30", {}), lambda row: (row.get("utilization_p95") or 0) > 0.9
+    )
     assert (shown["limit"], shown["matched_entity"]) == (RATE, "ip=<default>")
-    assert shown["utilization_p95"] > 0.9
     assert shown["level"] in ("critical", "throttled"), shown
     assert "connection_creation_rate 2.0 connections/s of ip=<default>" in shown["reason"]
 
