@@ -125,7 +125,7 @@ OF_ONSET: Final = "onset_"  # prefix of the columns ONSET of the last onset, bes
 def _in_words(prefix: str) -> str:
     of = {name: f"`{prefix}{name}`" for name in ONSET}
     now, before = (f"coalesce({of[name]}, 0.0)" for name in ("limit", "base_limit"))
-    time = _at(of["start_ms"])
+    kind, time = of["onset_kind"], _at(of["start_ms"])
     fell = case(
         (f"{of['base_limit']} IS NULL", concat("'limit of '", amount(now), "' since '", time, "', none before'")),
         otherwise=concat("'limit lowered from '", amount(before), "' to '", amount(now), "' at '", time),
@@ -141,12 +141,16 @@ def _in_words(prefix: str) -> str:
     )
     rose = concat(
         *("'neighbour '", of["culprit_client_id"], "' takes '", amount(of["neighbour_usage"]), "' since '", time),
-        *("', '", case((f"{of['onset_kind']} = 'neighbour'", "'at most '"), otherwise="''")),
+        *("', '", case((f"{kind} = 'neighbour'", "'at most '"), otherwise="''")),
         *(amount(of["neighbour_before"]), "' before'"),
     )
-    kind = of["onset_kind"]
-    told = {"= 'limit'": fell, "= 'began'": began, "= 'moved'": moved, "IN ('known neighbour', 'neighbour')": rose}
-    return case(*((f"{kind} {is_it}", words) for is_it, words in told.items()), otherwise="''")
+    return case(
+        (f"{kind} = 'limit'", fell),
+        (f"{kind} = 'began'", began),
+        (f"{kind} = 'moved'", moved),
+        (f"{kind} IN ('known neighbour', 'neighbour')", rose),
+        otherwise="''",
+    )
 
 
 # ONSET_KIND in words: of the window, and of the onset of which it has the columns. They read `quota_key` besides.
