@@ -36,8 +36,9 @@ MODULES = (
     "spark_jobs",
     "spark.reads",
     "spark.cluster",
+    "forecast",
 )
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+) ratio=(?P<ratio>\S+) baseline=(\S+)")
 
 

@@ -63,7 +63,6 @@ class Row(NamedTuple):
 
 ROWS = (
     Row("pushes of 500 B and 3 kB, 100 to 4,000 connections", "push_.*_compiled", "at least", "ratio", 0.85),
-    Row("pushes acknowledged, without timers", "push_acknowledge_.*", "at least", "ratio"),
     Row("frames from 16 kB up, beside a blind copy", r"frames_(16k|100k|1M)B_.*", "at least", "ratio", 0.91, "blind"),
     Row("the same, beside kroxylicious", r"frames_(16k|100k|1M)B_.*", "at least", "ratio", 1.0, "kroxylicious"),
     Row("the same over TLS, blind copy", r"frames_tls_(16k|100k|1M)B_.*", "at least", "ratio", 0.91, "blind"),
@@ -75,7 +74,6 @@ ROWS = (
     Row("a push while ingest runs at half its peak, p50, p99", "push_p.*_at_half_peak", "at most", "ratio", 1.5),
     Row("sockets to merged rows, new series or a restart", "whole_way_.*fleet.*", "at least", "value", NEW_FLEET_ROWS),
     Row("sockets to merged rows, steady", "whole_way_steady", "at least", "value", STEADY_ROWS),
-    Row("memory of all processes at that peak", "memory_peak_all_processes"),
     Row("spool to ClickHouse, Java's payloads", "wire_to_rows_java.*", "at least", "value", 500_000),
     Row("a stored row", "stored_row_.*", "at most", "value", STORED_ROW_BYTES),
     Row("points by OTLP until acknowledged", "otlp_(grpc|http)_received", "at least", "ratio", None, "collector"),
@@ -92,6 +90,8 @@ ROWS = (
     Row("rows into Spark by mapInArrow, beside JDBC", "spark_read_.*", "at most", "ratio"),
     Row("quota-headroom, memory of its processes", "spark_.*_peak_memory", "at most", "value", JOB_PEAK_MIB),
     Row("quota-headroom, its largest query", "spark_.*_slice_memory.*", "at most", "value", JOB_QUERY_MIB),
+    Row("forecast, Brier score at 5 min to 7 d, pinball", "forecast_(brier|pin).*", "at most", "ratio", 1.0),
+    Row("forecast, precision and recall at 5 min to 7 d", "forecast_(prec|rec).*", "at least", "ratio", 1.0),
 )
 
 _HEAD = """\
