@@ -33,12 +33,23 @@ def test_lint_reports_no_errors(chart: helm_python.Chart) -> None:
     assert [each["error"] for each in found["messages"]] == ["icon is recommended"]
 
 
-def test_rendered_configuration_is_accepted_by_serve(chart: helm_python.Chart, tmp_path: Path) -> None:
+def test_rendered_configuration_is_accepted_by_serve(
+    chart: helm_python.Chart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file with the variables of the container, which have the values of Kubernetes and of secrets."""
     for values in (LEAST, EVERYTHING):
+        manifests = rendered(chart, values)
         file = tmp_path / "headroom.yaml"
-        file.write_text(rendered(chart, values)["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
+        file.write_text(manifests["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
+        [container] = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"]
+        for variable in container["env"]:
+            monkeypatch.setenv(variable["name"], f"of-{variable['name']}")
         config = load(file, {})
         assert (config.listen.port, config.http.port, str(config.data)) == (9092, 9644, "/var/lib/headroom")
+        assert config.gateway.id == "of-HEADROOM_GATEWAY__ID"
+    assert config.web.token is not None
+    assert config.web.token.get_secret_value() == "of-HEADROOM_WEB__TOKEN"
+    assert config.quotas.metrics.enabled
     assert config.telemetry.max_instances == 200_000
     assert config.gateway.advertised_host == "kafka.example"
     assert {"prod-headroom", "prod-headroom-pods.kafka.svc.cluster.local"} <= set(config.web.host_names)

@@ -83,24 +83,32 @@ def test_compose_pins_images_and_contains_no_passwords() -> None:
     for name, service in services.items():
         assert name.startswith("headroom") or re.search(r":v?\d+\.\d+", service["image"]), name
         for key, value in (service.get("environment") or {}).items():
-            assert "PASSWORD" not in key or re.fullmatch(r"\$\{\w+:\?.+\}", value), f"{name}: {key}"
+            assert not re.search("PASSWORD|TOKEN", key) or re.fullmatch(r"\$\{\w+:\?.+\}", value), f"{name}: {key}"
+
+
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+OF_IMAGE = dict(re.findall(r"^(?:ENV)? +(HEADROOM_\w+)=(\S+)", CONTAINERFILE, re.M))
+OF_COMPOSE = OF_IMAGE | compose()["services"]["headroom"]["environment"]
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "environment"),
     [
-        compose()["services"]["headroom"]["command"],
-        unit("headroom.service")["Service"]["ExecStart"].split()[1:],
-        re.findall(r'"([^"]+)"', (DEPLOY / "Containerfile").read_text().splitlines()[-1]),
+        (compose()["services"]["headroom"]["command"], OF_COMPOSE),
+        (unit("headroom.service")["Service"]["ExecStart"].split()[1:], {}),
+        (re.findall(r'"([^"]+)"', CONTAINERFILE.splitlines()[-1]), OF_IMAGE),
     ],
     ids=["compose", "systemd", "image"],
 )
-def test_start_commands_are_accepted_by_serve(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_commands_are_accepted_by_serve(
+    command: list[str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert command[0] == "serve"
     given = {key.replace("-", "_"): value for key, value in flags(command[1:]).items()}
     assert given.pop("config", None) in (None, "/etc/headroom/headroom.yaml")
-    assert "data" in given
-    load(None, given)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, re.sub(r"\$\{\w+:[-?](.+)\}", r"\1", value))
+    assert load(None, given).data == Path("/var/lib/headroom")
 
 
 def test_systemd_units_are_hardened_and_stop_gracefully() -> None:

@@ -29,6 +29,7 @@ EVERYTHING: dict[str, Any] = {
         "serviceAnnotations": {"a": "b"},
     },
     "clickhouse": LEAST["clickhouse"],
+    "http": {"tokenSecret": "pages"},
     "spool": {"storageClass": "fast"},
     "config": {"telemetry": {"max_instances": 200000}},
     "imagePullSecrets": [{"name": "pull"}],
@@ -38,6 +39,7 @@ EVERYTHING: dict[str, Any] = {
     "priorityClassName": "high",
     "networkPolicy": {"clients": [{"podSelector": {}}], "monitoring": [{"namespaceSelector": {}}]},
     "serviceMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
     "jobs": {"quotaHeadroom": {"mode": "operator"}},
 }
 
