@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ Row = dict[str, Any]
 _STYLES: Final = {"ok": "green", "warn": "yellow", "critical": "bold red"}
 _MOST_PAYERS = 3
 _MOST_FAULTS = 6
+_RECENT_MS = 600_000
 _WELL = "ready: nothing is late, dropped or degraded"
 
 
@@ -27,7 +29,7 @@ def run_status(address: str, *, as_json: bool = False, raw: bool = False) -> int
     """Prints five lines, who is over a budget, and what is wrong. Returns 0, or 1 when something is late, dropped or
     degraded. `raw`: Headroom's own metrics instead of the lines; `as_json`: the document of the API."""
     status = ask(address, "/api/v1/status", {})
-    faults = status_faults(status)
+    faults = status_faults(status, time.time() * 1000)
     if as_json:
         typer.echo(json_text(status))
     elif raw:
@@ -71,18 +73,14 @@ def _print_faults(faults: Sequence[str], most: int | None = None) -> None:
         typer.echo(f"and {len(faults) - most} more: --raw or --output json")
 
 
-def status_faults(status: Row) -> list[str]:
-    """Problems for an operator to look at, one per line."""
+def status_faults(status: Row, now_ms: float) -> list[str]:
+    """Problems for an operator to look at, one per line. Of what was lost that of the last ten minutes: `degraded` has
+    the numbers, counters keep the rest."""
     faults = [] if status["ready"] else [f"not ready: {status['reason']}"]
     faults += [f"degraded: {printable(text)}" for text in status["degraded"]]
     if not faults:
         faults += [
             f"{tile['name']}: {printable(tile['text'])}" for tile in status["tiles"] if tile["level"] == "critical"
         ]
-    faults += [f"not metered: {row['exchanges']} exchanges of {printable(row['payer'])}" for row in status["left_out"]]
-    losses = (row for row in status["metrics"] if row["value"] > 0 and _is_loss(row["name"]))
-    return faults + [f"{row['name']}{{{row['labels']}}} is {row['value']:g}" for row in losses]
-
-
-def _is_loss(name: str) -> bool:
-    return name.startswith("headroom_") and any(word in name for word in ("dropped", "lost", "left_out", "unaccounted"))
+    left_out = (row for row in status["left_out"] if row["last_ms"] >= now_ms - _RECENT_MS)
+    return faults + [f"not metered: {row['exchanges']} exchanges of {printable(row['payer'])}" for row in left_out]

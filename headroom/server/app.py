@@ -83,7 +83,6 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             network_service = await open_gateway(config, pushes, quotas, storage.clickhouse, stack)
         else:
             network_service = await open_sink(config, pushes, stack)
-
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
         otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
         owners = OwnersInForce(owners_of(config.owners))
@@ -95,11 +94,12 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
 
         readings = summed(network_service.readings, network.readings)
         storage_readings = StorageReadings(spooled, storage.worker, lambda: network.restarts)
+        forward_readings = forwarding.readings if forwarding else dict
         health = Health(
             config.data / "spool",
             config.store.late_ms,
             lambda: _not_ready(stop, storage.worker, network),
-            lambda: readings() | storage_readings(),
+            lambda: readings() | storage_readings() | forward_readings(),
         )
         task_faults: Counter[str] = Counter()
         self_metrics = SelfMetrics(
@@ -111,7 +111,7 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             store_contents.readings,
             grpc_readings,
             otlp_readings,
-            forwarding.readings if forwarding else dict,
+            forward_readings,
         )
         pages = http_app(config, storage.clickhouse, network_service, self_metrics, health, owners)
         web = _http_server(config, guarded(config, pages))

@@ -28,6 +28,8 @@ ARRIVED_BYTES: Final = SelfMetric("arrived bytes", "Bytes that were appended to 
 _LOSSES: Final[dict[SelfMetric, str]] = {
     catalogue.DROPPED: "records were dropped (headroom_dropped_total)",
     catalogue.USAGE_ROWS_LOST: "rows of usage were lost (headroom_usage_rows_lost_total)",
+    catalogue.FORWARD_LOST_PUSHES: "pushes were not forwarded (headroom_forward_lost_pushes_total)",
+    catalogue.FORWARD_LOST_POINTS: "points were refused by the OTLP endpoint (headroom_forward_lost_points_total)",
     catalogue.JMX_FAILURES: "scrapes of brokers' JMX failed (headroom_jmx_scrape_failures_total)",
     catalogue.USAGE_LEFT_OUT: "exchanges were not metered (headroom_usage_left_out_total)",
 }
