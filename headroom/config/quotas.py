@@ -60,11 +60,14 @@ _LEVELS = Thresholds()
 class LevelsConfig(Section):
     """From which share of its limit on a client is at a level. Kept in the store for jobs; can be reloaded."""
 
-    watch: float = Field(default=_LEVELS.watch, description="Utilisation from which a client is at `watch`")
-    warn: float = Field(default=_LEVELS.warn, description="The same for `warn`")
-    critical: float = Field(default=_LEVELS.critical, description="The same for `critical`")
+    watch: float = Field(
+        default=_LEVELS.watch, description="Utilisation from which a client is at `watch`; can be reloaded"
+    )
+    warn: float = Field(default=_LEVELS.warn, description="The same for `warn`; can be reloaded")
+    critical: float = Field(default=_LEVELS.critical, description="The same for `critical`; can be reloaded")
     muted_share: float = Field(
-        default=_LEVELS.muted_share, description="Muted share of a window from which a client is `throttled`"
+        default=_LEVELS.muted_share,
+        description="Muted share of a window from which a client is `throttled`; can be reloaded",
     )
 
     @property
@@ -82,13 +85,19 @@ class QuotaConfig(Section):
     """The brokers' quota windows, and how often their quotas are read."""
 
     window_num: int | None = Field(
-        default=None, ge=2, description="Instead of the brokers' quota.window.num, which is read from each of them"
+        default=None,
+        ge=2,
+        description="Instead of the brokers' quota.window.num, which is read from each of them; can be reloaded",
     )
     window_size_ms: Millis | None = Field(
-        default=None, description="Instead of the brokers' quota.window.size.seconds, in ms"
+        default=None, description="Instead of the brokers' quota.window.size.seconds, in ms; can be reloaded"
     )
     refresh_ms: Millis = Field(default=2_000, description="Time between two readings of the cluster's quotas")
-    usage_interval_ms: Millis = Field(default=1_000, description="Interval of rows in quota_usage")
+    usage_interval_ms: Millis = Field(
+        default=1_000,
+        le=10_000,
+        description="Interval of rows in quota_usage; what a broker's window of 11 s does not cover would be lost",
+    )
     max_clients: int = Field(
         default=MAX_CLIENTS,
         gt=0,

@@ -8,6 +8,7 @@ from exporters.model import QuotaKey
 from quota_metrics.windows import QuotaWindow, bounded_throttle_time_ms
 
 MAX_WAIT_MS: Final = 60_000  # a newer minute says more
+_ALL_MINUTE_MS: Final = 59_000  # the last row may not be there yet
 _BYTES: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
 
 
@@ -32,9 +33,12 @@ class BucketMinute(NamedTuple):
 
 def pace(minute: BucketMinute, window_ms: int = QuotaWindow().length_ms) -> PacingAdvice:
     """As a broker that meters over `window_ms` would delay: by the throttle time that it announced while it muted the
-    client, else by Kafka's own formula when usage is above the limit."""
-    if minute.muted_ms > 0:
+    client, else by Kafka's own formula when usage is above the limit. A client that was muted all the minute by an
+    earlier throttle time waits for a newer minute."""
+    if minute.muted_ms > 0 and minute.throttle_ms > 0:
         wait_ms = min(round(minute.throttle_ms), MAX_WAIT_MS)
+    elif minute.muted_ms >= _ALL_MINUTE_MS:
+        wait_ms = MAX_WAIT_MS
     elif minute.limit is None:
         wait_ms = 0
     else:

@@ -40,6 +40,8 @@ SETTINGS: Final = (
 )
 
 KEY: Final = ("cluster", "source", "quota_key")
+# Rows of usage_1m that are not used any more have neither (usage_windows._REPLACE).
+IS_USED: Final = "(samples > 0 OR throttle_ms > 0)"
 OF_KEY: Final = "source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}"
 
 # The clients of one slice of a divided window: an interval of the sorting key, which prunes what is read, and one of
@@ -119,7 +121,8 @@ SELECT {key}toValidUTF8(q.user) AS user, toValidUTF8(q.client_id) AS client_id, 
            AS cadence_s,
        least(interval_ms, {{window_ms:Int64}}) AS covered_ms,
        toInt64(if(isFinite(throttle_ms) AND throttle_ms > 0, ceil(least(throttle_ms, 1e9)), 0)) AS announced_ms,
-       if(interval_ms = 0, announced_ms, 0) AS muted_for_ms, least(muted_ms, covered_ms) AS own_muted_ms,
+       if(interval_ms = 0, least(announced_ms, {MUTED_LOOKBACK_MS}), 0) AS muted_for_ms,
+       least(muted_ms, covered_ms) AS own_muted_ms,
        arrayJoin(if(at_ms >= {{from_ms:Int64}} AND at_ms + muted_for_ms <= own_window_ms + {{window_ms:Int64}},
                     [own_window_ms],
                     range(greatest(own_window_ms, {{from_ms:Int64}}),
@@ -164,7 +167,7 @@ GROUP BY {self._client}, {_QUOTA}, gateway_id, ip, cadence_s"""  # noqa: S608 - 
         """The same, read from usage_1m, for windows of whole minutes."""
         stored = f"""{self.samples} FINAL
 WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
-  AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000)) AND {OF_KEY}""" + (
+  AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000)) AND {OF_KEY} AND {IS_USED}""" + (
             f" AND {OF_CLIENTS}" if self.divided else ""
         )
         minutes = self.window_s // 60
@@ -198,8 +201,11 @@ GROUP BY {key}, window_ms, {quota}, cadence_s, gateway_id, ip
     def _windows(self) -> str:
         """Per client and window its rates and `known`, the quotas that its rows know: (state, limit, entity, tags,
         seconds), the newer the later. Quotas of earlier rows that mute count if no row of the window knows one."""
-        # A lambda must not use an array of the row: it would be copied for each element.
-        spread = f"arrayFill((rate, slot) -> slot % cadence_s = 0, meter_rates, range({self.window_s}))"
+        # A lambda must not use an array of the row: it would be copied for each element. The steps of a cadence begin
+        # with the window, those of stored minutes with each minute.
+        grid_s = 60 if self.samples is Samples.MINUTES else self.window_s
+        begins = f"slot % {grid_s} % cadence_s = 0" if grid_s < self.window_s else "slot % cadence_s = 0"
+        spread = f"arrayFill((rate, slot) -> {begins}, meter_rates, range({self.window_s}))"
         return f"""
 WITH if(cadence_s <= 1, meter_rates, {spread}) AS spread,
      arrayMap(rate -> toUInt8(isFinite(rate)), spread) AS meter_sampled,

@@ -67,7 +67,7 @@ ORDER BY start_ms, cluster, quota_key
 """  # noqa: S608 - made of our own words
 
 # The same from usage_1m. Bad rows are counted by hour.
-_STORED_RANGE = (
+STORED_RANGE = (
     "source = {source:String} AND window_start >= toDateTime(intDiv({from_ms:Int64}, 1000))"
     " AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000))"
 )
@@ -77,14 +77,14 @@ SELECT cluster, quota_key, intDiv(toInt64(toUnixTimestamp(window_start)) * 1000,
        sum(u.samples) AS samples, 0 AS bad, sumIf(u.samples, u.limit_known = 0) AS unresolved,
        greatest(samples, 60 * count()) AS weight
 FROM usage_1m AS u FINAL
-WHERE {_STORED_RANGE} AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
+WHERE {STORED_RANGE} AND ({{cluster:String}} = '' OR cluster = {{cluster:String}})
 GROUP BY cluster, quota_key, start_ms
 ORDER BY start_ms, cluster, quota_key
 """  # noqa: S608 - made of our own words
 BAD_STORED = f"""
 SELECT sum(if({{cluster:String}} = '', arraySum(mapValues(bad_rows)), bad_rows[{{cluster:String}}])) AS bad
 FROM usage_1m_windows FINAL
-WHERE {_STORED_RANGE}
+WHERE {STORED_RANGE}
 """  # noqa: S608 - made of our own words
 
 # Windows before the range with input that arrived after the last run's watermark, and the number of such rows.

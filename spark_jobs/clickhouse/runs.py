@@ -102,10 +102,11 @@ class JobRun:
         self._heart = threading.Thread(target=self._beat, name=f"{job}-heartbeat", daemon=True)
 
     @classmethod
-    def of(cls, clickhouse: ClickHouse, job: str, options: JobOptions) -> JobRun:
-        """A run that begins now."""
+    def of(cls, clickhouse: ClickHouse, job: str, options: JobOptions, version: int = 0) -> JobRun:
+        """A run that begins now. With `version` it is a part of another run, whose place it has in the order of runs:
+        one that waits for the other would wait for this one, too."""
         scope = {"source": options.source, "cluster": options.cluster}
-        return cls(clickhouse, job, version=time.time_ns(), when=options.when, **scope)
+        return cls(clickhouse, job, version=version or time.time_ns(), when=options.when, **scope)
 
     def __enter__(self) -> JobRun:
         self._record("running", finished_ms=-1, error="")

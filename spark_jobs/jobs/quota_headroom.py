@@ -33,12 +33,13 @@ MANY_ROWS, LONG_JOB_ROWS = 500_000, 50_000_000
 WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after rows received later
 
 
-def run(options: HeadroomOptions) -> list[dict[str, Any]]:
+def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
     """Runs the job and returns the report: the latest complete window per client and quota key, worst first, of at most
     `options.most` clients.
 
     All windows of the range are written; a later run over the same windows replaces them. A run whose range ends now
-    also recomputes earlier windows that received input since the last run.
+    also recomputes earlier windows that received input since the last run, each range of them by a run with its
+    `version`.
 
     Raises ValueError (url), JavaError, StoreError.
     """
@@ -47,7 +48,7 @@ def run(options: HeadroomOptions) -> list[dict[str, Any]]:
 
         return stream.run(options, options.checkpoint, run)
     clickhouse = clickhouse_of(options.url, options.password)
-    job_run = JobRun.of(clickhouse, NAME, options)
+    job_run = JobRun.of(clickhouse, NAME, options, version)
     with job_run, source_errors():
         job_run.begin("looking for late rows")
         *late, when = _affected(clickhouse, job_run, options)
@@ -62,7 +63,7 @@ def run(options: HeadroomOptions) -> list[dict[str, Any]]:
         run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
         with session(NAME, options.master, long=job_run.rows_in >= LONG_JOB_ROWS) as spark:
             for earlier in late:
-                run(replace(options, when=earlier, recent=False))
+                run(replace(options, when=earlier, recent=False), job_run.version)
             if not job_run.rows_in:
                 return []
             if job_run.rows_in >= MANY_ROWS:

@@ -87,7 +87,9 @@ def changed(starts: Sequence[int], window_s: int, now_ms: int) -> list[TimeRange
 
 SCHEMA = "start_ms long, samples long"
 
-# An insert in progress may become visible after rows received later, so the newest second is left for later.
+# An insert in progress may become visible after rows received later: a batch looks again at what was received in the
+# minute before it, and leaves the newest second for later.
+_IN_PROGRESS_MS = 60_000
 _NEWEST = f"""
 SELECT toUnixTimestamp64Milli(min(received_at)) AS first_ms, toUnixTimestamp64Milli(max(received_at)) + 1 AS next_ms
 FROM quota_usage
@@ -98,7 +100,7 @@ _BETWEEN = f"""
 SELECT intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS start_ms, count() AS samples
 FROM quota_usage
 WHERE ts >= fromUnixTimestamp64Milli({{from_ms:Int64}}) AND {queries.OF_SOURCE}
-  AND received_at >= fromUnixTimestamp64Milli({{after_ms:Int64}})
+  AND received_at >= fromUnixTimestamp64Milli({{after_ms:Int64}} - {_IN_PROGRESS_MS})
   AND received_at < fromUnixTimestamp64Milli({{until_ms:Int64}})
 GROUP BY start_ms
 ORDER BY start_ms
@@ -131,7 +133,8 @@ class DirtyWindows(DataSource):
 
 
 class DirtyWindowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are `{"received_ms": ...}`; a batch covers rows received in [start, end)."""
+    """Offsets are `{"received_ms": ...}`; a batch covers rows received in [start, end), and those of the minute before
+    again."""
 
     def __init__(self, clickhouse: ClickHouse, asked: dict[str, object]) -> None:
         self._clickhouse = clickhouse

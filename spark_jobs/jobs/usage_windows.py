@@ -24,9 +24,9 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.precedence import PRECEDENCE, Named
 from quota_metrics.levels.definition import LARGEST_RATE
-from quota_metrics.levels.windows_query import BAD_NUMBER, SETTINGS, Samples, WindowsQuery, store_minutes
+from quota_metrics.levels.windows_query import BAD_NUMBER, IS_USED, SETTINGS, Samples, WindowsQuery, store_minutes
 from spark_jobs.clickhouse import queries
-from spark_jobs.clickhouse.queries import COUNTS, METERED_KEYS
+from spark_jobs.clickhouse.queries import COUNTS, METERED_KEYS, STORED_RANGE
 from spark_jobs.clickhouse.runs import CLIENT_LIMITS, KEY_OF_LIMITS, Run
 from spark_jobs.clickhouse.source import (
     StepWeight,
@@ -75,6 +75,21 @@ FROM (
 )
 GROUP BY hour_s"""  # noqa: S608 - made of our own words
 
+_SAME_MINUTE = "cluster, source, quota_key, window_start, user, client_id, broker_id, gateway_id, ip"
+# A client's minute that was computed again may be known under another quota or cadence now, which are in the key of
+# usage_1m: what is there under the earlier ones is not used any more.
+_REPLACE = f"""
+INSERT INTO usage_1m
+SELECT * REPLACE (arrayWithConstant(60, nan) AS rates, 0 AS area, 0 AS bytes, 0 AS samples, 0 AS throttle_ms,
+                  arrayReduce('intervalLengthSumState', emptyArrayInt64(), emptyArrayInt64()) AS muted,
+                  CAST(map(), 'Map(UInt16, Float64)') AS muted_at, [0., 0.] AS implied,
+                  fromUnixTimestamp64Milli({{computed_ms:Int64}}) AS computed_at)
+FROM usage_1m FINAL
+WHERE {STORED_RANGE} AND {IS_USED} AND computed_at < fromUnixTimestamp64Milli({{computed_ms:Int64}})
+  AND ({_SAME_MINUTE}) IN (
+    SELECT {_SAME_MINUTE} FROM usage_1m
+    WHERE {STORED_RANGE} AND computed_at = fromUnixTimestamp64Milli({{computed_ms:Int64}}))"""  # noqa: S608 - our own words
+
 
 class CountedRange(NamedTuple):
     """A range with its row counts, ordered by time. `stored`: whole hours, read from usage_1m."""
@@ -101,10 +116,17 @@ def ranges(when: TimeRange) -> list[tuple[TimeRange, bool]]:
 
 def counted(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> list[CountedRange]:
     """Brings usage_1m up to date and counts the rows. Raises StoreError."""
-    return [
-        stored_counts(clickhouse, each, source, cluster) if stored else _raw_counts(clickhouse, each, source, cluster)
-        for each, stored in ranges(when)
-    ]
+    return [_counted(clickhouse, each, source, cluster, stored=stored) for each, stored in ranges(when)]
+
+
+def _counted(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str, *, stored: bool) -> CountedRange:
+    """A part of an hour is read from usage_1m, too, when its rows are gone: quota_usage keeps them for a shorter time,
+    and a run over old windows must not publish that there was no usage."""
+    if not stored:
+        found = _raw_counts(clickhouse, when, source, cluster)
+        if found.counts or when.window_s % 60:
+            return found
+    return stored_counts(clickhouse, when, source, cluster)
 
 
 def stored_counts(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> CountedRange:
@@ -200,7 +222,9 @@ def _compute(clickhouse: ClickHouse, source: str, start_ms: int, end_ms: int) ->
     of_time = [{**each, "source": source} for each in slices_of_time(_weights(counts), when, cores=1)]
     for one in slices_of_clients(clickhouse, of_time, stored=False, whole_buckets=False):
         clickhouse.command(store_minutes(divided=is_divided(one)), {**one, "computed_ms": computed_ms})
-    clickhouse.command(_MARK, {**_bounds(source, start_ms, end_ms), "computed_ms": computed_ms})
+    computed = {**_bounds(source, start_ms, end_ms), "computed_ms": computed_ms}
+    clickhouse.command(_REPLACE, computed)
+    clickhouse.command(_MARK, computed)
 
 
 def _bounds(source: str, from_ms: int, to_ms: int) -> dict[str, Any]:

@@ -367,7 +367,7 @@ def _announced(row: Row) -> int:
 
 def _bare_end(row: Row) -> int:
     """Until when a bare row mutes."""
-    return row.at_ms if row.interval_ms else row.at_ms + _announced(row)
+    return row.at_ms if row.interval_ms else row.at_ms + min(_announced(row), 600_000)
 
 
 def _muted(own: list[Row], window: int, window_ms: int) -> int:

@@ -29,6 +29,8 @@ def test_unmuted_client_waits_as_long_as_kafka_would_delay_it(limit: float, usag
     [
         (BucketMinute(PRODUCE, 100.0, 90.0, 1_500.4, 20.0), PacingAdvice(1_500, 10.0)),  # what the broker announced
         (BucketMinute(PRODUCE, 100.0, 300.0, 1e9, 20.0), PacingAdvice(MAX_WAIT_MS, 0.0)),
+        (BucketMinute(PRODUCE, 100.0, 0.0, 0.0, 60_000.0), PacingAdvice(MAX_WAIT_MS, 100.0)),  # announced earlier
+        (BucketMinute(PRODUCE, 100.0, 120.0, 0.0, 20_000.0), PacingAdvice(2_200, 0.0)),  # over since 40 s
         (BucketMinute(PRODUCE, None, 90.0, 0.0, 0.0), PacingAdvice(0, None)),
         (BucketMinute(QuotaKey.REQUEST_PERCENTAGE, 200.0, 220.0, 0.0, 0.0), PacingAdvice(1_100, None)),
         (BucketMinute(PRODUCE, 0.0, 0.0, 0.0, 0.0), PacingAdvice(0, 0.0)),

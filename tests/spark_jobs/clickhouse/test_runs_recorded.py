@@ -1,7 +1,8 @@
-"""A run whose server fails is recorded as failed once the server is back."""
+"""What job_runs says of runs: failures of the server are recorded once it is back, and runs wait for earlier ones."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,10 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
 from spark_jobs.clickhouse import runs
 from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.source import clickhouse_of
 from spark_jobs.time_range import TimeRange
+from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.serving import eventually
 
 
 class Restarting(ClickHouse):
@@ -52,3 +56,28 @@ def test_other_failures_are_recorded_without_retries(monkeypatch: pytest.MonkeyP
         raise SystemExit
     assert server.statuses == [("running", "")]
     assert len(server.away) == 2
+
+
+@pytest.mark.clickhouse
+def test_part_of_a_run_does_not_wait_for_a_run_that_waits_for_it(
+    clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one computes late rows of an hour ago by a run of its own; the second covers both ranges."""
+    monkeypatch.setattr(runs, "WAIT_S", 20.0)
+    server = clickhouse_of(clickhouse.url)
+    recent, late = TimeRange(7_200_000, 7_260_000), TimeRange(3_600_000, 3_660_000)
+    ended: list[str] = []
+
+    def second() -> None:
+        with JobRun(server, "parts", version=2, when=TimeRange(late.from_ms, recent.to_ms)):
+            ended.append("second")
+
+    waiting = threading.Thread(target=second)
+    with JobRun(server, "parts", version=1, when=recent) as first:
+        waiting.start()
+        running = "SELECT count() AS n FROM job_runs FINAL WHERE job = 'parts' AND status = 'running'"
+        eventually(lambda: server.rows(running)[0]["n"], lambda number: number == 2)
+        with JobRun(server, "parts", version=first.version, when=late):
+            ended.append("part")
+    waiting.join()
+    assert ended == ["part", "second"]
