@@ -38,7 +38,7 @@ MODULES = (
     "spark.cluster",
     "forecast",
 )
-TIMEOUT_S = 600
+TIMEOUT_S = 900
 FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+) ratio=(?P<ratio>\S+) baseline=(\S+)")
 
 

@@ -32,7 +32,7 @@ ROUNDS = 3
 WARM_S, WINDOW_S, WINDOWS = 1.5, 1.0, 2
 RAMP_MS = 1_500
 RELEASED_EVERY_S = 0.1
-SETTINGS = {"spool": {"max_bytes": 8 << 30, "segment_bytes": 16 << 20}, "telemetry": {"max_instances": 20_000}}
+SPOOL, TELEMETRY = {"max_bytes": 8 << 30, "segment_bytes": 16 << 20}, {"max_instances": 20_000}
 
 
 class Shape(NamedTuple):
@@ -101,7 +101,10 @@ def segments_released(directory: Path) -> Iterator[None]:
 
 
 def headroom(shape: Shape, environment: Mapping[str, str]) -> float:
-    with Serve(shape.interval_ms, environment, **SETTINGS) as serve, segments_released(serve.data / "spool"):
+    with (
+        Serve(shape.interval_ms, environment, TELEMETRY, spool=SPOOL) as serve,
+        segments_released(serve.data / "spool"),
+    ):
         try:
             return pushes_per_cpu_s(shape, serve.port, serve.network, serve.worker)
         finally:

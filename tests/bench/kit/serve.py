@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -26,6 +26,8 @@ COMPILED = Path("build/compiled")
 ASKED_EVERY_S = 0.5  # a query takes 4 ms of ClickHouse, which would count as CPU of the measured work
 ANSWER_S = 120.0  # a network process with a million instances is busy
 _CPUCLOCK_SCHED = 2
+# All of a bench's load has one address, which by default may send 2,000 pushes a second.
+_BUDGETS = {"payer_requests": 1_000_000, "payer_instances": 1_000_000, "payer_bytes": 1 << 40}
 USUAL_OPEN_FILES = 1024  # the usual soft limit of a service
 
 _READY = re.compile(r"ready kafka=\S+:(\d+) http=\S+:(\d+) sql=\S+:(\d+)")
@@ -35,10 +37,16 @@ _SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 class Serve:
     """A context manager; clients are subscribed to all metrics every `interval_ms`."""
 
-    def __init__(self, interval_ms: int, environment: Mapping[str, str] | None = None, **settings: object) -> None:
-        """`environment`: additional variables. `settings`: the rest of the configuration file."""
+    def __init__(
+        self,
+        interval_ms: int,
+        environment: Mapping[str, str] | None = None,
+        telemetry: Mapping[str, object] = MappingProxyType({}),
+        **settings: object,
+    ) -> None:
+        """`environment`: additional variables. `telemetry` and `settings`: the rest of the configuration file."""
         self._environment = [f"{name}={value}" for name, value in (environment or {}).items()]
-        self._settings = settings
+        self._settings = {**settings, "telemetry": {**_BUDGETS, **telemetry}}
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-bench-")
         self.data = Path(self._directory.name) / "data"
         self._log = Path(self._directory.name) / "serve.log"
