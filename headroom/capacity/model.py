@@ -35,7 +35,7 @@ class Workload:
     request_bytes: float = _FRAME_BYTES
     brokers: int = 3  # that each client has a connection to
     names: int = 0  # pairs of user and client id that send or fetch at each moment; 0: a tenth of the clients
-    retention_days: float = 30.0
+    retention_days: float = 14.0
     replicas: int = 2
     outage_h: float = 4.0  # without the store, that the spools hold
     job_window_s: float = 900.0  # that a run of the Spark job reads

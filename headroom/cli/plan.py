@@ -29,7 +29,7 @@ def plan_command(
     request_bytes: Annotated[float, typer.Option(min=1, help="Bytes a Kafka request with its response.")] = 16_384.0,
     brokers: Annotated[int, typer.Option(min=1, help="Brokers that each client is connected to.")] = 3,
     names: Annotated[int, typer.Option(min=0, help="Active pairs of user and client id; 0: clients / 10.")] = 0,
-    retention_days: Annotated[float, typer.Option(min=0.1, help="Days that points are kept.")] = 30.0,
+    retention_days: Annotated[float, typer.Option(min=0.1, help="Days that points are kept.")] = 14.0,
     replicas: Annotated[int, typer.Option(min=1, help="ClickHouse nodes that hold each row.")] = 2,
     outage_hours: Annotated[float, typer.Option(min=0, help="Hours without ClickHouse that spools hold.")] = 4.0,
     output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table or JSON.")] = Output.TABLE,

@@ -15,7 +15,7 @@ from tests.kit.clickhouse import connected, running_clickhouse
 DOCS = Path(__file__).parents[2] / "docs"
 
 _COLUMNS = """
-SELECT table, t.engine, t.comment, name, type, c.comment
+SELECT table, t.engine, t.comment, extract(t.engine_full, 'toInterval(\\w+\\(\\d+)') AS kept, name, type, c.comment
 FROM system.columns AS c INNER JOIN system.tables AS t ON t.database = c.database AND t.name = c.table
 WHERE c.database = 'headroom' AND table != 'schema_migrations' AND NOT startsWith(table, '.')
 ORDER BY t.engine LIKE '%View', table, position
@@ -48,13 +48,14 @@ def tables_page(server: Endpoint) -> str:
         "",
         "Written by `make docs` from the comments in deploy/clickhouse. Database `headroom`.",
         "Read ReplacingMergeTree and AggregatingMergeTree tables with `FINAL`, or by the views.",
+        "`store.retention_days` changes how long rows are kept.",
     ]
-    for (table, engine, comment), columns in itertools.groupby(rows, lambda row: row[:3]):
+    for (table, engine, comment, kept), columns in itertools.groupby(rows, lambda row: row[:4]):
         lines += [
             "",
             f"## {table}",
             "",
-            f"{engine}. {comment}".rstrip(),
+            " ".join(part for part in (f"{engine}.", comment, _kept(kept)) if part),
             "",
             "| column | type | what |",
             "|---|---|---|",
@@ -62,6 +63,12 @@ def tables_page(server: Endpoint) -> str:
         for *_, name, kind, what in columns:
             lines.append(f"| `{name}` | `{kind}` | {(what or COLUMNS.get(name, '')).replace('|', chr(92) + '|')} |")
     return "\n".join([*lines, ""])
+
+
+def _kept(interval: str) -> str:
+    """Of `Day(14`, the beginning of a TTL's interval; nothing without one."""
+    unit, _, number = interval.partition("(")
+    return f"Rows are kept for {number} {unit.lower()}{'s' if number != '1' else ''}." if number else ""
 
 
 def main() -> None:
