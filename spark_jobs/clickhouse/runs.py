@@ -109,6 +109,10 @@ class JobRun:
         return cls(clickhouse, job, version=version or time.time_ns(), when=options.when, **scope)
 
     def __enter__(self) -> JobRun:
+        # Which the client needs from its second statement on. SIGTERM raises in whatever is running: in an import it
+        # would leave a part of the module, with which the failure could not be recorded.
+        import stamina  # noqa: F401
+
         self._record("running", finished_ms=-1, error="")
         self._heart.start()
         try:
