@@ -124,14 +124,17 @@ def _counted(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str,
     and a run over old windows must not publish that there was no usage."""
     if not stored:
         found = _raw_counts(clickhouse, when, source, cluster)
-        if found.counts or when.window_s % 60:
-            return found
+        return found if found.counts or when.window_s % 60 else _minute_counts(clickhouse, when, source, cluster)
     return stored_counts(clickhouse, when, source, cluster)
 
 
 def stored_counts(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> CountedRange:
     """The rows of usage_1m, which is brought up to date first. Raises StoreError."""
     refresh(clickhouse, source, when.from_ms, when.to_ms)
+    return _minute_counts(clickhouse, when, source, cluster)
+
+
+def _minute_counts(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> CountedRange:
     bounds = _count_bounds(when, source, cluster)
     counts = clickhouse.rows(queries.COUNTS_STORED, bounds)
     if counts:
