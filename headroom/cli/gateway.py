@@ -41,12 +41,13 @@ _GRANT = "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal Use
 
 
 class PlannedListener(NamedTuple):
-    """A gateway's listener as it is planned: its address, and the names that clients are sent to."""
+    """A gateway's listener as it is planned: its address, and the names and ports that clients are sent to."""
 
     host: str
     port: int
     advertised_host: str | None = None
     names: BrokerNames | None = None
+    advertised_port: int | None = None
 
     def ports(self, cluster: Cluster) -> dict[int, str]:
         """The ports that have to be free, and their purposes."""
@@ -80,12 +81,15 @@ def check_command(
         str | None,
         typer.Option(metavar="PATTERN", help="As listener.broker_names: broker-{id}.gateway.example[:PORT]."),
     ] = None,
+    advertised_port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="As gateway.advertised_port.", min=1, max=65_535)
+    ] = None,
     command_config: CommandConfig = None,
     timeout_ms: TimeoutMs = 10_000,
 ) -> None:
     """Check brokers, names, ports and rights. Exit 1 when a check fails, 2 for invalid arguments."""
     with reported_in_one_line():
-        listener = _listener(listen, advertised_host, broker_names)
+        listener = _listener(listen, advertised_host, advertised_port, broker_names)
         findings = asked(lambda admin: _findings(admin, listener), upstream, command_config, timeout_ms)
     for finding in findings:
         mark = "note" if finding.is_note else "ok  " if finding.ok else "FAIL"
@@ -108,10 +112,12 @@ def share_command(
         run_share(http, {"cluster": cluster, "user": user, "client_id": client_id})
 
 
-def _listener(listen: str | None, advertised_host: str | None, broker_names: str | None) -> PlannedListener | None:
+def _listener(
+    listen: str | None, advertised_host: str | None, advertised_port: int | None, broker_names: str | None
+) -> PlannedListener | None:
     if listen is None:
-        if advertised_host or broker_names:
-            raise ArgumentError("--advertised-host and --broker-names need --listen")
+        if advertised_host or advertised_port or broker_names:
+            raise ArgumentError("--advertised-host, --advertised-port and --broker-names need --listen")
         return None
     try:
         parsed: Any = parse_address(listen)
@@ -120,7 +126,7 @@ def _listener(listen: str | None, advertised_host: str | None, broker_names: str
         raise ArgumentError(f"--broker-names {exc}") from exc
     except ValueError as exc:
         raise ArgumentError(f"--listen {exc}") from exc
-    return PlannedListener(parsed["host"], parsed["port"], advertised_host, names)
+    return PlannedListener(parsed["host"], parsed["port"], advertised_host, names, advertised_port)
 
 
 async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list[Finding]:
@@ -148,6 +154,7 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
             what = f"{host}, {purpose}, resolves here"
             found.append(await _resolves(host, what, "clients are sent to this name, and have to resolve it as well"))
         found += _ports(listener, cluster)
+        found += _port_mapping(listener, cluster)
     return found
 
 
@@ -247,3 +254,16 @@ def _ports(listener: PlannedListener, cluster: Cluster) -> Iterator[Finding]:
                 yield Finding(True, what)
         except (OSError, OverflowError) as exc:
             yield Finding(False, what, str(exc))
+
+
+def _port_mapping(listener: PlannedListener, cluster: Cluster) -> Iterator[Finding]:
+    """Which of a load balancer's ports have to lead to ours. Only somebody outside can see whether they do."""
+    if listener.advertised_port is None:
+        return
+    for number in listener.ports(cluster):
+        advertised = listener.advertised_port + number - listener.port
+        what = f"clients are sent to port {advertised}, which has to lead to port {number} of {listener.host}"
+        if advertised > 65_535:
+            yield Finding(False, what, "the highest port is 65535: choose a lower --advertised-port")
+        else:
+            yield Finding(True, what, is_note=True)

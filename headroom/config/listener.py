@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from headroom.config.types import Address, ListenAddress, Network
+from headroom.config.types import Address, ListenAddress, Network, Port
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
@@ -131,6 +131,7 @@ class FurtherListenerConfig(ListenerSettings):
     advertised_host: str | None = Field(
         default=None, description="none: clients are sent to the address at which they found us"
     )
+    advertised_port: Port | None = Field(default=None, description="As gateway.advertised_port, for `listen` here")
 
     @field_validator("listen")
     @classmethod

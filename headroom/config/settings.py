@@ -34,6 +34,7 @@ from headroom.config.types import (
     ListenAddress,
     Millis,
     Network,
+    Port,
     Section,
     check_secret,
     parse_addresses,
@@ -84,6 +85,11 @@ class GatewayConfig(Section):
     )
     advertised_host: str | None = Field(
         default=None, description="Host advertised to clients; none: the address that the client connected to"
+    )
+    advertised_port: Port | None = Field(
+        default=None,
+        description="Port at which clients find `listen`, where Docker, a NodePort or a load balancer leads from other "
+        "ports to ours: broker N is advertised at advertised_port + 1 + N; none: ours",
     )
     connect_timeout_ms: Millis = Field(default=10_000, description="Timeout of a connection to a broker")
     drain_ms: Millis = Field(default=5_000, description="At the end, maximum time to answer requests in flight")
@@ -287,8 +293,8 @@ class ServeConfig(Section):
     listener: ListenerConfig = ListenerConfig()
     listeners: tuple[FurtherListenerConfig, ...] = Field(
         default=(),
-        description="Further listeners, as for external clients: {listen, name, advertised_host} and the settings of "
-        "`listener`",
+        description="Further listeners, as for external clients: {listen, name, advertised_host, advertised_port} and "
+        "the settings of `listener`",
     )
     core_dumps: bool = Field(
         default=False,
@@ -318,6 +324,14 @@ class ServeConfig(Section):
         if observe and earlier.data.get("processes", 1) > 1:
             raise ValueError("observe takes no clients, and has no use for processes")
         return observe
+
+    @field_validator("gateway")
+    @classmethod
+    def _is_led_to_a_fixed_port(cls, gateway: GatewayConfig, earlier: ValidationInfo) -> GatewayConfig:
+        listen = earlier.data.get("listen")
+        if gateway.advertised_port is not None and isinstance(listen, Address) and not listen.port:
+            raise ValueError("advertised_port needs a fixed port in `listen`: nothing leads to one that changes")
+        return gateway
 
     @field_validator("clickhouse")
     @classmethod

@@ -70,6 +70,7 @@ ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
 OptionalListenAddress = Annotated[Address | None, BeforeValidator(_parse_optional_address), NoDecode]
 Bytes = Annotated[int, Field(gt=0)]
 Millis = Annotated[int, Field(gt=0)]
+Port = Annotated[int, Field(gt=0, le=65_535)]
 
 
 class Section(BaseModel):

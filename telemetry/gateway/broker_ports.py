@@ -72,7 +72,8 @@ class PortOptions:
 
     `reserved`: ports that no broker gets. `names`: all brokers share the bootstrap port, and the TLS server name
     identifies the broker; any other name is the bootstrap's. `fallback`: where connections to the bootstrap port lead
-    when no broker is reachable.
+    when no broker is reachable. `advertised_port`: where clients find the bootstrap port, when something between leads
+    from other ports to ours; the brokers' ports follow it as ours follow the bootstrap port.
 
     Several processes may share the ports (SO_REUSEPORT): one is `shared`, opens them and calls `changed` after each
     change; the others have `follows` and open the ports that are passed to `follow`.
@@ -83,6 +84,7 @@ class PortOptions:
     reserved: Collection[int] = ()
     fallback: Sequence[Node] = ()
     names: BrokerNames | None = None
+    advertised_port: int | None = None
 
 
 class BrokerPorts:
@@ -91,8 +93,8 @@ class BrokerPorts:
     again.
 
     The port of broker N is the bootstrap port + 1 + N, so that addresses survive a restart. If that port is taken or
-    reserved, or the system chose the bootstrap port, any free port is used. `listen` accepts the connections of a bound
-    socket, for a broker id (or BOOTSTRAP).
+    reserved, or the system chose the bootstrap port, any free port is used; with `advertised_port` none is, because
+    nothing would lead to it. `listen` accepts the connections of a bound socket, for a broker id (or BOOTSTRAP).
     """
 
     def __init__(
@@ -153,8 +155,13 @@ class BrokerPorts:
 
     def address_of(self, node_id: int, host: str) -> tuple[str, int]:
         """Host and port to advertise for a broker in a response; `host`: the one at which the client reached us."""
-        port = self.port_of(node_id)
-        return (host, port) if self._names is None else self._names.address_of(node_id, self._port)
+        port = self.advertised(self.port_of(node_id))
+        return (host, port) if self._names is None else self._names.address_of(node_id, port)
+
+    def advertised(self, port: int) -> int:
+        """Where clients find one of our ports."""
+        bootstrap = self._options.advertised_port
+        return port if bootstrap is None else bootstrap + port - self._port
 
     def node_of(self, node_id: int, server_name: Callable[[], str | None]) -> int:
         """The broker that a connection is for, or BOOTSTRAP. `node_id`: that of the listener that accepted it."""
@@ -252,6 +259,10 @@ class BrokerPorts:
 
     def _broker_listener(self, node_id: int) -> socket.socket:
         wanted = self._port + 1 + node_id
+        if self._options.advertised_port is not None:
+            if max(wanted, self.advertised(wanted)) > 65_535 or wanted in self._options.reserved:
+                raise OSError(f"port {wanted}, advertised as {self.advertised(wanted)}, cannot be the broker's")
+            return self._listen(wanted)
         if self._predictable and 0 < wanted <= 65_535 and wanted not in self._options.reserved:
             try:
                 return self._listen(wanted)

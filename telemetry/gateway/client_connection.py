@@ -231,7 +231,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
     def _advertised_address(self) -> tuple[str, int]:
         """The advertised address: the configured one, or the one that this client connected to."""
         host, port = self._own_address
-        return self._listener.advertised_host or host, port
+        return self._listener.advertised_host or host, self._listener.ports.advertised(port)
 
     def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         return self._listener.ports.address_of(node_id, self._advertised_address()[0])

@@ -187,7 +187,7 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
         config.listen.port,
         config.gateway.advertised_host,
         listener_security(config, config.listener),
-        _port_options(config, config.listener, follows=follows),
+        _port_options(config, config.listener, config.gateway.advertised_port, follows=follows),
         networks_of(config.listener.proxy_networks),
         config.listener.proxy_version,
     )
@@ -197,7 +197,7 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
             one.listen.port,
             one.advertised_host,
             listener_security(config, one, one.name),
-            _port_options(config, one, follows=follows),
+            _port_options(config, one, one.advertised_port, follows=follows),
             networks_of(one.proxy_networks),
             one.proxy_version,
         )
@@ -206,13 +206,16 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
     return [main, *further]
 
 
-def _port_options(config: ServeConfig, listener: ListenerSettings, *, follows: bool) -> PortOptions:
+def _port_options(
+    config: ServeConfig, listener: ListenerSettings, advertised_port: int | None, *, follows: bool
+) -> PortOptions:
     return PortOptions(
         shared=config.processes > 1 and not follows,
         follows=follows,
         reserved=frozenset(_reserved_ports(config)),
         names=BrokerNames(listener.broker_names) if listener.broker_names else None,
         fallback=[Node(NO_BROKER, address.host, address.port) for address in config.upstream],
+        advertised_port=advertised_port,
     )
 
 

@@ -95,6 +95,16 @@ def test_advertised_names_are_resolved(kafka: LocalCluster) -> None:
 
 
 @pytest.mark.kafka
+def test_ports_that_have_to_lead_to_ours_are_listed(kafka: LocalCluster) -> None:
+    port = free_ports(1)[0]
+    listen = ("--upstream", kafka.bootstrap, "--listen", f"{LOOPBACK}:{port}", "--advertised-port")
+    assert f"note clients are sent to port 443, which has to lead to port {port} of" in run(*listen, "443")[1]
+    said = run(*listen, "65534")[1]
+    assert f"FAIL clients are sent to port 65536, which has to lead to port {port + 2} of" in said
+    assert run("--upstream", kafka.bootstrap, "--advertised-port", "443")[0] == 2
+
+
+@pytest.mark.kafka
 def test_missing_permissions_are_reported(guarded: SecureCluster) -> None:
     for user, expected in (("admin", 0), ("alice", 1)):
         config = guarded.command_config("SASL_SSL", user=user)

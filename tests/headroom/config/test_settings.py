@@ -209,3 +209,13 @@ def test_proxy_protocol_and_the_networks_of_proxies_need_each_other(tmp_path: Pa
             load(written(tmp_path, f"listener: {listener}\n"), {})
     both = load(written(tmp_path, "listener: {proxy_protocol: v1, proxy_networks: [10.1.0.0/24]}\n"), {})
     assert both.listener.proxy_version == 1
+
+
+def test_advertised_port_needs_a_fixed_port(tmp_path: Path) -> None:
+    text = "gateway: {advertised_port: 19092}\nlisteners: [{listen: 'a:1', advertised_port: 443}]\n"
+    config = load(written(tmp_path, text), {})
+    assert (config.gateway.advertised_port, config.listeners[0].advertised_port) == (19_092, 443)
+    with pytest.raises(ConfigError, match="needs a fixed port"):
+        load(written(tmp_path, text), {"listen": "127.0.0.1:0"})
+    with pytest.raises(ConfigError, match="less than or equal to 65535"):
+        load(written(tmp_path, "gateway: {advertised_port: 65536}"), {})

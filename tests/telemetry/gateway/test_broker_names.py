@@ -52,6 +52,16 @@ def test_invalid_pattern_raises_broker_names_error(pattern: str) -> None:
         BrokerNames(pattern)
 
 
+def test_names_without_a_port_get_the_one_that_clients_see() -> None:
+    async def run() -> None:
+        listeners = BrokerPorts("127.0.0.1", 0, accept, PortOptions(names=NAMES, advertised_port=443))
+        await listeners.open([NODE])
+        assert listeners.address_of(5, "any") == ("broker-5.gateway.example", 443)
+        listeners.close()
+
+    asyncio.run(run())
+
+
 def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
     async def run() -> None:
         asked: list[int] = []

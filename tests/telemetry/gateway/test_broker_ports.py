@@ -181,6 +181,37 @@ def test_reserved_ports_are_not_assigned() -> None:
     asyncio.run(run(free_range(10)))
 
 
+def test_clients_are_sent_to_the_ports_that_they_see() -> None:
+    async def run(port: int) -> None:
+        first = opener(port, advertised_port=19_092)
+        await first.open([NODE])
+        second = BrokerPorts(LOOPBACK, port, greeting("follower"), PortOptions(follows=True, advertised_port=19_092))
+        await second.open([])
+        await second.follow([*first])
+        for listeners in (first, second):
+            assert listeners.address_of(5, "node.example") == ("node.example", 19_098)
+            assert listeners.address_of(99, "node.example") == ("node.example", 19_092)  # unknown: bootstrap
+            assert listeners.advertised(port) == 19_092
+        assert ports(first) == {5: port + 6}
+        first.close()
+        second.close()
+
+    asyncio.run(run(free_range(10)))
+
+
+def test_no_free_port_takes_the_place_of_one_that_others_lead_to() -> None:
+    async def run(port: int) -> None:
+        first = opener(port, advertised_port=65_530, reserved={port + 2})
+        with socket.create_server((LOOPBACK, port + 3)):
+            await first.open([Node(number, "broker.example", 9092) for number in (0, 1, 2, 8)])
+        assert ports(first) == {0: port + 1}  # the others: reserved, in use, advertised above 65535
+        first.update([Node(number, "broker.example", 9092) for number in (0, 2)])
+        assert first.address_of(2, "node.example") == ("node.example", 65_533)
+        first.close()
+
+    asyncio.run(run(free_range(10)))
+
+
 def free_range(size: int) -> int:
     """The first of `size` consecutive free ports."""
     for port in range(20_000, 30_000, size):
