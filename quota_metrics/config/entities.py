@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from ipaddress import IPv4Address
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
-from exporters.identity import stored_name
+from exporters.identity import parsed_address, stored_name
 from exporters.model import DEFAULT_ENTITY, QuotaKey
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
 _CONNECTION_CREATION_RATE = QuotaKey.CONNECTION_CREATION_RATE.value
+_LONGEST_IPV4 = 15  # characters
 
 # (type, name) of each dimension of the entity; the name None is the type's default entity. In the order of TYPES, so
 # that equal entities are equal tuples. An empty string is a valid name.
@@ -53,6 +55,21 @@ def address_rates(rules: Rules) -> dict[str | None, float]:
         if len(entity) == 1 and entity[0][0] == IP
     }
     return {ip: rate for ip, rate in found.items() if math.isfinite(rate)}
+
+
+def literal_address(name: str) -> str | None:
+    """The address that the name of an ip entity is, as java.net.InetAddress reads it: IPv4 also in its short forms, all
+    numbers decimal. None: a host name, which a broker looks up."""
+    parts = name.split(".")
+    if len(name) <= _LONGEST_IPV4 and len(parts) <= 4 and all(part.isascii() and part.isdigit() for part in parts):
+        *leading, rest = map(int, parts)
+        if max(leading, default=0) > 255 or rest >= 256 ** (4 - len(leading)):
+            return None
+        return str(IPv4Address(rest + sum(number << 8 * (3 - place) for place, number in enumerate(leading))))
+    try:
+        return str(parsed_address(name))
+    except ValueError:
+        return None
 
 
 def text(entity: Entity) -> str:

@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from exporters.identity import normal_address
 from exporters.model import QuotaKey
-from quota_metrics.config.entities import CLIENT_ID, IP, USER, Entity, Rules, Values, desanitize, is_kafkas, sanitize
+from quota_metrics.config.entities import (
+    CLIENT_ID,
+    IP,
+    USER,
+    Entity,
+    Rules,
+    Values,
+    desanitize,
+    is_kafkas,
+    literal_address,
+    sanitize,
+)
 from quota_metrics.config.precedence import PRECEDENCE, Named
 
 Tags: TypeAlias = Mapping[str, str]
@@ -206,4 +216,4 @@ def _spelled(kind: str, name: str | None) -> dict[Named, Entity]:
 
 def _normal(name: str | None) -> str | None:
     """One spelling of an address. Host names are returned unchanged and not resolved."""
-    return name and normal_address(name)
+    return name and (literal_address(name) or name)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from exporters.identity import address_key, normal_address, parsed_address
+from exporters.identity import address_key, normal_address
+from quota_metrics.config.entities import literal_address
 from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.windows import QuotaWindow, Rate, bounded_throttle_time_ms
 
@@ -209,23 +210,29 @@ def address_limits(
     addresses_of: Mapping[str, Sequence[str]] = {},
 ) -> AddressLimits:
     """The limits of a broker: its configuration, and connection_creation_rate by address (None: the default).
-    `addresses_of`: of the host names in max.connections.per.ip.overrides; others apply to nobody."""
-    overrides: dict[str, int] = {}
-    for name, count in _overrides(configs):
-        addresses = addresses_of.get(name, ()) if _is_host_name(name) else (name,)
-        overrides |= dict.fromkeys(map(normal_address, addresses), count)
+    `addresses_of`: of host names, in max.connections.per.ip.overrides or of quotas; others apply to nobody."""
+
+    def addresses(name: str) -> Iterator[str]:
+        literal = literal_address(name)
+        yield from map(normal_address, addresses_of.get(name, ())) if literal is None else (literal,)
+
     most = configs.get("max.connections.per.ip", "")
     return AddressLimits(
         int(most) if most.isascii() and most.isdigit() else NO_LIMIT,
-        overrides,
-        rates.get(None, float(NO_LIMIT)),
-        {normal_address(ip): float(int(rate)) for ip, rate in rates.items() if ip is not None},
+        {address: count for name, count in _overrides(configs) for address in addresses(name)},
+        float(int(rates.get(None, NO_LIMIT))),
+        {address: float(int(rate)) for ip, rate in rates.items() if ip is not None for address in addresses(ip)},
     )
 
 
 def overridden_hosts(configs: Mapping[str, str]) -> set[str]:
     """The host names in max.connections.per.ip.overrides, whose addresses `address_limits` needs."""
-    return {name for name, _count in _overrides(configs) if _is_host_name(name)}
+    return host_names(name for name, _count in _overrides(configs))
+
+
+def host_names(names: Iterable[str | None]) -> set[str]:
+    """Those that a broker looks up."""
+    return {name for name in names if name is not None and literal_address(name) is None}
 
 
 def _overrides(configs: Mapping[str, str]) -> Iterator[tuple[str, int]]:
@@ -233,11 +240,3 @@ def _overrides(configs: Mapping[str, str]) -> Iterator[tuple[str, int]]:
         name, _, count = part.strip().rpartition(":")
         if name and count.strip().isascii() and count.strip().isdigit():
             yield name.strip(), int(count)
-
-
-def _is_host_name(name: str) -> bool:
-    try:
-        parsed_address(name)
-    except ValueError:
-        return True
-    return False

@@ -174,11 +174,12 @@ def _produce_throttle_ms(body: bytes, version: int) -> int:
 
 
 def share_fetch(body: bytes, version: int, address_of: AddressOf) -> bytes:
-    """ShareFetch (78), versions 1 and 2."""
+    """ShareFetch (78), versions 0 (of Kafka 4.0) to 2."""
     reader = Reader(body)
     reader.skip(4 + 2)  # throttle_time_ms, error_code
     reader.compact_nullable_string()  # error_message
-    reader.skip(4)  # acquisition_lock_timeout_ms
+    if version >= 1:
+        reader.skip(4)  # acquisition_lock_timeout_ms
     for _ in range(reader.compact_array_length(18)):
         reader.skip(16)  # topic_id
         for _ in range(reader.compact_array_length(20)):
@@ -193,7 +194,7 @@ def share_fetch(body: bytes, version: int, address_of: AddressOf) -> bytes:
 
 
 def share_acknowledge(body: bytes, version: int, address_of: AddressOf) -> bytes:
-    """ShareAcknowledge (79), versions 1 and 2."""
+    """ShareAcknowledge (79), versions 0 (of Kafka 4.0) to 2."""
     reader = Reader(body)
     reader.skip(4 + 2)  # throttle_time_ms, error_code
     reader.compact_nullable_string()  # error_message

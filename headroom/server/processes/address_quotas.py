@@ -26,6 +26,7 @@ from quota_metrics.measure.connection_quotas import (
     AddressUse,
     ConnectionQuotas,
     address_limits,
+    host_names,
     overridden_hosts,
 )
 from quota_metrics.measure.quota_in_force import entity_text
@@ -68,15 +69,17 @@ class AddressQuotas:
         return self._quotas.left_out
 
     async def follow_facts(self, facts: ClusterFacts) -> None:
-        """The brokers' configurations. Host names in them are resolved once, as Kafka does; one without an address
-        again at the next call."""
+        """The brokers' configurations. Host names in them and in quotas are resolved once, as Kafka does; one without
+        an address again at the next call."""
         # A broker that restarts is missing from one reading; its limits stay, for clients come back to it at once.
         configs = {**self._configs, **{broker.broker_id: broker.configs for broker in facts.brokers}}
-        wanted = set().union(*map(overridden_hosts, configs.values())) if self._mode == "enforce" else set()
+        wanted = host_names(self._rates) if self._mode != "off" else set()
+        if self._mode == "enforce":
+            wanted.update(*map(overridden_hosts, configs.values()))
         unresolved = islice((name for name in wanted if not self._hosts.get(name)), _MOST_HOSTS)
         found = dict(await asyncio.gather(*map(_addresses, unresolved)))
         for name in [name for name, addresses in found.items() if not addresses and name not in self._hosts]:
-            log.warning("a host of max.connections.per.ip.overrides has no address yet", host=printable(name))
+            log.warning("a host with a limit on its connections has no address yet", host=printable(name))
         hosts = {name: addresses for name, addresses in {**self._hosts, **found}.items() if name in wanted}
         if (configs, hosts) != (self._configs, self._hosts):
             self._configs, self._hosts = configs, hosts

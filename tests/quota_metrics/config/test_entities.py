@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from ipaddress import ip_address
+from pathlib import Path
+
 import pytest
 
-from quota_metrics.config.entities import FilterComponent, MatchType, desanitize, entity_of, matches, sanitize, text
+from headroom.demo.kit.jvm import Jvm
+from quota_metrics.config.entities import (
+    FilterComponent,
+    MatchType,
+    desanitize,
+    entity_of,
+    literal_address,
+    matches,
+    sanitize,
+    text,
+)
+from quota_metrics.config.resolution import Resolver
 
 ALICE = entity_of({"user": "alice"})
 ALICE_APP = entity_of({"client-id": "app", "user": "alice"})
@@ -64,3 +79,37 @@ def test_names_are_sanitized_as_in_kafka(name: str, sanitized: str) -> None:
 
 def test_text_uses_the_notation_of_kip_546() -> None:
     assert text(entity_of({"user": "a b", "client-id": None})) == "{user=a%20b, client-id=<default>}"
+
+
+SPELLINGS = ["10.1", "010.0.0.1", "167772161", "1.2.65535", "1.2.3.256", "256.1", "4294967296", "1.2.3.", "1..2", "-1"]
+SPELLINGS += [
+    "::1",
+    "[::1]",
+    "::ffff:1.2.3.4",
+    "::1.2.3.4",
+    "1:2:3:4:5:6:7::",
+    "fe80::1%1",
+    "1.2.3.4.5",
+    "+1.2.3.4",
+    " 1.1",
+]
+SPELLINGS += ["0000000000000001", "000000000000001", "0x7f.1", "\u0663.1.1.1"]
+
+
+@pytest.mark.java
+def test_literal_addresses_are_read_as_java_reads_them(java: str, kafka_libs: Path) -> None:
+    rng = random.Random(33)
+    numbers = ["0", "1", "09", "255", "256", "65535", "65536", "16777216", "4294967295", "4294967296"]
+    drawn = [".".join(rng.choices(numbers, k=rng.randint(1, 5))) for _ in range(300)]
+    with Jvm(java, kafka_libs, ["-Xmx64m", "--add-exports=java.base/sun.net.util=ALL-UNNAMED"]) as jvm:
+        read = jvm.classes.sun.net.util.IPAddressUtil  # what InetAddress.getByName asks first
+        for name in SPELLINGS + drawn:
+            four = read.textToNumericFormatV4(name)
+            numeric = four if four is not None else read.textToNumericFormatV6(name.strip("[]"))
+            theirs = None if numeric is None else str(ip_address(bytes(numeric)))
+            assert literal_address(name) == theirs, name
+
+
+def test_quota_of_an_address_in_a_short_form_applies_to_it() -> None:
+    resolver = Resolver({entity_of({"ip": "10.1"}): {"connection_creation_rate": 3.0}})
+    assert resolver.resolve(None, None, "10.0.0.1")["connection_creation_rate"].value == 3.0

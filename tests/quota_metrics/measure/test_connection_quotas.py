@@ -64,3 +64,11 @@ def test_any_number_of_addresses_is_admitted() -> None:
 def test_overrides_name_addresses_in_any_spelling_and_hosts(overrides: str, expected: dict[str, int]) -> None:
     hosts = {"app.example": ["192.0.2.7", "2001:db8:0::7"]}
     assert address_limits({"max.connections.per.ip.overrides": overrides}, {}, hosts).most_of == expected
+
+
+def test_rates_of_host_names_and_short_forms_apply_to_their_addresses() -> None:
+    hosts = {"app.example": ["192.0.2.7", "2001:db8:0::7"]}
+    rates = {"app.example": 5.0, "10.1": 6.0, "gone.example": 7.0, None: 8.0000001}
+    limits = address_limits({}, rates, hosts)
+    assert limits.rate_of == {"192.0.2.7": 5.0, "2001:db8::7": 5.0, "10.0.0.1": 6.0}
+    assert limits.rate == 8.0  # a broker takes the whole number

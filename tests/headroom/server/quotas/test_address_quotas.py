@@ -102,3 +102,16 @@ def test_host_names_are_resolved_beside_the_loop_and_a_failure_is_tried_again(
     assert quotas.connect("192.0.2.1", 1) == ADMITTED
     follow(quotas, facts)  # as Kafka, once it is known
     assert asked == ["app.example", "app.example"]
+
+
+def test_quota_of_a_host_name_holds_for_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(_loop: object, host: str, _port: object, **_: object) -> Sequence[Any]:
+        assert host == "app.example"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))]
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    quotas = address_quotas()
+    quotas.follow_rules({(("ip", "app.example"),): {RATE: 1.0}})
+    follow(quotas, ClusterFacts(brokers=(BrokerFacts(1),)))
+    assert [quotas.connect("192.0.2.1", 1) == ADMITTED for _ in range(12)] == [True] * 10 + [False] * 2
+    assert quotas.connect("192.0.2.2", 1) == ADMITTED
