@@ -124,7 +124,7 @@ FORWARD_LOST_PUSHES = SelfMetric(
 )
 FORWARD_LOST_POINTS = SelfMetric(
     "headroom_forward_lost_points_total",
-    "Data points that the OTLP endpoint did not accept: it refused the request for good, or rejected some of it.",
+    "Data points that the OTLP endpoint did not accept while it accepts others: refused as a push, or rejected alone.",
     ("reason",),
 )
 FORWARD_FAILURES = SelfMetric("headroom_forward_failures_total", "Requests that the OTLP endpoint did not accept.")

@@ -1,6 +1,6 @@
 """Sends ExportMetricsServiceRequests to an OTLP endpoint.
 
-outcome.py     what a sender raises: errors that are retried and errors that are not
+outcome.py     what a sender raises: errors that are retried, errors that are not, and errors of the endpoint
 grpc_sender.py OTLP/gRPC (grpcio)
 http_sender.py OTLP/HTTP, protobuf (urllib3)
 

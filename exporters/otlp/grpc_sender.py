@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
-from exporters.otlp.outcome import PermanentSendError, RetryableSendError
+from exporters.otlp.outcome import EndpointSendError, PermanentSendError, RetryableSendError, SendError
 
 _RETRYABLE: Final = frozenset(
     {
@@ -24,6 +24,10 @@ _RETRYABLE: Final = frozenset(
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DATA_LOSS,
     }
+)
+# gRPC makes these of a proxy's 401, 403 and 404, too.
+_OF_THE_ENDPOINT: Final = frozenset(
+    {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED}
 )
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _DETAILS = "grpc-status-details-bin"
@@ -81,14 +85,14 @@ class GrpcSender:
         self._channel.close()
 
 
-def _send_error(error: Any) -> RetryableSendError | PermanentSendError:
+def _send_error(error: Any) -> SendError:
     """RESOURCE_EXHAUSTED is retryable only with a RetryInfo: without it the request itself may be too large."""
     code = error.code()
     message = f"{code.name}: {str(error.details() or '')[:_MAX_DETAIL_CHARS]}"
     delay_s = _retry_delay_s(error.trailing_metadata() or ())
     if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
         return RetryableSendError(message, delay_s)
-    return PermanentSendError(message)
+    return EndpointSendError(message) if code in _OF_THE_ENDPOINT else PermanentSendError(message)
 
 
 def _retry_delay_s(trailing: Any) -> float | None:

@@ -10,12 +10,15 @@ import zstandard
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-from exporters.otlp.outcome import PermanentSendError, RetryableSendError
+from exporters.otlp.outcome import EndpointSendError, PermanentSendError, RetryableSendError
 
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
+_OF_THE_PAYLOAD: Final = frozenset({400, 413, 422, 500})  # all others are a token, a path, a redirect, a proxy
+_PAGE = "text/html"
 _MAX_RESPONSE_BYTES = 64 << 10
 _OK = range(200, 300)
 _PROTOBUF = "application/x-protobuf"
+_MAX_DETAIL_CHARS = 200
 
 
 class HttpSender:
@@ -51,11 +54,16 @@ class HttpSender:
             response.release_conn()
         except (urllib3.exceptions.HTTPError, OSError) as exc:
             raise RetryableSendError(f"{type(exc).__name__}: {exc}") from exc
-        if response.status in _OK:
+        is_page = response.headers.get("Content-Type", "").lower().startswith(_PAGE)
+        if response.status in _OK and not is_page:
             return _rejected(body)
+        if response.status in _OK:
+            raise EndpointSendError(f"HTTP {response.status} with a page: this is no OTLP endpoint")
         if response.status in _RETRYABLE:
             raise RetryableSendError(f"HTTP {response.status}", _seconds(response.headers.get("Retry-After")))
-        raise PermanentSendError(f"HTTP {response.status}")
+        error = PermanentSendError if response.status in _OF_THE_PAYLOAD else EndpointSendError
+        to = response.headers.get("Location", "").partition("?")[0]  # a query may be secret
+        raise error(f"HTTP {response.status}" + (f", to {to[:_MAX_DETAIL_CHARS]!r}" if to else ""))
 
     def close(self) -> None:
         """Closes the connection."""

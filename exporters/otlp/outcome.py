@@ -1,4 +1,8 @@
-"""Errors of an export. Which ones are retried follows the OpenTelemetry Protocol Specification, "Failures"."""
+"""Errors of an export: the specification's two kinds (OpenTelemetry Protocol, "Failures"), and a third.
+
+The specification counts a wrong token among the errors that are not retried. A token, a path or a proxy is mended
+while the data waits, so those are errors of their own.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,17 @@ class PermanentSendError(SendError):
     """The specification forbids retrying this request."""
 
 
+class EndpointSendError(SendError):
+    """As far as the code says, the endpoint or a proxy before it refuses whoever sends, and not what is sent."""
+
+
 class OtlpSender(Protocol):
     """GrpcSender or HttpSender. Not thread-safe."""
 
     def send(self, request: Any) -> int:
         """Sends an ExportMetricsServiceRequest and returns how many data points the receiver rejected.
 
-        Raises RetryableSendError, PermanentSendError.
+        Raises RetryableSendError, PermanentSendError, EndpointSendError.
         """
 
     def close(self) -> None:

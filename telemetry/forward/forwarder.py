@@ -1,9 +1,13 @@
 """Follows a mirror of the spool (exporters.spool.mirror) and sends its pushes to an OTLP endpoint.
 
-A request is retried until the receiver accepts it or refuses it permanently, or until its segment is dropped because
-the backlog exceeds its limit. A permanently refused request is split in halves and sent again, so that one bad push
-does not cause others to be dropped. The position is saved after each accepted request; a crash before that sends the
-request twice, which OTLP cannot rule out.
+A request is retried until the receiver accepts it or refuses it for its content, or until its segment is dropped
+because the backlog exceeds its limit. A request that is refused for its content is split in halves and sent again, so
+that one bad push does not cause others to be dropped. The position is saved after each accepted request; a crash before
+that sends the request twice, which OTLP cannot rule out.
+
+A refusal is one of the content if the receiver accepts anything else: other pushes of the batch, or else an empty
+request, to which OTLP's servers answer with success. A receiver that refuses everything is given a wrong token or path,
+or has a proxy before it: nothing is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +23,13 @@ import structlog
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from exporters.model import RecordKind
-from exporters.otlp.outcome import OtlpSender, PermanentSendError, RetryableSendError
+from exporters.otlp.outcome import (
+    EndpointSendError,
+    OtlpSender,
+    PermanentSendError,
+    RetryableSendError,
+    SendError,
+)
 from exporters.spool.mirror import MirrorReader
 from exporters.spool.reader import Batch
 from exporters.spool.records import decode_push
@@ -32,6 +42,7 @@ _MAX_RECORDS = 512
 _MAX_BYTES = 512 << 10  # read from the spool at once
 _MAX_REQUEST_BYTES = 2 << 20  # gRPC receivers accept 4 MiB by default; a single resource may exceed this
 _WAIT_MAX_S = 5.0
+_MAX_SUSPECTS = 4  # resources that are refused before an empty request says whether the endpoint accepts anything
 
 
 class LostPush(StrEnum):
@@ -44,7 +55,7 @@ class LostPush(StrEnum):
 class LostPoint(StrEnum):
     """Why a data point that was sent was not accepted. Closed set: a metric label."""
 
-    REFUSED = "refused"  # the receiver refused the request permanently
+    REFUSED = "refused"  # the receiver refused the push, and accepts others
     REJECTED = "rejected"  # partial success
 
 
@@ -146,28 +157,47 @@ class Forwarder:
         """Returns True when every push was accepted or refused, False when the segment was dropped meanwhile.
         Raises Stopped, OSError."""
         waiting = [resources] if resources else []
-        while waiting:
-            some = waiting.pop()
+        suspects: list[list[Any]] = []  # of one resource each, refused while nothing was accepted
+        accepts = False
+        while waiting or suspects:
+            is_last = not waiting or len(suspects) >= _MAX_SUSPECTS
+            some = suspects.pop() if is_last else waiting.pop()
             points = sum(map(points_in, some))
             try:
-                rejected = self._accepted(ExportMetricsServiceRequest(resource_metrics=some), batch)
+                rejected = self._accepted(some, batch, is_last)
             except PermanentSendError as exc:
                 self._failed(exc)
                 if len(some) > 1:
                     waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
+                elif accepts:
+                    self._lose(points, exc)
                 else:
-                    self.counts.lost_points[LostPoint.REFUSED] += points
-                continue
-            if rejected is None:
-                return False
-            self.fault = None
-            self.counts.points += points - rejected
-            self.counts.lost_points[LostPoint.REJECTED] += rejected
+                    suspects.append(some)
+                accepts = accepts or is_last  # an empty request was accepted
+            else:
+                if rejected is None:
+                    return False
+                accepts = True
+                self.counts.points += points - rejected
+                self.counts.lost_points[LostPoint.REJECTED] += rejected
+            if accepts:
+                self.fault = None
+                waiting += suspects  # once more: the endpoint may have begun to accept after them
+                suspects.clear()
         return True
 
-    def _accepted(self, request: Any, batch: Batch) -> int | None:
+    def _lose(self, points: int, exc: PermanentSendError) -> None:
+        """Counts refused points; the log has the 1st, 2nd, 4th, 8th ... of them only."""
+        before = self.counts.lost_points[LostPoint.REFUSED]
+        self.counts.lost_points[LostPoint.REFUSED] = before + points
+        if (before + points).bit_length() > before.bit_length():
+            log.error("the OTLP endpoint refuses data points, it loses them", total=before + points, cause=str(exc))
+
+    def _accepted(self, resources: list[Any], batch: Batch, is_last: bool) -> int | None:
         """Returns how many data points were rejected; None if the segment was dropped before the request was
-        accepted."""
+        accepted. `is_last`: whether a refusal counts only if an empty request is accepted. Raises PermanentSendError,
+        Stopped."""
+        request = ExportMetricsServiceRequest(resource_metrics=resources)
 
         def wait_s(exc: Exception) -> float | bool:
             if not isinstance(exc, RetryableSendError):
@@ -181,12 +211,25 @@ class Forwarder:
         try:
             for attempt in stamina.retry_context(on=wait_s, attempts=None, timeout=None, wait_max=_WAIT_MAX_S):
                 with attempt:
-                    return self._sender.send(request)
+                    return self._send(request, is_last)
         except RetryableSendError as exc:
             if self._is_stopping():
                 raise Stopped from exc
             return None
         raise AssertionError("not reached: the last attempt returns or raises")
+
+    def _send(self, request: Any, is_last: bool) -> int:
+        """Raises RetryableSendError, PermanentSendError."""
+        try:
+            return self._sender.send(request)
+        except (PermanentSendError, EndpointSendError) as exc:
+            if isinstance(exc, PermanentSendError) and not is_last:
+                raise
+            try:
+                self._sender.send(ExportMetricsServiceRequest())
+            except SendError:
+                raise RetryableSendError(str(exc)) from exc
+            raise PermanentSendError(str(exc)) from exc
 
     def _failed(self, exc: Exception) -> None:
         self.fault = str(exc)

@@ -28,7 +28,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Refusal(NamedTuple):
-    """An error response. `status`: the name of a gRPC code, or an HTTP status."""
+    """An error response. `status`: the name of a gRPC code, or an HTTP status; 200 is a page, as of a login."""
 
     status: str | int
     retry_after_s: int | None = None
@@ -59,19 +59,27 @@ class Received:
         self.requests: list[Any] = []
         self.headers: list[dict[str, str]] = []
         self.refused = 0
+        self.refused_empty = 0  # of those
         self.answers: deque[Refusal | int] = deque()
         self.refuses_metric = ""  # requests with a metric of this name are refused permanently
+        self.refuses_empty = False  # likewise those without a metric
+        self.refuses_with: Refusal | None = None  # by default as a bad request
+        self.refuses_all: Refusal | None = None
 
     def take(self, request: Any, headers: dict[str, str], bad_request: Refusal) -> Refusal | Any:
         """A refusal, or the response."""
         answer: Refusal | int = self.answers.popleft() if self.answers else 0
-        if self.refuses_metric and self.refuses_metric in metric_names(request):
-            answer = bad_request
+        names = metric_names(request)
+        if (self.refuses_metric and self.refuses_metric in names) or (self.refuses_empty and not names):
+            answer = self.refuses_with or bad_request
+        answer = self.refuses_all or answer
         if isinstance(answer, Refusal):
             self.refused += 1
+            self.refused_empty += not names
             return answer
-        self.requests.append(request)
-        self.headers.append(headers)
+        if names:
+            self.requests.append(request)
+            self.headers.append(headers)
         response = ExportMetricsServiceResponse()
         response.partial_success.rejected_data_points = answer
         return response
@@ -156,6 +164,7 @@ def http_endpoint(received: Received, port: int = 0, tls: ServerTls | None = Non
             if refusal and refusal.retry_after_s is not None:
                 self.send_header("Retry-After", str(refusal.retry_after_s))
             response = b"" if isinstance(answer, Refusal) else answer.SerializeToString()
+            self.send_header("Content-Type", "text/html" if refusal else "application/x-protobuf")
             self.send_header("Content-Length", str(len(response)))
             self.end_headers()
             self.wfile.write(response)

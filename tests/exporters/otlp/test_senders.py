@@ -10,31 +10,41 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from exporters.otlp.grpc_sender import ForwardTls, GrpcSender
 from exporters.otlp.http_sender import HttpSender
-from exporters.otlp.outcome import MAX_RETRY_AFTER_S, OtlpSender, PermanentSendError, RetryableSendError
+from exporters.otlp.outcome import (
+    MAX_RETRY_AFTER_S,
+    EndpointSendError,
+    OtlpSender,
+    PermanentSendError,
+    RetryableSendError,
+    SendError,
+)
 from headroom.demo.kit.processes import free_ports
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal, ServerTls
 
 REFUSALS = [
-    ("grpc", Refusal("UNAVAILABLE"), True, None),
-    ("grpc", Refusal("UNAVAILABLE", 7), True, 7),
-    ("grpc", Refusal("ABORTED"), True, None),
-    ("grpc", Refusal("CANCELLED"), True, None),
-    ("grpc", Refusal("DATA_LOSS"), True, None),
-    ("grpc", Refusal("OUT_OF_RANGE"), True, None),
-    ("grpc", Refusal("RESOURCE_EXHAUSTED", 3), True, 3),
-    ("grpc", Refusal("RESOURCE_EXHAUSTED"), False, None),
-    ("grpc", Refusal("INVALID_ARGUMENT"), False, None),
-    ("grpc", Refusal("UNAUTHENTICATED"), False, None),
-    ("grpc", Refusal("UNIMPLEMENTED"), False, None),
-    ("http", Refusal(429, 3), True, 3),
-    ("http", Refusal(502), True, None),
-    ("http", Refusal(503, 86_400), True, MAX_RETRY_AFTER_S),
-    ("http", Refusal(504), True, None),
-    ("http", Refusal(400), False, None),
-    ("http", Refusal(401), False, None),
-    ("http", Refusal(413), False, None),
-    ("http", Refusal(500), False, None),
+    ("grpc", Refusal("UNAVAILABLE"), RetryableSendError, None),
+    ("grpc", Refusal("UNAVAILABLE", 7), RetryableSendError, 7),
+    ("grpc", Refusal("ABORTED"), RetryableSendError, None),
+    ("grpc", Refusal("CANCELLED"), RetryableSendError, None),
+    ("grpc", Refusal("DATA_LOSS"), RetryableSendError, None),
+    ("grpc", Refusal("OUT_OF_RANGE"), RetryableSendError, None),
+    ("grpc", Refusal("RESOURCE_EXHAUSTED", 3), RetryableSendError, 3),
+    ("grpc", Refusal("RESOURCE_EXHAUSTED"), PermanentSendError, None),
+    ("grpc", Refusal("INVALID_ARGUMENT"), PermanentSendError, None),
+    ("grpc", Refusal("INTERNAL"), PermanentSendError, None),
+    ("grpc", Refusal("UNAUTHENTICATED"), EndpointSendError, None),
+    ("grpc", Refusal("PERMISSION_DENIED"), EndpointSendError, None),
+    ("grpc", Refusal("UNIMPLEMENTED"), EndpointSendError, None),
+    ("http", Refusal(429, 3), RetryableSendError, 3),
+    ("http", Refusal(502), RetryableSendError, None),
+    ("http", Refusal(503, 86_400), RetryableSendError, MAX_RETRY_AFTER_S),
+    ("http", Refusal(504), RetryableSendError, None),
+    ("http", Refusal(400), PermanentSendError, None),
+    ("http", Refusal(413), PermanentSendError, None),
+    ("http", Refusal(422), PermanentSendError, None),
+    ("http", Refusal(500), PermanentSendError, None),
+    *(("http", Refusal(code), EndpointSendError, None) for code in (302, 308, 401, 402, 403, 404, 405, 407, 410, 511)),
 ]
 
 
@@ -69,15 +79,15 @@ def test_request_is_sent_with_its_headers(protocol: str, compression: str) -> No
     assert {headers["authorization"] for headers in received.headers} == {"Bearer t"}
 
 
-@pytest.mark.parametrize(("protocol", "refusal", "is_retryable", "after_s"), REFUSALS)
-def test_retryable_refusals_follow_the_specification(
-    protocol: str, refusal: Refusal, is_retryable: bool, after_s: float | None
+@pytest.mark.parametrize(("protocol", "refusal", "error", "after_s"), REFUSALS)
+def test_refusals_follow_the_specification_but_for_those_of_the_endpoint(
+    protocol: str, refusal: Refusal, error: type[SendError], after_s: float | None
 ) -> None:
     received = Received()
     received.answers.append(refusal)
     with ENDPOINTS[protocol](received) as address:
         sender = sender_to(protocol, address)
-        with pytest.raises(RetryableSendError if is_retryable else PermanentSendError) as failed:
+        with pytest.raises(error) as failed:
             sender.send(request())
         assert getattr(failed.value, "retry_after_s", None) == after_s
         sender.close()

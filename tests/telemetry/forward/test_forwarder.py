@@ -129,6 +129,83 @@ def test_refused_push_does_not_affect_others(spool: Spool) -> None:
     assert one.counts.points == 7
 
 
+REFUSES_EVERYTHING = [
+    *(("grpc", code) for code in ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "INVALID_ARGUMENT")),
+    *(("grpc", code) for code in ("INTERNAL", "UNKNOWN", "RESOURCE_EXHAUSTED")),
+    *(("http", code) for code in (200, 301, 307, 400, 401, 402, 403, 404, 405, 407, 413, 421, 500, 511)),
+]
+
+
+@pytest.mark.parametrize(("protocol", "code"), REFUSES_EVERYTHING)
+def test_nothing_is_lost_at_an_endpoint_that_refuses_everything(spool: Spool, protocol: str, code: str | int) -> None:
+    received, failures = Received(), threading.Semaphore(0)
+    received.refuses_all = Refusal(code)
+    for value in range(1, 40):
+        spool.push(value)
+    with ENDPOINTS[protocol](received) as address:
+        sender = http(address) if protocol == "http" else grpc_sender(address)
+        reader = spool.reader()
+        one = forwarder(reader, sender, on_failure=failures.release)
+        thread = threading.Thread(target=drain, args=(one,))
+        thread.start()
+        while (fault := one.fault) is None or received.refused_empty < 2:
+            assert failures.acquire(timeout=60)
+        assert str(code) in fault
+        assert reader.buffered()[1] > 0, "the alert about forwarding looks at what waits"
+        received.refuses_all = None
+        thread.join(60)
+        assert not thread.is_alive()
+    assert received.values() == list(range(40))
+    assert (one.counts.lost_points.total(), one.counts.lost_pushes.total(), one.fault) == (0, 0, None)
+    assert received.refused < 40, "it backs off"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "code"), [("grpc", "PERMISSION_DENIED"), ("http", 403), ("http", 413), ("http", 500)]
+)
+@pytest.mark.parametrize("others", [0, 1, 9])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_only_the_push_that_is_refused_is_lost(
+    spool: Spool, protocol: str, code: str | int, others: int, is_first: bool
+) -> None:
+    received = Received()
+    received.refuses_metric, received.refuses_with = "poison", Refusal(code)
+    with ENDPOINTS[protocol](received) as address:
+        one = forwarder(spool.reader(), http(address) if protocol == "http" else grpc_sender(address))
+        drain(one)  # that of the fixture
+        spool.push(-1, "poison" if is_first else "g")
+        for value in range(others):
+            spool.push(value)
+        spool.push(-1, "g" if is_first else "poison")
+        drain(one)
+    assert received.values() == sorted([-1, 0, *range(others)])
+    assert (one.counts.lost_points[LostPoint.REFUSED], one.fault) == (1, None)
+
+
+def test_a_single_poisoned_push_is_isolated(spool: Spool) -> None:
+    received = Received()
+    received.refuses_metric = "poison"
+    with ENDPOINTS["http"](received) as address:
+        one = forwarder(spool.reader(), http(address))
+        drain(one)
+        spool.push(-1, "poison")
+        drain(one)
+    assert (one.counts.lost_points[LostPoint.REFUSED], one.fault) == (1, None)
+
+
+@pytest.mark.parametrize("place", [0, 4, 9])
+def test_an_endpoint_that_refuses_empty_requests_gets_all_but_the_poisoned_push(spool: Spool, place: int) -> None:
+    received = Received()
+    received.refuses_metric, received.refuses_empty = "poison", True
+    for value in range(1, 10):
+        spool.push(value, "poison" if value == place else "g")
+    with ENDPOINTS["http"](received) as address:
+        one = forwarder(spool.reader(), http(address))
+        drain(one)
+    assert received.values() == [value for value in range(10) if value != place or not place]
+    assert one.counts.lost_points[LostPoint.REFUSED] == bool(place)
+
+
 def test_rejected_points_and_unreadable_pushes_are_counted(spool: Spool) -> None:
     received = Received()
     received.answers.append(1)
