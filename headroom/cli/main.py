@@ -128,7 +128,7 @@ def serve(
         str | None, typer.Option(help="A ClickHouse server instead: http(s)://user@host:8123/headroom.")
     ] = None,
     sql: Annotated[str | None, typer.Option(help="HTTP address of the ClickHouse server over --data.")] = None,
-    http: Annotated[str | None, typer.Option(help="HTTP address of the pages, /metrics, /healthz and /readyz.")] = None,
+    http: Annotated[str | None, typer.Option(help="HTTP address of the pages, /metrics and the probes.")] = None,
     grpc: Annotated[
         str | None, typer.Option(help="gRPC server for broker plug-ins and sidecars; by default none.")
     ] = None,

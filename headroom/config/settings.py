@@ -283,7 +283,7 @@ class ServeConfig(Section):
     )
     http: ListenAddress = Field(
         default=Address(host="127.0.0.1", port=9644),
-        description="Address of /metrics, /healthz, /readyz, the pages and the API",
+        description="Address of /metrics, /healthz, /readyz, /readyz/kafka, the pages and the API",
     )
     command_config: Path | None = Field(
         default=None,

@@ -102,7 +102,8 @@ class StoreConfig(Section):
     quarantine_bytes: Bytes = Field(default=67_108_864, description="Size of the quarantine")
     stalled_ms: Millis = Field(
         default=60_000,
-        description="/readyz fails when nothing was written for this long although the spool holds records",
+        description="/readyz fails when nothing was written for this long although the spool holds records; "
+        "/readyz/kafka, by which clients are sent here, does not",
     )
     late_ms: Millis = Field(
         default=30_000,

@@ -34,7 +34,7 @@ class ScopedTokenConfig(Section):
 
 
 class WebConfig(Section):
-    """Who may read the pages and `/api/v1/` at the HTTP address. /metrics, /healthz and /readyz need no token.
+    """Who may read the pages and `/api/v1/` at the HTTP address. /metrics and the probes need no token.
 
     On a loopback address every local user may; on other addresses a reader needs a token or a trusted proxy.
     """

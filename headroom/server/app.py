@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -34,9 +34,7 @@ from headroom.server.periodic import run_periodic_tasks
 from headroom.server.process_limits import allow_open_files, forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import open_push_spool, open_spool, push_sync_tasks, sync_task
 from headroom.server.processes.messages import network_lock
-from headroom.server.processes.network_supervisor import NetworkProcesses
 from headroom.server.processes.storage_counts import StorageReadings
-from headroom.server.processes.storage_worker import StorageWorker
 from headroom.server.receivers.gateway import open_gateway
 from headroom.server.receivers.network import NetworkService
 from headroom.server.receivers.sink import open_sink
@@ -95,12 +93,8 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         readings = summed(network_service.readings, network.readings)
         storage_readings = StorageReadings(spooled, storage.worker, lambda: network.restarts)
         forward_readings = forwarding.readings if forwarding else dict
-        health = Health(
-            config.data / "spool",
-            config.store.late_ms,
-            lambda: _not_ready(stop, storage.worker, network),
-            lambda: readings() | storage_readings() | forward_readings(),
-        )
+        counts = (readings, storage_readings, forward_readings)
+        health = _health(config, stop, lambda: storage.worker.not_ready_reason or network.not_ready_reason, counts)
         task_faults: Counter[str] = Counter()
         self_metrics = SelfMetrics(
             lambda: {catalogue.TASK_FAULTS: task_faults},
@@ -128,6 +122,15 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             task_faults,
         )
     return 0
+
+
+def _health(
+    config: ServeConfig, stop: asyncio.Event, not_ready_reason: Callable[[], str | None], counts: Sequence[Readings]
+) -> Health:
+    def counted() -> dict[catalogue.SelfMetric, catalogue.Values]:
+        return {metric: values for read in counts for metric, values in read().items()}
+
+    return Health(config.data / "spool", config.store.late_ms, not_ready_reason, counted, stop.is_set)
 
 
 def _announce(kafka: tuple[str, int] | None, others: str) -> None:
@@ -238,10 +241,6 @@ def _store_contents(config: ServeConfig, storage: Storage, owners: OwnersInForce
         thresholds=config.levels.thresholds,
         owners=owners,
     )
-
-
-def _not_ready(stop: asyncio.Event, worker: StorageWorker, network: NetworkProcesses) -> str | None:
-    return "draining" if stop.is_set() else worker.not_ready_reason or network.not_ready_reason
 
 
 def _text(address: tuple[str, int]) -> str:

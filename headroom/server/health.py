@@ -59,13 +59,24 @@ class Recent(NamedTuple):
 
 
 class Health:
-    """Samples once a second. `counts`: readings with those of _LOSSES. `late_ms`: above it a kind of data is late."""
+    """Samples once a second. `counts`: readings with those of _LOSSES. `late_ms`: above it a kind of data is late.
 
-    def __init__(self, spool: Path, late_ms: int, not_ready_reason: Callable[[], str | None], counts: Readings) -> None:
+    `is_draining`: whether Kafka's listeners are about to close; nothing else takes them out of service.
+    """
+
+    def __init__(
+        self,
+        spool: Path,
+        late_ms: int,
+        not_ready_reason: Callable[[], str | None],
+        counts: Readings,
+        is_draining: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._spool = spool
         self._late_s = late_ms / 1000
         self._not_ready_reason = not_ready_reason
         self._counts = counts
+        self._is_draining = is_draining
         self._oldest_ms: dict[str, int] = {}
         self._unreadable = ""  # why the spool cannot be examined
         self._counted: deque[tuple[float, dict[SelfMetric, float]]] = deque()
@@ -93,6 +104,11 @@ class Health:
         while len(self._counted) > 1 and self._counted[1][0] <= now_s - _RECENT_S:
             self._counted.popleft()
 
+    @property
+    def not_serving_reason(self) -> str:
+        """Why no Kafka client should be sent here; empty when it should, whatever the store does."""
+        return "draining" if self._is_draining() else ""
+
     def verbose(self, now_s: float | None = None) -> Verbose:
         """`now_s`: wall time."""
         ages = self.oldest_s(time.time() if now_s is None else now_s)
@@ -100,7 +116,8 @@ class Health:
             f"{kind}: the oldest record waits for {age_s:.0f} s" for kind, age_s in ages.items() if age_s > self._late_s
         ]
         unreadable = [self._unreadable] if self._unreadable else []
-        return Verbose(self._not_ready_reason() or "", [*late, *unreadable, *self._lost()], ages)
+        reason = self.not_serving_reason or self._not_ready_reason() or ""
+        return Verbose(reason, [*late, *unreadable, *self._lost()], ages)
 
     def oldest_s(self, now_s: float) -> dict[str, float]:
         """Age of the oldest record that is not stored, by kind; 0 without one."""

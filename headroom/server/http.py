@@ -1,4 +1,4 @@
-"""The HTTP endpoint: /metrics, /healthz, /readyz, and the routes of headroom.web."""
+"""The HTTP endpoint: /metrics, the probes, and the routes of headroom.web."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ _BACKLOG = 2048  # uvicorn's
 
 
 def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute] = ()) -> Starlette:
-    """`pages`: further routes. `/readyz?verbose` says what is late or lost, too."""
+    """`pages`: further routes. `/readyz?verbose` says what is late or lost, too.
+
+    `/readyz` is for people and alerts. `/readyz/kafka` is for what sends clients here, a Kubernetes service or a load
+    balancer: it looks at nothing that forwarding does not need, least of all the store.
+    """
 
     encoders = asyncio.Semaphore(_ENCODERS)
 
@@ -53,8 +57,12 @@ def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute
         lines = found.lines() if "verbose" in request.query_params else [found.reason or "ready"]
         return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if found.reason else 200)
 
-    own = [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
-    return Starlette(routes=[*own, *pages])
+    def readyz_kafka(_: Request) -> Response:
+        reason = health.not_serving_reason
+        return PlainTextResponse(f"{reason or 'ready'}\n", status_code=503 if reason else 200)
+
+    own = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz, "/readyz/kafka": readyz_kafka}
+    return Starlette(routes=[*(Route(path, answer) for path, answer in own.items()), *pages])
 
 
 class _Server(uvicorn.Server):

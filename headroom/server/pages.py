@@ -49,7 +49,7 @@ def http_app(
     health: Health,
     owners: OwnersInForce,
 ) -> Starlette:
-    """/metrics, /healthz, /readyz, the pages and their API, for everybody: see `guarded`."""
+    """/metrics, the probes, the pages and their API, for everybody: see `guarded`."""
 
     rules = service.gateway.receiver.rules
 

@@ -23,7 +23,7 @@ from headroom.web.own.scopes import ME, ME_PAGE, Scopes, give, reaches
 from headroom.web.sparse_log import SparseLog
 
 _ONLY_ITS_OWN = f"this token reaches only {ME} and {ME_PAGE}\n"
-OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz"})  # these need no token
+OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz", "/readyz/kafka"})  # these need no token
 
 _SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"

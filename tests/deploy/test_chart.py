@@ -81,6 +81,12 @@ def test_pods_are_confined_and_have_a_persistent_spool(chart: helm_python.Chart)
     assert written == {"/var/lib/headroom", "/tmp"}
 
 
+def test_only_kafka_decides_whether_a_pod_is_in_service(chart: helm_python.Chart) -> None:
+    pod = rendered(chart, LEAST)["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]
+    probes = {name: probe["httpGet"]["path"] for name, probe in pod["containers"][0].items() if name.endswith("Probe")}
+    assert probes == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz/kafka"}
+
+
 def test_service_has_a_port_per_broker(chart: helm_python.Chart) -> None:
     service = rendered(chart, EVERYTHING)["Service", "prod-headroom"]["spec"]
     assert {port["name"]: port["port"] for port in service["ports"]} == {

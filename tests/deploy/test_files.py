@@ -111,6 +111,12 @@ def test_start_commands_are_accepted_by_serve(
     assert load(None, given).data == Path("/var/lib/headroom")
 
 
+def test_store_neither_delays_nor_ends_the_service_of_kafka() -> None:
+    assert re.findall(r"9644(/[a-z/]+)", CONTAINERFILE) == ["/readyz/kafka"]
+    assert compose()["services"]["headroom"]["depends_on"] == ["kafka", "clickhouse"]  # started, not healthy
+    assert unit("headroom.service")["Unit"]["StartLimitIntervalSec"] == "0"
+
+
 def test_systemd_units_are_hardened_and_stop_gracefully() -> None:
     service = unit("headroom.service")["Service"]
     hardened = ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables")

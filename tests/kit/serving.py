@@ -85,6 +85,10 @@ class Served:
         """Status and text of /readyz, which shows more with `?verbose`."""
         return _get(f"http://{self.http}/readyz{query}")
 
+    def serves_kafka(self) -> tuple[int, str]:
+        """Status and text of /readyz/kafka, by which clients are sent here."""
+        return _get(f"http://{self.http}/readyz/kafka")
+
     def metrics(self) -> dict[str, float]:
         """Its own metrics: `name` or `name:label`."""
         text = _get(f"http://{self.http}/metrics")[1]

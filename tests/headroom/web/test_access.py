@@ -65,7 +65,7 @@ def test_refused_hosts_are_logged_once_a_minute() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/readyz/kafka"])
 def test_metrics_and_probes_need_a_known_host_but_no_token(path: str) -> None:
     peer = client(is_loopback=False, token=TOKEN, host_names=("headroom.monitoring.svc",))
     for host, status in (("headroom.monitoring.svc:9644", 200), ("10.1.2.3:9644", 200), ("evil.example", 421)):

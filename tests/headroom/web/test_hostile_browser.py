@@ -37,7 +37,7 @@ PAGES = {
     "error": f"/?{urlencode({'level': HOSTILE})}",
 }
 API = ("/api/v1/headroom", "/api/v1/what-if", "/api/v1/subscription-preview", "/api/v1/status")
-OPEN = ("/metrics", "/healthz", "/readyz", "/static/charts.js", "/missing")
+OPEN = ("/metrics", "/healthz", "/readyz", "/readyz/kafka", "/static/charts.js", "/missing")
 SHOWN = ("/", "/clients/detail", "/clients/seen", "/quotas", "/quotas/what-if", "/subscriptions")
 PATHS = (*SHOWN, "/subscriptions/preview", *API, *OPEN)
 
