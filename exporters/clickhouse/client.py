@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import orjson
 
 from exporters.clickhouse.connection import ANY_DATABASE, SECRET, SECRET_MACRO, WRITER, Endpoint
-from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreTooOldError, store_error
+from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreTooLargeError, StoreTooOldError, store_error
 from exporters.clickhouse.options import Compression
 from exporters.clickhouse.releases import (
     DEDUPLICATE_SELECT,
@@ -82,6 +82,7 @@ class ClickHouse:
         self._current = 0
         self._has_answered = False
         self._clients: dict[int, Client] = {}
+        self._too_large_bytes: int | None = None  # the smallest block that was refused for its size
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -169,8 +170,12 @@ class ClickHouse:
         Several tables may use the same token. A batch must not exceed a million rows, so that it is one block.
 
         `select`: `(columns) SELECT ... FROM input(...)` of an INSERT whose columns are made of those of `rows`.
+
+        Raises StoreTooLargeError also for a block of a size that was refused before, without sending it.
         """
         block = _arrow_stream(rows, self.compression)
+        if self._too_large_bytes is not None and len(block) >= self._too_large_bytes:
+            raise StoreTooLargeError(str(self.current))
         names = ", ".join(f"`{name}`" for name in rows.column_names)
         settings = {**_INSERT, "insert_deduplication_token": token}
 
@@ -182,7 +187,11 @@ class ClickHouse:
             return int(done.summary.get("written_rows", 0))
 
         # The confirmed count includes deduplicated rows and rows that attached views wrote.
-        confirmed = self._ask(write)
+        try:
+            confirmed = self._ask(write)
+        except StoreTooLargeError:
+            self._too_large_bytes = len(block)
+            raise
         if confirmed < rows.num_rows:
             raise StoreError(f"the server confirmed {confirmed} of {rows.num_rows} rows")
 

@@ -44,6 +44,8 @@ QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING = 216
 _NO_SCHEMA = {60: "UNKNOWN_TABLE", 81: "UNKNOWN_DATABASE"}
 _LOGIN = {192: "UNKNOWN_USER", 193: "WRONG_PASSWORD", 194: "REQUIRED_PASSWORD", 516: "AUTHENTICATION_FAILED"}
 
+_TOO_LARGE = re.compile(r"HTTP driver received HTTP status 413\b")  # without a code: ClickHouse itself did not answer
+
 _TEXT_CHARS = 2_000
 
 
@@ -61,6 +63,16 @@ class StoreAwayError(StoreError):
 
 class StoreLoginError(StoreError):
     """The server knows no such user with this password or certificate."""
+
+
+class StoreTooLargeError(StoreError):
+    """Something before the server refuses requests of this size."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(
+            f"a proxy before {server} refuses requests of this size (HTTP 413): raise its limit, in nginx"
+            " client_max_body_size"
+        )
 
 
 class StoreTooOldError(StoreError):
@@ -92,6 +104,8 @@ def store_error(exc: Exception, server: str, user: str) -> StoreError:
         return StoreLoginError(f"{server} refuses {name}: wrong password, or there is no such user", code)
     if code:
         return StoreError(_shortened(message), code)
+    if _TOO_LARGE.match(message):
+        return StoreTooLargeError(server)
     first: BaseException = exc
     while (before := first.__cause__ or first.__context__) is not None:
         first = before

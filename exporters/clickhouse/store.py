@@ -20,7 +20,7 @@ from exporters.clickhouse import schema, stored_rows
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.cluster import replicas_behind
 from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
-from exporters.clickhouse.errors import StoreError, StoreTooOldError, is_permanent
+from exporters.clickhouse.errors import StoreError, StoreTooLargeError, StoreTooOldError, is_permanent
 from exporters.clickhouse.migrate import SchemaError, apply_schema
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.readable import reading_queries
@@ -43,6 +43,10 @@ class WriteError(Exception):
 
 class TransientWriteError(WriteError):
     """A retry may succeed: the store is unreachable, full, busy or misconfigured."""
+
+
+class TooLargeWriteError(TransientWriteError):
+    """Something before the store refuses an insert of this size; fewer rows may pass."""
 
 
 class UnsupportedServerError(TransientWriteError):
@@ -167,6 +171,8 @@ class Store:
         except StoreTooOldError as exc:
             self._clickhouse.go_on()
             raise UnsupportedServerError(str(exc)) from exc
+        except StoreTooLargeError as exc:
+            raise TooLargeWriteError(f"{failure}: {exc}") from exc
         except StoreError as exc:
             self._clickhouse.go_on()
             kind = PermanentWriteError if is_permanent(exc.code, str(exc)) else TransientWriteError
@@ -200,6 +206,7 @@ class TableRows(NamedTuple):
     kind: RecordKind
     items: Sequence[Any]
     build: Callable[[Sequence[Any]], Built]
+    is_row: bool = False  # whether the items are numbers of rows
 
 
 class Failed(NamedTuple):
@@ -229,6 +236,7 @@ class TableWriter:
         self._sent: set[str] = set()  # tokens under which the store may have rows of this table
         self._causes: dict[int, str] = {}  # why pieces of the table that is being written were refused
         self._logged: set[str] = set()  # tables whose refusal was logged
+        self._has_logged_size = False
 
     def write(
         self,
@@ -258,18 +266,39 @@ class TableWriter:
             pieces.failed += [Failed(item, self._causes.get(number, _REFUSED_BEFORE)) for item in items]
             return
         if number not in pieces.isolated:
-            cause = self._attempt(rows, items, token, number, pieces)
-            if cause is None:
-                return
-            if len(items) <= 1 or (not pieces.accepted and len(pieces.failed) >= _MAX_ISOLATED):
-                self._causes[number] = cause
-                pieces.isolate(-number)
-                pieces.failed += [Failed(item, cause) for item in items]
-                return
+            try:
+                cause = self._attempt(rows, items, token, number, pieces)
+            except TooLargeWriteError as exc:
+                self._log_size(exc)
+                if len(items) == 1 and rows.build(items).rows.num_rows == 1:
+                    raise
+            else:
+                if cause is None:
+                    return
+                if len(items) <= 1 or (not pieces.accepted and len(pieces.failed) >= _MAX_ISOLATED):
+                    self._causes[number] = cause
+                    pieces.isolate(-number)
+                    pieces.failed += [Failed(item, cause) for item in items]
+                    return
             pieces.isolate(number)
+        if len(items) == 1 and not rows.is_row:
+            self._write_rows(rows, items, token, number, pieces)
+            return
         middle = len(items) // 2
         for half, part in enumerate((items[:middle], items[middle:])):
             self._write_piece(rows, part, f"{token}/{half}", 2 * number + half, pieces)
+
+    def _write_rows(self, rows: TableRows, items: Sequence[Any], token: str, number: int, pieces: _Pieces) -> None:
+        """Writes one item, whose rows are too many for one insert, in halves of its rows."""
+        built, failed = rows.build(items), len(pieces.failed)
+
+        def part(numbers: Sequence[int]) -> Built:
+            return Built(built.rows.slice(numbers[0], len(numbers)), built.hours)
+
+        numbers = range(built.rows.num_rows)
+        self._write_piece(TableRows(rows.table, rows.kind, numbers, part, True), numbers, token, number, pieces)
+        pieces.failed[failed:] = [Failed(items[0], pieces.failed[failed].cause)] if pieces.failed[failed:] else []
+        pieces.clamped_timestamps += built.clamped_timestamps
 
     def _attempt(self, rows: TableRows, items: Sequence[Any], token: str, number: int, pieces: _Pieces) -> str | None:
         """The whole batch is attempted _ATTEMPTS times. Returns why the piece was refused, or None."""
@@ -299,14 +328,16 @@ class TableWriter:
                 self._store.insert(rows.table, built.rows, token=token)
                 pieces.accepted = True
                 self._sent.add(token)
+        except (PermanentWriteError, TooLargeWriteError) as exc:
+            # Refused now, but an earlier attempt may have stored it: its halves would double it.
+            if not (pieces.replayed or token in self._sent) or not self._store.holds(rows.table, built.rows):
+                if isinstance(exc, TooLargeWriteError):
+                    raise
+                return one_line(exc)
+            pieces.accepted = True
         except TransientWriteError:
             self._sent.add(token)
             raise
-        except PermanentWriteError as exc:
-            # Refused now, but an earlier attempt may have stored it: its halves would double it.
-            if not (pieces.replayed or token in self._sent) or not self._store.holds(rows.table, built.rows):
-                return one_line(exc)
-            pieces.accepted = True
         except Exception as exc:  # noqa: BLE001 - an internal error is isolated as a refusal of the store is
             return one_line(exc)
         finally:
@@ -314,6 +345,12 @@ class TableWriter:
         pieces.hours.update(built.hours)
         pieces.clamped_timestamps += built.clamped_timestamps
         return None
+
+    def _log_size(self, exc: TooLargeWriteError) -> None:
+        """Logs once."""
+        if not self._has_logged_size:
+            self._has_logged_size = True
+            log.warning("writes smaller batches, each of which costs the store as much as a large one", cause=str(exc))
 
     def _log(self, rows: TableRows, cause: str) -> None:
         """Logs once per table."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporters.clickhouse.errors import code_and_message, is_permanent
+from exporters.clickhouse.errors import StoreError, StoreTooLargeError, code_and_message, is_permanent, store_error
 
 
 def test_innermost_message_is_reported() -> None:
@@ -32,3 +32,18 @@ def test_invalid_value_errors_are_permanent(code: int) -> None:
 def test_too_many_partitions_per_block_is_permanent() -> None:
     text = "Code: 252. DB::Exception: Too many partitions for single INSERT block (more than 1000)."
     assert is_permanent(252, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_a_proxy"),
+    [
+        ("HTTP driver received HTTP status 413, server response: <html>413 Request Entity Too Large</html>", True),
+        ("HTTP driver received HTTP status 413", True),
+        ("HTTP driver received HTTP status 502, server response: 413", False),
+        ("Received ClickHouse exception, code: 62, server response: Code: 62. DB::Exception: 413", False),
+    ],
+)
+def test_only_a_size_that_a_proxy_refuses_is_too_large(text: str, is_of_a_proxy: bool) -> None:
+    error = store_error(ValueError(text), "http://store:8123", "")
+    assert isinstance(error, StoreError)
+    assert isinstance(error, StoreTooLargeError) == is_of_a_proxy

@@ -1,0 +1,184 @@
+"""A proxy before the store refuses large requests: batches are written in parts, each row once."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import structlog.testing
+
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.errors import StoreTooLargeError
+from exporters.clickhouse.store import TooLargeWriteError, TransientWriteError
+from exporters.model import RecordKind
+from exporters.spool.records import encode_usage
+from telemetry.ingest.ingester import Ingester, IngestOptions
+from telemetry.ingest.progress import Progress
+from telemetry.ingest.quarantine import Quarantine
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse
+from tests.telemetry.ingest.bench import MIB, NOW_MS, USAGE, Bench
+
+POINTS = 108  # of a push of the bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("max_rows", [1, 50, 107, 108, 250, 700])
+def test_batch_is_written_in_parts_that_the_proxy_lets_through(bench: Bench, max_rows: int) -> None:
+    def insert(name: str, rows: pa.Table, *, token: str) -> None:
+        if rows.num_rows > max_rows:
+            raise TooLargeWriteError("HTTP 413")
+        bench.store.keep(name, rows, token=token)
+
+    bench.store.insert = insert
+    for n in range(7):
+        bench.push(client_id=f"client-{n}")
+    bench.append(RecordKind.USAGE, encode_usage([USAGE, USAGE._replace(user="bob")]))
+    with structlog.testing.capture_logs() as logged:
+        assert bench.step() == 8
+    assert bench.balance() == (8, 0, 0)
+    stored = Counter(row["client_id"] for row in bench.store.rows("points"))
+    assert stored == {f"client-{n}": POINTS for n in range(7)}
+    assert len(bench.store.rows("quota_usage")) == 2
+    assert ["413" in entry["cause"] for entry in logged if entry["log_level"] == "warning"] == [True]
+
+
+def test_row_that_passes_no_proxy_waits(bench: Bench) -> None:
+    def insert(name: str, rows: pa.Table, *, token: str) -> None:
+        raise TooLargeWriteError("HTTP 413")
+
+    bench.store.insert = insert
+    bench.push()
+    for _ in range(3):
+        with pytest.raises(TransientWriteError, match="413"):
+            bench.step()
+    assert bench.balance() == (0, 0, 1)
+    bench.store.insert = bench.store.keep
+    assert bench.step() == 1
+    assert len(bench.store.rows("points")) == POINTS
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_row_is_stored_once_while_the_limit_and_the_worker_change(bench: Bench, seed: int) -> None:
+    draw = random.Random(seed)
+    faults = [20]
+
+    def fails() -> bool:
+        faults[0] -= 1
+        return faults[0] > 0 and draw.random() < 0.3
+
+    def insert(name: str, rows: pa.Table, *, token: str) -> None:
+        if fails():
+            raise SystemExit  # stands for kill -9
+        if name == "points" and rows.num_rows > draw.choice(
+            [40, 300, 1_000_000]
+        ):  # several proxies with limits of their own
+            raise TooLargeWriteError("HTTP 413")
+        bench.store.keep(name, rows, token=token)
+        if fails():
+            raise TransientWriteError("away after it stored the rows")
+
+    bench.store.insert = insert
+    for n in range(9):
+        bench.push(client_id=f"client-{n}")
+    while True:
+        try:
+            if not bench.step():
+                break
+        except TransientWriteError:
+            continue
+        except SystemExit:
+            bench.restart()
+    assert Counter(row["client_id"] for row in bench.store.rows("points")) == {f"client-{n}": POINTS for n in range(9)}
+    assert bench.balance() == (9, 0, 0)
+
+
+@contextmanager
+def limited(server: Endpoint, max_bytes: int, refused: list[int]) -> Iterator[Endpoint]:
+    """A proxy that answers as nginx does to larger requests: at once, without reading them."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            nbytes = int(self.headers["Content-Length"])
+            if nbytes > max_bytes:
+                refused.append(nbytes)
+                page = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
+                self.close_connection = True
+                self._answer(413, {"Content-Type": "text/html", "Connection": "close"}, page)
+                return
+            upstream = http.client.HTTPConnection(server.host, server.port)
+            upstream.request("POST", self.path, self.rfile.read(nbytes), dict(self.headers))
+            answer = upstream.getresponse()
+            kept = {name: value for name, value in answer.getheaders() if name.startswith(("X-", "Content-Type"))}
+            self._answer(answer.status, kept, answer.read())
+            upstream.close()
+
+        def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        try:
+            yield replace(server, port=proxy.server_port)
+        finally:
+            proxy.shutdown()
+
+
+@pytest.mark.clickhouse
+def test_each_push_is_stored_once_behind_a_proxy_with_a_small_limit(
+    clickhouse: RunningClickHouse, tmp_path: Path
+) -> None:
+    bench, refused, pushes = Bench(tmp_path), list[int](), 60
+    for n in range(pushes):
+        bench.push(client_id="behind-a-proxy", client_instance_id=n.to_bytes(16))
+    with limited(clickhouse.writer, 40_000, refused) as endpoint:
+        store = QueriedStore(endpoint)
+        options = IngestOptions(max_decompressed_bytes=MIB, rollup_interval_ms=60_000)
+        ingester = Ingester(
+            bench.reader, store, Quarantine(tmp_path / "q", 100, MIB), options, Progress(time.monotonic)
+        )
+        assert ingester.step(NOW_MS) == pushes
+        found = clickhouse.store.query(
+            "SELECT count(), uniqExact(client_instance_id) FROM headroom.points WHERE client_id = 'behind-a-proxy'"
+        )
+        store.close()
+    assert found == [(POINTS * pushes, pushes)]
+    assert min(refused) > 40_000
+    assert ingester.as_dict()["dropped"] == 0
+
+
+@pytest.mark.clickhouse
+def test_refusal_of_a_size_names_the_proxy_and_is_not_asked_for_again(clickhouse: RunningClickHouse) -> None:
+    refused = list[int]()
+    rows = pa.table({"token": [f"{n:0100d}" for n in range(1_000)]})
+    with limited(clickhouse.writer, 20_000, refused) as endpoint:
+        client = ClickHouse((endpoint,))
+        for _ in range(2):
+            with pytest.raises(StoreTooLargeError, match=r"a proxy before http://127\.0\.0\.1:.* client_max_body_size"):
+                client.insert("write_checks", rows, token="too-large")
+        client.insert("write_checks", rows.slice(0, 10), token="fits")
+        client.close()
+    assert len(refused) == 1
