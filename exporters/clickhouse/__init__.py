@@ -1,6 +1,8 @@
 """ClickHouse: connections, the schema (deploy/clickhouse/schema), inserts and queries, the server that Headroom runs.
 
-connection.py  Endpoint: address, user and password; the only place that creates a client
+client.py      ClickHouse: every statement passes it; which node is asked, how often, what an error says
+connection.py  Endpoint: address, user and password
+platform/      what other people's servers, profiles and proxies have to let our statements have
 ping.py        whether a server is there at all
 errors.py      error codes: which of them are permanent for the same rows
 schema.py      migrations: the SQL files
@@ -10,8 +12,6 @@ readable.py    whether tables and views can be read
 schema_lock.py lets one process at a time apply migrations
 cluster.py     the same SQL for a cluster: Replicated engines, Distributed tables on top
 options.py     how a Store writes: cluster, quorum, compression, retention
-reader.py      query results as dictionaries, and single statements, over plain HTTP; nodes of a cluster in turn
-minutes.py     statements that fill the table behind the views of now
 store.py       Store: durable, deduplicated inserts of Arrow tables; small query results
 managed/       a ClickHouse server as a child process: program, configuration, users
 In: Arrow tables and SQL. Out: rows, WriteErrors. Imports only exporters.model and the client library.

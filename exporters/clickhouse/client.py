@@ -7,7 +7,6 @@ node of a cluster is asked, how long, how often, as which user, and what an erro
 from __future__ import annotations
 
 import io
-import logging
 import re
 import threading
 from binascii import hexlify
@@ -23,6 +22,8 @@ import orjson
 from exporters.clickhouse.connection import ANY_DATABASE, SECRET, SECRET_MACRO, WRITER, Endpoint
 from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreTooLargeError, StoreTooOldError, store_error
 from exporters.clickhouse.options import Compression
+from exporters.clickhouse.platform.opening import agree, allowed, connected
+from exporters.clickhouse.platform.settings import refuse_fixed
 from exporters.clickhouse.releases import (
     DEDUPLICATE_SELECT,
     EARLIER_PLANNER,
@@ -38,22 +39,17 @@ Row: TypeAlias = dict[str, Any]
 Answer = TypeVar("Answer")
 
 MAX_ANSWER_BYTES = 64 << 20
-_CONNECT_TIMEOUT_S = 10
 _ASK_TIMEOUT_S = 5.0
 _COMPLETE = {"wait_end_of_query": "1"}  # an error has its status, and no part of a result is taken for the result
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # bytes in a statement of the command line, which are in literals of it
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
-# All explicit: some are defaults of newer servers only. async_insert has no benefit for large batches and would
-# confirm before the write. Dependent views are those that operators may attach to the tables.
+# All explicit: some are defaults of newer servers only. Dependent views are those that operators may attach.
 _INSERT = {
-    "async_insert": "0",
-    "insert_deduplicate": "1",
     "deduplicate_blocks_in_dependent_materialized_views": "1",
     # Else each insert merges its block, which costs more than the rest of it: maps of `series` twenty times as much.
     # FINAL and background merges do that work, as they do for equal rows of two inserts.
     "optimize_on_insert": "0",
-    **_COMPLETE,  # confirm after the part is written
 }
 # A token is of one block: an INSERT SELECT makes one of the rows that it gets.
 _ONE_BLOCK = {
@@ -77,6 +73,7 @@ class ClickHouse:
     settings: Mapping[str, str] = field(default_factory=dict)  # of every statement
     patience_s: float = 0.0  # for which a server that answered before is asked again when it is away
     compression: Compression = "none"  # of inserted blocks
+    consistent: bool = False  # sees all rows that any replica confirmed, where the replicas of a database share them
 
     def __post_init__(self) -> None:
         self._current = 0
@@ -86,7 +83,7 @@ class ClickHouse:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("nodes", "timeout_s", "settings", "patience_s", "compression", "_has_answered")
+        kept = ("nodes", "timeout_s", "settings", "patience_s", "compression", "consistent", "_has_answered")
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -153,8 +150,9 @@ class ClickHouse:
 
         def run(client: Client) -> None:
             more = {"insert_deduplication_token": token, **DEDUPLICATE_SELECT} if token else {}
-            known = {**settings, **_known(client, more), **_COMPLETE}
-            client.command(_planned(client, sql), _bound(parameters), settings=known)
+            refuse_fixed(client.server_settings, more, self.nodes[0].user)
+            sent = {**allowed(client, settings, self.nodes[0].user), **_known(client, more), **_COMPLETE}
+            client.command(_planned(client, sql), _bound(parameters), settings=sent)
 
         self._ask(run)
 
@@ -177,9 +175,12 @@ class ClickHouse:
         if self._too_large_bytes is not None and len(block) >= self._too_large_bytes:
             raise StoreTooLargeError(str(self.current))
         names = ", ".join(f"`{name}`" for name in rows.column_names)
-        settings = {**_INSERT, "insert_deduplication_token": token}
 
         def write(client: Client) -> int:
+            # Confirmed after the part is written; without the token a batch that is sent again would count twice.
+            settings = {**_COMPLETE, "insert_deduplication_token": token, **_known(client, _INSERT)}
+            if (fixed := client.server_settings.get("insert_deduplication_token")) and fixed.readonly:
+                refuse_fixed(client.server_settings, {"insert_deduplication_token": token}, self.nodes[0].user)
             more = _known(client, {**DEDUPLICATE_SELECT, **_ONE_BLOCK}) if select else {}
             into = _planned(client, select) if select else f"({names})"
             body = f"INSERT INTO `{table}` {into} FORMAT ArrowStream\n".encode() + block
@@ -246,8 +247,13 @@ class ClickHouse:
         client = self._clients.get(node)
         if client is not None:
             return client
-        opened = _connected(self.nodes[node], self.timeout_s, self.settings)  # without the lock: it may take its time
-        refuse_old(str(opened.server_version))
+        opened = connected(self.nodes[node], self.timeout_s)  # without the lock: it may take its time
+        try:
+            refuse_old(str(opened.server_version))
+            agree(opened, self.nodes[node], self.settings, consistent=self.consistent)
+        except BaseException:
+            opened.close()
+            raise
         with self._lock:
             return self._clients.setdefault(node, opened)
 
@@ -313,9 +319,11 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _planned(client: Client, sql: str) -> str:
-    """The statement without EARLIER_PLANNER where the server has no such planner: it would refuse the setting."""
+    """The statement without EARLIER_PLANNER where the server has no such planner, or the user may not choose: the
+    setting would be refused."""
+    planner = client.server_settings.get("allow_experimental_analyzer")
     has_it = _release(str(client.server_version)) <= LAST_WITH_EARLIER_PLANNER
-    return sql if has_it else sql.replace(EARLIER_PLANNER, "")
+    return sql if has_it and not (planner and planner.readonly) else sql.replace(EARLIER_PLANNER, "")
 
 
 def _bound(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,29 +333,8 @@ def _bound(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _known(client: Client, settings: Mapping[str, str]) -> dict[str, str]:
     """Those that the server has and this user may set."""
-    found = client.server_settings
-    return {name: value for name, value in settings.items() if name in found and not found[name].readonly}
-
-
-def _connected(endpoint: Endpoint, timeout_s: float, settings: Mapping[str, str]) -> Client:
-    import clickhouse_connect
-
-    for library in ("clickhouse_connect", "urllib3"):  # they raise what they log; the import sets urllib3's level
-        logging.getLogger(library).setLevel(logging.CRITICAL)
-    return clickhouse_connect.get_client(
-        interface=endpoint.scheme,
-        host=endpoint.host,
-        port=endpoint.port,
-        username=endpoint.user or "default",
-        password=endpoint.password,
-        database=endpoint.database,
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        send_receive_timeout=timeout_s,
-        settings=dict(settings),
-        autogenerate_session_id=False,  # a session takes one query at a time
-        show_clickhouse_errors="scrub",  # without the URL
-        **cast(dict[str, Any], endpoint.tls.options() if endpoint.scheme == "https" else {}),
-    )
+    server = client.server_settings
+    return {name: value for name, value in settings.items() if name in server and not server[name].readonly}
 
 
 def _arrow_stream(rows: pa.Table, compression: Compression) -> bytes:

@@ -43,6 +43,7 @@ TABLE_ALREADY_EXISTS = 57
 QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING = 216
 _NO_SCHEMA = {60: "UNKNOWN_TABLE", 81: "UNKNOWN_DATABASE"}
 _LOGIN = {192: "UNKNOWN_USER", 193: "WRONG_PASSWORD", 194: "REQUIRED_PASSWORD", 516: "AUTHENTICATION_FAILED"}
+_SETTING = {164: "READONLY", 452: "SETTING_CONSTRAINT_VIOLATION"}
 
 _TOO_LARGE = re.compile(r"HTTP driver received HTTP status 413\b")  # without a code: ClickHouse itself did not answer
 
@@ -79,6 +80,10 @@ class StoreTooOldError(StoreError):
     """The server is older than releases.OLDEST_SERVER."""
 
 
+class StoreSettingError(StoreError):
+    """The server, the user's profile or a proxy does not let a statement have the settings that it needs."""
+
+
 def is_without_schema(error: BaseException | None) -> bool:
     """Whether the store, or what the error comes from, has no database or tables of ours yet: on a first start, and
     while a slow cluster or another gateway's migrations take longer than this one's start."""
@@ -102,6 +107,8 @@ def store_error(exc: Exception, server: str, user: str) -> StoreError:
     if code in _LOGIN:
         name = f"user {user!r}" if user else "a client without a user"
         return StoreLoginError(f"{server} refuses {name}: wrong password, or there is no such user", code)
+    if code in _SETTING:
+        return StoreSettingError(f"{_shortened(message)} (the profile of user {user or 'default'!r})", code)
     if code:
         return StoreError(_shortened(message), code)
     if _TOO_LARGE.match(message):

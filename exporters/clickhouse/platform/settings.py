@@ -1,0 +1,232 @@
+"""The settings on which the meaning of our statements depends, and what a connection sets. Sans-I/O.
+
+A server has a default profile, a user may have another, and a service of a vendor keeps the `compatibility` of the day
+on which it was made. Each connection compares this table with `system.settings` and sets what differs, so that a
+statement means the same everywhere. Most servers differ in the time zone only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from exporters.clickhouse.errors import StoreSettingError
+
+# A profile that breaks off instead of failing makes a part of a result look like the whole.
+_OVERFLOW_MODES = (
+    "distinct_overflow_mode",
+    "group_by_overflow_mode",
+    "join_overflow_mode",
+    "read_overflow_mode",
+    "read_overflow_mode_leaf",
+    "result_overflow_mode",
+    "set_overflow_mode",
+    "sort_overflow_mode",
+    "timeout_overflow_mode",
+    "timeout_overflow_mode_leaf",
+    "transfer_overflow_mode",
+)
+ASSUMED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # NULLs, empty sets and types of results
+        "aggregate_functions_null_for_empty": "0",
+        "cast_keep_nullable": "0",
+        "data_type_default_nullable": "0",
+        "empty_result_for_aggregation_by_constant_keys_on_empty_set": "1",
+        "empty_result_for_aggregation_by_empty_set": "0",
+        "enable_extended_results_for_datetime_functions": "0",
+        "function_date_trunc_return_type_behavior": "0",
+        "group_by_use_nulls": "0",
+        "input_format_force_null_for_omitted_fields": "0",
+        "input_format_null_as_default": "1",
+        "insert_null_as_default": "1",
+        "join_use_nulls": "0",
+        "least_greatest_legacy_null_behavior": "0",
+        "transform_null_in": "0",
+        "use_variant_as_common_type": "0",
+        # which names, rows and joins are meant
+        "allow_experimental_analyzer": "1",
+        "any_join_distinct_right_table_keys": "0",
+        "asterisk_include_alias_columns": "0",
+        "asterisk_include_materialized_columns": "0",
+        "count_distinct_implementation": "uniqExact",
+        "distributed_group_by_no_merge": "0",
+        "do_not_merge_across_partitions_select_final": "0",
+        "enable_global_with_statement": "1",
+        "enable_order_by_all": "1",
+        "enable_positional_arguments": "1",
+        "enable_scopes_for_with_statement": "1",
+        "extremes": "0",
+        "final": "0",
+        "join_algorithm": "default",
+        "join_any_take_last_row": "0",
+        "join_default_strictness": "ALL",
+        "limit": "0",
+        "offset": "0",
+        "prefer_column_name_to_alias": "0",
+        "short_circuit_function_evaluation": "enable",
+        "single_join_prefer_left_table": "1",
+        "union_default_mode": "",
+        # all rows and no old ones, or an error
+        **dict.fromkeys(_OVERFLOW_MODES, "throw"),
+        "allow_experimental_parallel_reading_from_replicas": "0",
+        "force_index_by_date": "0",
+        "force_primary_key": "0",
+        "ignore_cold_parts_seconds": "0",
+        "prefer_warmed_unmerged_parts_seconds": "0",
+        "skip_unavailable_shards": "0",
+        "use_query_cache": "0",
+        # times and formats
+        "date_time_output_format": "simple",
+        "date_time_overflow_behavior": "ignore",
+        "input_format_arrow_allow_missing_columns": "1",
+        "input_format_arrow_case_insensitive_column_matching": "0",
+        "input_format_defaults_for_omitted_fields": "1",
+        "output_format_arrow_fixed_string_as_fixed_byte_array": "1",
+        "output_format_arrow_low_cardinality_as_dictionary": "0",
+        "output_format_arrow_string_as_string": "1",
+        "output_format_json_array_of_rows": "0",
+        "output_format_json_map_as_array_of_tuples": "0",
+        "output_format_json_named_tuples_as_objects": "1",
+        "output_format_json_quote_64bit_floats": "0",
+        "output_format_json_quote_64bit_integers": "0",
+        "output_format_json_quote_decimals": "0",
+        "output_format_json_quote_denormals": "0",
+        "output_format_json_skip_null_value_in_named_tuples": "0",
+        "session_timezone": "UTC",
+        # an insert that is confirmed is stored, once
+        "async_insert": "0",
+        "implicit_transaction": "0",
+        "insert_deduplicate": "1",
+        "insert_quorum_parallel": "1",
+        "materialized_views_ignore_errors": "0",
+    }
+)
+# Other values that mean the same to our statements: those with a hash join among them, and names of UTC.
+_SAME: Mapping[str, re.Pattern[str]] = {
+    "join_algorithm": re.compile(r".*\b(hash|parallel_hash|default)\b.*"),
+    "session_timezone": re.compile(r"(Etc/)?(UTC|UCT|Universal|Zulu)"),
+}
+# What a profile may give too little of: the least that our statements need; 0 is no limit. Where a user may not raise
+# one, a statement that exceeds it is refused, and the error names the limit.
+LIMITS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "max_ast_depth": 1000,
+        "max_ast_elements": 50_000,
+        "max_columns_to_read": 0,
+        "max_expanded_ast_elements": 500_000,
+        "max_parser_backtracks": 1_000_000,
+        "max_parser_depth": 1000,
+        "max_partitions_per_insert_block": 1000,
+        "max_query_size": 1 << 18,
+        "max_result_bytes": 0,
+        "max_result_rows": 0,
+        "max_subquery_depth": 100,
+        "max_temporary_columns": 0,
+        "max_temporary_non_const_columns": 0,
+    }
+)
+# With these a profile that cuts results lets a connection read the profile.
+GREETING: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "extremes": "0",
+        "limit": "0",
+        "max_columns_to_read": "0",
+        "max_result_bytes": "10000000",
+        "max_result_rows": "10000",
+        "offset": "0",
+        "result_overflow_mode": "throw",
+        "use_query_cache": "0",
+    }
+)
+_AS_GOOD_AS_NONE = 1 << 62
+
+
+class ServerSetting(Protocol):
+    """A row of system.settings."""
+
+    @property
+    def value(self) -> str: ...
+    @property
+    def readonly(self) -> int: ...
+
+
+def settings_to_send(server: Mapping[str, ServerSetting], user: str, zone: str = "") -> dict[str, str]:
+    """Those of ASSUMED that a profile has otherwise. `zone`: of the server, for sessions that set none.
+
+    Raises StoreSettingError when the user may not set one.
+    """
+    # What else `compatibility` changes is the server's release again.
+    assumed = {"compatibility": "", **ASSUMED} if settable(server, {"compatibility": ""}) else ASSUMED
+    in_force = {name: setting.value for name, setting in server.items()}
+    if in_force.get("session_timezone") == "":
+        in_force["session_timezone"] = zone
+    differing = {
+        name: value
+        for name, value in assumed.items()
+        if name in in_force and in_force[name] != value and not _is_same(name, in_force[name])
+    }
+    refuse_fixed(server, differing, user, in_force)
+    return differing
+
+
+def refuse_fixed(
+    server: Mapping[str, ServerSetting],
+    settings: Mapping[str, str],
+    user: str,
+    in_force: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raises StoreSettingError for the settings that the user may not set, unless they have the value anyway."""
+    fixed = [
+        f"{name} = {_text(in_force.get(name, server[name].value))} (needed: {_text(value)})"
+        for name, value in settings.items()
+        if name in server and server[name].readonly and server[name].value != value
+    ]
+    if fixed:
+        raise StoreSettingError(
+            f"the profile of user {user or 'default'!r} fixes what Headroom's statements need otherwise:"
+            f" {', '.join(fixed)}; change it there, or let the user set it (docs/clickhouse.md)"
+        )
+
+
+def settable(server: Mapping[str, ServerSetting], settings: Mapping[str, str]) -> dict[str, str]:
+    """Those that the server has and this user may set."""
+    return {name: value for name, value in settings.items() if name in server and not server[name].readonly}
+
+
+def low_limits(server: Mapping[str, ServerSetting]) -> list[str]:
+    """The names of LIMITS that are lower in the profile, and that the user may set."""
+    return [
+        name for name, least in LIMITS.items() if settable(server, {name: ""}) and _is_low(server[name].value, least)
+    ]
+
+
+def limits_to_send(
+    server: Mapping[str, ServerSetting], bounds: Mapping[str, tuple[int | None, int | None]]
+) -> dict[str, str]:
+    """The low ones as high as they need to be, or as the constraints of the profile let them be: `bounds`, by name."""
+    raised = {}
+    for name, (lowest, highest) in bounds.items():
+        value = LIMITS[name]
+        if lowest is not None and value < lowest:  # the limit has to be one: as good as none
+            value = _AS_GOOD_AS_NONE
+        if highest is not None:
+            value = min(value, highest)
+        if str(value) != server[name].value:
+            raised[name] = str(value)
+    return raised
+
+
+def _is_same(name: str, value: str) -> bool:
+    return name in _SAME and _SAME[name].fullmatch(value) is not None
+
+
+def _is_low(value: str, least: int) -> bool:
+    number = int(value) if value.isdecimal() else 0
+    return number > 0 and (least == 0 or number < least)
+
+
+def _text(value: str) -> str:
+    return value if value.isdecimal() else repr(value)

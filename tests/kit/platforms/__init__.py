@@ -1,0 +1,1 @@
+"""Servers, profiles and proxies of other people, for tests and the matrix of platforms."""

@@ -1,0 +1,142 @@
+"""What stands between Headroom and ClickHouse elsewhere: chproxy, a gateway with a path, a load balancer."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from exporters.clickhouse.connection import Endpoint
+
+# chproxy passes on these, and drops what it does not know: settings are to be in its own configuration.
+_CHPROXY_PASSES = frozenset(
+    {
+        "query",
+        "database",
+        "default_format",
+        "compress",
+        "decompress",
+        "client_protocol_version",
+        "enable_http_compression",
+        "session_id",
+        "session_timeout",
+    }
+)
+
+
+@contextlib.contextmanager
+def chproxy(upstream: Endpoint) -> Iterator[str]:
+    """Drops settings of the URL, and ends a response that broke off as if it were whole; yields its URL."""
+    with _http_proxy(upstream, prefix="", drops_settings=True) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def path_gateway(upstream: Endpoint, prefix: str) -> Iterator[str]:
+    """Serves ClickHouse below a path, and nothing else; yields the URL without the path."""
+    with _http_proxy(upstream, prefix=prefix, drops_settings=False) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _http_proxy(upstream: Endpoint, *, prefix: str, drops_settings: bool) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._forward()
+
+        def do_POST(self) -> None:
+            self._forward()
+
+        def _forward(self) -> None:
+            parts = urlsplit(self.path)
+            body = self._body()
+            if prefix and not f"{parts.path}/".startswith(f"{prefix}/"):
+                self._reply(404, [("Content-Type", "text/html")], b"<html>no such service</html>")
+                return
+            names = parse_qsl(parts.query, keep_blank_values=True)
+            if drops_settings:
+                names = [(name, value) for name, value in names if name in _CHPROXY_PASSES or name.startswith("param_")]
+            headers = {
+                k: v for k, v in self.headers.items() if k.lower() not in ("host", "content-length", "connection")
+            }
+            headers.pop("Transfer-Encoding", None)
+            connection = http.client.HTTPConnection(upstream.host, upstream.port, timeout=60)
+            with contextlib.closing(connection):
+                path = parts.path.removeprefix(prefix) or "/"
+                connection.request(self.command, f"{path}?{urlencode(names)}", body, headers)
+                response = connection.getresponse()
+                try:
+                    content = response.read()
+                except http.client.IncompleteRead as exc:
+                    content = exc.partial
+                self._reply(response.status, response.getheaders(), content)
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
+
+        def _reply(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+            self.send_response_only(status)
+            for name, value in headers:
+                if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextlib.contextmanager
+def load_balancer(*upstreams: Endpoint) -> Iterator[str]:
+    """Each connection goes to the next server, as behind a service of Kubernetes; yields its URL."""
+    turn = itertools.cycle(upstreams)
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            node = next(turn)
+            server = socket.create_connection((node.host, node.port))
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
