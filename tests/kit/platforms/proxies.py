@@ -43,64 +43,68 @@ def path_gateway(upstream: Endpoint, prefix: str) -> Iterator[str]:
         yield url
 
 
+class _Forwarding(BaseHTTPRequestHandler):
+    upstream: Endpoint
+    prefix: str
+    drops_settings: bool
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._forward()
+
+    def do_POST(self) -> None:
+        self._forward()
+
+    def _forward(self) -> None:
+        parts = urlsplit(self.path)
+        body = self._body()
+        if self.prefix and not f"{parts.path}/".startswith(f"{self.prefix}/"):
+            self._reply(404, [("Content-Type", "text/html")], b"<html>no such service</html>")
+            return
+        names = parse_qsl(parts.query, keep_blank_values=True)
+        if self.drops_settings:
+            names = [(name, value) for name, value in names if name in _CHPROXY_PASSES or name.startswith("param_")]
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "content-length", "connection")}
+        headers.pop("Transfer-Encoding", None)
+        connection = http.client.HTTPConnection(self.upstream.host, self.upstream.port, timeout=60)
+        with contextlib.closing(connection):
+            path = parts.path.removeprefix(self.prefix) or "/"
+            connection.request(self.command, f"{path}?{urlencode(names)}", body, headers)
+            response = connection.getresponse()
+            try:
+                content = response.read()
+            except http.client.IncompleteRead as exc:
+                content = exc.partial
+            self._reply(response.status, response.getheaders(), content)
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def _reply(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
 @contextlib.contextmanager
 def _http_proxy(upstream: Endpoint, *, prefix: str, drops_settings: bool) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._forward()
-
-        def do_POST(self) -> None:
-            self._forward()
-
-        def _forward(self) -> None:
-            parts = urlsplit(self.path)
-            body = self._body()
-            if prefix and not f"{parts.path}/".startswith(f"{prefix}/"):
-                self._reply(404, [("Content-Type", "text/html")], b"<html>no such service</html>")
-                return
-            names = parse_qsl(parts.query, keep_blank_values=True)
-            if drops_settings:
-                names = [(name, value) for name, value in names if name in _CHPROXY_PASSES or name.startswith("param_")]
-            headers = {
-                k: v for k, v in self.headers.items() if k.lower() not in ("host", "content-length", "connection")
-            }
-            headers.pop("Transfer-Encoding", None)
-            connection = http.client.HTTPConnection(upstream.host, upstream.port, timeout=60)
-            with contextlib.closing(connection):
-                path = parts.path.removeprefix(prefix) or "/"
-                connection.request(self.command, f"{path}?{urlencode(names)}", body, headers)
-                response = connection.getresponse()
-                try:
-                    content = response.read()
-                except http.client.IncompleteRead as exc:
-                    content = exc.partial
-                self._reply(response.status, response.getheaders(), content)
-
-        def _body(self) -> bytes:
-            if self.headers.get("Transfer-Encoding") != "chunked":
-                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            body = b""
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-            return body
-
-        def _reply(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
-            self.send_response_only(status)
-            for name, value in headers:
-                if name.lower() not in ("transfer-encoding", "content-length", "connection"):
-                    self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    of_this_proxy = {"upstream": upstream, "prefix": prefix, "drops_settings": drops_settings}
+    handler = type("Forwarding", (_Forwarding,), of_this_proxy)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
