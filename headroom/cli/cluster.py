@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -14,8 +14,13 @@ from exporters.clickhouse.errors import advice
 from headroom.errors import ArgumentError
 from quota_metrics.config.json_file import QuotaFileError
 from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.client_config.bootstrap_servers import (
+    BootstrapError,
+    check_protocol,
+    parse_bootstrap_servers,
+)
 from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, PropertiesError
-from quota_metrics.kafka.properties import read_properties, security
+from quota_metrics.kafka.properties import protocol_of, read_properties, security
 from telemetry.wire.errors import InvalidSubscriptionError
 
 T = TypeVar("T")
@@ -33,8 +38,13 @@ def asked(
     timeout_ms: int,
 ) -> T:
     """Runs `ask` with a client of HOST:PORT[,HOST:PORT]. Raises ClusterError, ArgumentError, PropertiesError."""
-    addresses = [_address(part) for part in bootstrap_server.split(",") if part.strip()] or [_address("")]
-    how = security({} if command_config is None else read_properties(command_config))
+    try:
+        servers = parse_bootstrap_servers(bootstrap_server)
+        properties = {} if command_config is None else read_properties(command_config)
+        check_protocol(servers, protocol_of(properties))
+    except BootstrapError as exc:
+        raise ArgumentError(str(exc)) from exc
+    addresses, how = [(server.host, server.port) for server in servers], security(properties)
 
     async def run() -> T:
         admin = KafkaAdmin(addresses, timeout_ms=timeout_ms, security=how)
@@ -53,15 +63,6 @@ def utf8(name: str) -> str:
     except UnicodeEncodeError as exc:
         raise ArgumentError(f"{name!r} is not UTF-8") from exc
     return name
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    with suppress(UnicodeError):
-        if host.encode("idna") and port.isascii() and port.isdigit() and 0 < int(port) < 65_536:
-            return host, int(port)
-    raise ArgumentError(f"{text.strip()!r} is not HOST:PORT")
 
 
 def _where(error: Exception) -> str:

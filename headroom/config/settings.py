@@ -8,10 +8,9 @@ from __future__ import annotations
 import socket
 import warnings
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import (
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -19,7 +18,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import NoDecode
 
 from exporters.clickhouse.connection import Endpoint
 from headroom.config.forward import ForwardConfig
@@ -29,6 +27,7 @@ from headroom.config.receivers import GrpcConfig, OtlpConfig
 from headroom.config.store import ClickHouseServerConfig, ClickHouseTlsConfig, StoreConfig
 from headroom.config.types import (
     Address,
+    Brokers,
     Bytes,
     Directory,
     ListenAddress,
@@ -37,7 +36,6 @@ from headroom.config.types import (
     Port,
     Section,
     check_secret,
-    parse_addresses,
     secret_of,
 )
 from headroom.config.web import WebConfig
@@ -244,10 +242,8 @@ class ServeConfig(Section):
     processes: int = Field(
         default=1, ge=1, le=64, description="Network processes that accept clients at the same ports (SO_REUSEPORT)"
     )
-    upstream: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = Field(
-        default=(), description="Brokers to proxy; empty: stand-alone sink"
-    )
-    observe: Annotated[tuple[ListenAddress, ...], NoDecode, BeforeValidator(parse_addresses)] = Field(
+    upstream: Brokers = Field(default=(), description="Brokers to proxy; empty: stand-alone sink")
+    observe: Brokers = Field(
         default=(),
         description="Brokers to observe without being in the data path, instead of `upstream`; no Kafka listener is "
         "opened.",

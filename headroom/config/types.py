@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import NoDecode
 
 from exporters.clickhouse.connection import read_secret
+from quota_metrics.kafka.client_config.bootstrap_servers import parse_bootstrap_server, split_servers
 from telemetry.gateway.networks import networks_of
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
@@ -23,6 +24,7 @@ class Address(BaseModel):
 
     host: str
     port: int = Field(ge=0, le=65_535)
+    protocol: str = ""  # of a broker's address, where it names one
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -42,11 +44,16 @@ def _parse_optional_address(value: object) -> object:
     return None if value is None else parse_address(value)
 
 
-def parse_addresses(value: object) -> object:
-    """The parts of a text with commas, at least one: an empty variable of a script is not "no brokers"."""
-    if not isinstance(value, str):
-        return value
-    return [part for part in value.split(",") if part.strip()] or [value]
+def _split_brokers(value: object) -> object:
+    """The parts of a text with commas, or of a list of such texts."""
+    if isinstance(value, list | tuple):
+        return [part for text in value for part in (split_servers(text) if isinstance(text, str) else [text])]
+    return split_servers(value) if isinstance(value, str) else value
+
+
+def _parse_broker(value: object) -> object:
+    """Raises ValueError."""
+    return parse_bootstrap_server(value)._asdict() if isinstance(value, str) else value
 
 
 def parse_http_url(value: str) -> str:
@@ -67,6 +74,8 @@ def _parse_directory(value: object) -> object:
 
 Directory = Annotated[Path, BeforeValidator(_parse_directory)]
 ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
+_Broker = Annotated[Address, BeforeValidator(_parse_broker)]
+Brokers = Annotated[tuple[_Broker, ...], BeforeValidator(_split_brokers), NoDecode]
 OptionalListenAddress = Annotated[Address | None, BeforeValidator(_parse_optional_address), NoDecode]
 Bytes = Annotated[int, Field(gt=0)]
 Millis = Annotated[int, Field(gt=0)]

@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -51,16 +51,19 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class OAuthBearer:
-    """`token` is called for each connection and returns a JWT."""
+    """`token` is called for each connection and returns a JWT. `extensions` go with it, as what names the cluster at a
+    cloud's brokers."""
 
     token: Callable[[], str] = field(repr=False)
+    extensions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return "OAUTHBEARER"
 
     def conversation(self) -> Conversation:
-        refusal = yield f"n,,\x01auth=Bearer {self.token()}\x01\x01".encode()
+        pairs = "".join(f"\x01{name}={value}" for name, value in self.extensions.items())
+        refusal = yield f"n,,\x01auth=Bearer {self.token()}{pairs}\x01\x01".encode()
         if refusal:  # JSON with the reason; the broker ends the exchange after the client's 0x01
             yield b"\x01"
             raise SaslError(f"the token was refused: {refusal[:500].decode('utf-8', 'replace')}")
@@ -73,11 +76,13 @@ def salted_password(digest: str, password: str, salt: bytes, iterations: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Scram:
-    """`digest` is sha256 or sha512. The broker must prove that it knows the password, too."""
+    """`digest` is sha256 or sha512. The broker must prove that it knows the password, too. `is_token`: name and
+    password are those of a delegation token."""
 
     digest: str
     username: str
     password: str = field(repr=False)
+    is_token: bool = False
     nonce: Callable[[], str] = field(default=lambda: secrets.token_urlsafe(24), repr=False)
 
     @property
@@ -87,7 +92,7 @@ class Scram:
     def conversation(self) -> Conversation:
         nonce = self.nonce()
         name = self.username.replace("=", "=3D").replace(",", "=2C")
-        first_bare = f"n={name},r={nonce}"
+        first_bare = f"n={name},r={nonce}{',tokenauth=true' if self.is_token else ''}"
         server_first = _text((yield f"n,,{first_bare}".encode()))
         salt, iterations, full_nonce = _challenge(server_first, nonce)
         without_proof = f"c=biws,r={full_nonce}"  # biws: base64 of "n,,"

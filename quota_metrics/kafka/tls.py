@@ -16,11 +16,20 @@ from quota_metrics.kafka.errors import PropertiesError
 FILE_PROPERTIES = (
     "ssl.truststore.location",
     "ssl.ca.location",
+    "ssl.crl.location",
     "ssl.keystore.location",
     "ssl.certificate.location",
     "ssl.key.location",
 )
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+
+
+_VERSIONS = {
+    "TLSv1": ssl.TLSVersion.TLSv1,
+    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
 
 
 class _Store(NamedTuple):
@@ -54,6 +63,13 @@ def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as exc:
         raise PropertiesError(f"the trusted certificates cannot be read: {exc}") from exc
     _identify(context, properties)
+    _limit_versions(context, properties)
+    if revoked := properties.get("ssl.crl.location"):
+        try:
+            context.load_verify_locations(revoked)
+        except OSError as exc:  # ssl.SSLError is one
+            raise PropertiesError(f"ssl.crl.location={revoked} cannot be read: {exc}") from exc
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if properties.get("ssl.endpoint.identification.algorithm", "https").lower() in ("", "none"):
         context.check_hostname = False
     if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
@@ -68,7 +84,39 @@ def _trusted(properties: Mapping[str, str]) -> str | None:
     store = None if inline else _file(properties, "ssl.truststore.location", "ssl.ca.location")
     if store is None:
         return inline
+    _check_type(store, properties.get("ssl.truststore.type", ""))
     return store.pem if store.is_pem else store.pkcs12(properties.get("ssl.truststore.password", "")).trusted
+
+
+def _check_type(store: _Store, kind: str) -> None:
+    """Without a type, the content tells it. Java reads PKCS12 as JKS, too. Raises PropertiesError."""
+    kinds = ("PEM",) if store.is_pem else ("JKS", "PKCS12")
+    if kind and kind.upper() not in kinds:
+        raise PropertiesError(f"{store.name}={store.location} is {kinds[-1]} and not of the type {kind}")
+
+
+def _limit_versions(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    """By ssl.protocol, the highest version, and ssl.enabled.protocols. Raises PropertiesError."""
+    protocol = properties.get("ssl.protocol") or "TLS"
+    names = [name.strip() for name in properties.get("ssl.enabled.protocols", "").split(",") if name.strip()]
+    if protocol != "TLS" and protocol not in _VERSIONS:
+        raise PropertiesError(f"ssl.protocol={protocol} is not one of TLS, {', '.join(_VERSIONS)}")
+    if unknown := [name for name in names if name not in _VERSIONS]:
+        raise PropertiesError(f"ssl.enabled.protocols: {unknown[0]} is not one of {', '.join(_VERSIONS)}")
+    if protocol != "TLS":
+        context.maximum_version = _VERSIONS[protocol]
+    if names:
+        order = [*_VERSIONS]
+        places = sorted({order.index(name) for name in names})
+        if places[-1] - places[0] >= len(places):
+            raise PropertiesError("ssl.enabled.protocols leaves out a version between two others")
+        context.minimum_version = _VERSIONS[order[places[0]]]
+        context.maximum_version = min(context.maximum_version, _VERSIONS[order[places[-1]]], key=_highest_last)
+
+
+def _highest_last(version: ssl.TLSVersion) -> int:
+    """MAXIMUM_SUPPORTED is -1."""
+    return version if version > 0 else 1 << 16
 
 
 def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
@@ -78,6 +126,7 @@ def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
         store = _file(properties, "ssl.keystore.location", "ssl.certificate.location")
         if store is None:
             return
+        _check_type(store, properties.get("ssl.keystore.type", ""))
         if not store.is_pem:
             _identify_by_pkcs12(context, store, properties)
             return

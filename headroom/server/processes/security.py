@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headroom.config.listener import ListenerSettings
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
+from quota_metrics.kafka.client_config.bootstrap_servers import BootstrapError, BootstrapServer, check_protocol
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls, TlsFileError
 from telemetry.gateway.security.ssl_principal import principal_mapper
 
@@ -19,16 +20,19 @@ if TYPE_CHECKING:
 
 def broker_security(config: ServeConfig) -> Security | None:
     """How Headroom itself connects to the brokers, by `command_config`; None means PLAINTEXT. Raises ServeError."""
-    if config.command_config is None:
-        return None
+    brokers = [BootstrapServer(**address.model_dump()) for address in (*config.upstream, *config.observe)]
     # Only where it is used: kio's classes take memory in each process.
     from quota_metrics.kafka.errors import PropertiesError
-    from quota_metrics.kafka.properties import read_properties, security
+    from quota_metrics.kafka.properties import protocol_of, read_properties, security
 
     try:
-        return security(read_properties(config.command_config))
+        properties = read_properties(config.command_config) if config.command_config else {}
+        check_protocol(brokers, protocol_of(properties))
+        return security(properties) if config.command_config else None
     except PropertiesError as exc:
         raise ServeError(f"command_config: {exc}") from exc
+    except BootstrapError as exc:
+        raise ServeError(str(exc)) from exc
 
 
 def listener_security(config: ServeConfig, listener: ListenerSettings, name: str = "") -> ListenerSecurity:
@@ -69,7 +73,7 @@ def _upstream_certificates(config: ServeConfig, listener: ListenerSettings) -> C
     from quota_metrics.kafka.properties import read_properties
 
     properties = read_properties(config.command_config) if config.command_config else {}
-    if properties.get("security.protocol") != "SSL":
+    if properties.get("security.protocol", "").upper() != "SSL":
         raise ServeError("listener.upstream_certificates needs security.protocol=SSL in command_config")
     if not directory.is_dir():
         raise ServeError(f"listener.upstream_certificates: {directory} is no directory")

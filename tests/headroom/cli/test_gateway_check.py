@@ -47,9 +47,14 @@ def test_invalid_address_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert (code, "is not HOST:PORT" in said) == (2, True)
 
 
+def test_protocol_of_an_address_must_not_contradict_the_properties() -> None:
+    code, said = run("--upstream", f"SASL_SSL://{LOOPBACK}:9092")
+    assert (code, f"SASL_SSL://{LOOPBACK}:9092 contradicts security.protocol=PLAINTEXT" in said) == (2, True)
+
+
 @pytest.mark.kafka
 def test_check_reports_cluster_clock_and_port(kafka: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, said = run("--upstream", kafka.bootstrap)
+    code, said = run("--upstream", f" PLAINTEXT://{kafka.bootstrap} ,")
     assert code == 0
     assert "FAIL" not in said
     assert "broker 1 answers at" in said

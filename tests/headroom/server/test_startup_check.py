@@ -66,6 +66,10 @@ store: {{server: {{program: {missing}}}}}
             "listener.security_protocol SASL_PLAINTEXT: SASL credentials cannot be checked without --upstream",
         ),
         (
+            "upstream: ['SASL_SSL://broker.example:9092']",
+            "SASL_SSL://broker.example:9092 contradicts security.protocol=PLAINTEXT: set security.protocol=SASL_SSL",
+        ),
+        (
             "listener: {security_protocol: SSL, tls_certificate: /dev/null, tls_key: /dev/null}",
             "listener: cannot use /dev/null, /dev/null: ",
         ),

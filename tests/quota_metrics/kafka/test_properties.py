@@ -15,9 +15,11 @@ import certifi
 import pytest
 
 from headroom.demo.kit.jvm import Jvm
+from quota_metrics.kafka.client_config.java_properties import parse_properties
+from quota_metrics.kafka.client_config.names import misspelled
 from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.oauth import unsecured
-from quota_metrics.kafka.properties import misspelled, parse_properties, read_properties, security
+from quota_metrics.kafka.properties import read_properties, security
 from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
 from quota_metrics.kafka.tls import tls_context
 from tests.kit.certificates import CertificateAuthority
@@ -66,6 +68,24 @@ def test_credentials_come_from_jaas_or_properties() -> None:
         (sasl("GSSAPI"), "sasl.mechanism=GSSAPI is not one of PLAIN"),
         ({"security.protocol": "SASL_SSL"}, r"sasl.mechanism=\(none\)"),
         (sasl("PLAIN"), "needs a username"),
+        (sasl("SCRAM-SHA-256", sasl_username="a"), "needs a username and password"),
+        (sasl("PLAIN", sasl_jaas_config="x required username='a' password='b'"), "does not end with a semicolon"),
+        (
+            sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="http://x"),
+            "needs a client: sasl.oauthbearer.client",
+        ),
+        (
+            sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="file:///x", sasl_oauthbearer_extensions="auth=x"),
+            "the SASL extension 'auth' is none",
+        ),
+        ({"security.protocol": "SSL", "ssl.enabled.protocols": "SSLv3"}, "SSLv3 is not one of TLSv1"),
+        ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.1,TLSv1.3"}, "leaves out a version"),
+        ({"security.protocol": "SSL", "ssl.protocol": "SSL"}, "ssl.protocol=SSL is not one of TLS"),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.location": certifi.where(), "ssl.truststore.type": "pkcs12"},
+            "is PEM and not of the type pkcs12",
+        ),
+        ({"security.protocol": "SSL", "ssl.crl.location": "/nowhere"}, "ssl.crl.location=/nowhere cannot be read"),
         (sasl("OAUTHBEARER"), "needs sasl.oauthbearer.token.endpoint.url"),
         (sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="ftp://x"), "needs sasl.oauthbearer"),
         ({"security.protocol": "SSL", "ssl.truststore.location": "/nowhere"}, "/nowhere cannot be read: No such file"),
@@ -110,8 +130,21 @@ def test_invalid_properties_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PropertiesError, match="cannot be read: No such file"):
         read_properties(tmp_path / "absent")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(PropertiesError, match="is not a properties file"):
+    with pytest.raises(PropertiesError, match="'ÿþ' is no property of a Kafka client"):
         read_properties(tmp_path / "binary")
+    (tmp_path / "escape").write_text(r"sasl.password=\user")
+    with pytest.raises(PropertiesError, match=r"is not a properties file: .*without four hexadecimal digits"):
+        read_properties(tmp_path / "escape")
+
+
+def test_file_is_read_in_latin_1_and_its_values_are_trimmed(tmp_path: Path) -> None:
+    """As by Java's clients: other characters are escaped."""
+    file = tmp_path / "client.properties"
+    file.write_bytes(
+        b"security.protocol=SASL_PLAINTEXT \t\r\nsasl.mechanism=PLAIN\n"
+        b"sasl.jaas.config=x.PlainLoginModule required \\\n  username='K\xfc' password='\\u20ac';\n"
+    )
+    assert security(read_properties(file)).sasl == Plain("Kü", "€")
 
 
 @pytest.mark.parametrize(
@@ -183,6 +216,38 @@ def test_unsecured_token_has_claims_and_lifetime() -> None:
     assert signature == ""
     jaas = 'x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
     assert first_message(sasl("OAUTHBEARER", sasl_jaas_config=jaas)).startswith(b"n,,\x01auth=Bearer ey")
+    jaas = (
+        "x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=alice unsecuredLoginNumberClaim_age='7'"
+        " unsecuredLoginListClaim_scope='|a|b' unsecuredLoginLifetimeSeconds='60' unsecuredLoginExtension_traceId=t;"
+    )
+    token, extension = first_message(sasl("OAUTHBEARER", sasl_jaas_config=jaas)).split(b"Bearer ")[1].split(b"\x01")[:2]
+    claims = json.loads(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
+    assert (claims["age"], claims["scope"], claims["exp"] - claims["iat"], extension) == (
+        7,
+        ["a", "b"],
+        60,
+        b"traceId=t",
+    )
+
+
+def test_delegation_token_is_named_as_one() -> None:
+    jaas = "x.ScramLoginModule required username=id password='h;mac' tokenauth=true;"
+    mechanism = security(sasl("SCRAM-SHA-256", sasl_jaas_config=jaas)).sasl
+    assert isinstance(mechanism, Scram)
+    assert next(mechanism.conversation()).endswith(b",tokenauth=true")
+
+
+def test_versions_of_tls_are_limited() -> None:
+    def limits(**more: str) -> tuple[int, int]:
+        context = tls_context({f"ssl.{name.replace('_', '.')}": value for name, value in more.items()})
+        return context.minimum_version, context.maximum_version
+
+    version = ssl.TLSVersion
+    assert limits(protocol="TLSv1.3", enabled_protocols="TLSv1.3,TLSv1.2") == (version.TLSv1_2, version.TLSv1_3)
+    assert limits(enabled_protocols="TLSv1.3") == (version.TLSv1_3, version.TLSv1_3)
+    assert limits(protocol="TLSv1.2")[1] == version.TLSv1_2
+    assert limits(protocol="TLSv1.2", enabled_protocols="TLSv1.2,TLSv1.3")[1] == version.TLSv1_2
+    assert limits()[1] == version.MAXIMUM_SUPPORTED
 
 
 @contextmanager
@@ -209,15 +274,33 @@ def issuer(answer: bytes) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         thread.join()
 
 
-def test_token_is_requested_from_the_token_endpoint() -> None:
-    jaas = 'x.OAuthBearerLoginModule required clientId="me" clientSecret="it" scope="kafka";'
+@pytest.mark.parametrize(
+    "client",
+    [
+        {"sasl_jaas_config": "x.OAuthBearerLoginModule required clientId=me clientSecret='i~t' scope=kafka"
+                             " extension_logicalCluster='lkc-1' extension_identityPoolId=pool;"},
+        {"sasl_oauthbearer_client_id": "me", "sasl_oauthbearer_client_secret": "i~t", "sasl_oauthbearer_scope": "kafka",
+         "sasl_oauthbearer_extensions": "logicalCluster=lkc-1, identityPoolId=pool"},
+        {"sasl_oauthbearer_client_credentials_client_id": "me",
+         "sasl_oauthbearer_client_credentials_client_secret": "i~t",
+         "sasl_oauthbearer_scope": "kafka", "sasl_jaas_config": "x.OAuthBearerLoginModule required clientId=other"
+                             " extension_logicalCluster='lkc-1' extension_identityPoolId=pool;"},
+    ],
+)  # fmt: skip
+def test_token_is_requested_by_both_families_names(client: Mapping[str, str]) -> None:
     with issuer(b'{"access_token": "abc"}') as (url, asked):
-        properties = sasl("OAUTHBEARER", sasl_jaas_config=jaas, sasl_oauthbearer_token_endpoint_url=url)
-        assert b"Bearer abc\x01" in first_message(properties)
-    assert asked == [("Basic " + base64.b64encode(b"me:it").decode(), b"grant_type=client_credentials&scope=kafka")]
+        message = first_message(sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url, **client))
+        encoded = {"sasl_oauthbearer_header_urlencode": "true"}
+        first_message(sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url, **client, **encoded))
+    assert message == b"n,,\x01auth=Bearer abc\x01logicalCluster=lkc-1\x01identityPoolId=pool\x01\x01"
+    header, body = asked[0]
+    assert header == "Basic " + base64.b64encode(b"me:i~t").decode()
+    assert body == b"grant_type=client_credentials&scope=kafka"
+    assert asked[1][0] == "Basic " + base64.b64encode(b"me:i%7Et").decode()
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"access_token": 1}'])
 def test_invalid_token_response_raises_sasl_error(answer: bytes) -> None:
     with issuer(answer) as (url, _), pytest.raises(SaslError, match="no token from"):
-        first_message(sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url))
+        client = {"sasl_oauthbearer_client_id": "me", "sasl_oauthbearer_client_secret": "it"}
+        first_message(sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url, **client))

@@ -1,0 +1,110 @@
+"""OAUTHBEARER by a client's properties: where tokens come from, and which SASL extensions go with them (RFC 7628).
+
+Java names both in properties and in the options of its login module, librdkafka in properties of other names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from quota_metrics.kafka.errors import PropertiesError
+from quota_metrics.kafka.oauth import UNSECURED_LIFETIME_S, ClientCredentials, from_endpoint, from_file, unsecured
+from quota_metrics.kafka.sasl import OAuthBearer
+from quota_metrics.kafka.tls import tls_context
+
+_NAME = "sasl.oauthbearer."
+_UNSECURED: Final = "unsecuredLogin"
+# As in OAuthBearerClientInitialResponse.
+_EXTENSION_NAME = re.compile("[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+
+
+def oauthbearer(properties: Mapping[str, str], login: Mapping[str, str]) -> OAuthBearer:
+    """`login`: the options of the login module. Raises PropertiesError."""
+    url = properties.get(f"{_NAME}token.endpoint.url", "")
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return OAuthBearer(partial(from_file, Path(url2pathname(parts.path))), _extensions(properties, login))
+    if parts.scheme in ("http", "https"):
+        return OAuthBearer(_at_endpoint(url, properties, login), _extensions(properties, login))
+    if url or not any(name.startswith(_UNSECURED) for name in login):
+        raise PropertiesError("OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url: file:, http: or https:")
+    return OAuthBearer(_unsecured(login), _checked(_named(login, f"{_UNSECURED}Extension_")))
+
+
+def _at_endpoint(url: str, properties: Mapping[str, str], login: Mapping[str, str]) -> Callable[[], str]:
+    """A property comes before an option of the login module, as in Java."""
+
+    def first(option: str, *names: str) -> str:
+        values = [*(properties.get(f"{_NAME}{name}") for name in names), login.get(option)]
+        return next(filter(None, values), "")
+
+    client_id = first("clientId", "client.credentials.client.id", "client.id")
+    secret = first("clientSecret", "client.credentials.client.secret", "client.secret")
+    if not client_id or not secret:
+        raise PropertiesError(
+            "OAUTHBEARER needs a client: sasl.oauthbearer.client.credentials.client.id and .secret, or"
+            " sasl.oauthbearer.client.id and .secret"
+        )
+    tls = {name: value for name, value in login.items() if name.startswith("ssl.")} | {
+        f"ssl.ca.{form}": properties[f"https.ca.{form}"]
+        for form in ("location", "pem")
+        if properties.get(f"https.ca.{form}")
+    }
+    return partial(
+        from_endpoint,
+        url,
+        ClientCredentials(client_id, secret, is_encoded=_is_true(properties.get(f"{_NAME}header.urlencode", "false"))),
+        first("scope", "scope"),
+        tls_context(tls) if tls else None,
+    )
+
+
+def _is_true(value: str) -> bool:
+    """Raises PropertiesError for what is no boolean of Kafka."""
+    if value.lower() not in ("true", "false"):
+        raise PropertiesError(f"sasl.oauthbearer.header.urlencode={value} is neither true nor false")
+    return value.lower() == "true"
+
+
+def _extensions(properties: Mapping[str, str], login: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's name=value,name=value, and Java's option for each."""
+    pairs = [part.strip() for part in properties.get(f"{_NAME}extensions", "").split(",") if part.strip()]
+    if not all("=" in pair for pair in pairs):
+        raise PropertiesError("sasl.oauthbearer.extensions is not name=value,name=value")
+    return _checked(_named(login, "extension_") | {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs})
+
+
+def _checked(extensions: dict[str, str]) -> dict[str, str]:
+    for name, value in extensions.items():
+        if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
+            raise PropertiesError(
+                f"the SASL extension {name!r} is none: a name of letters but auth, and a value in ASCII"
+            )
+    return extensions
+
+
+def _unsecured(login: Mapping[str, str]) -> Callable[[], str]:
+    """As Java's OAuthBearerUnsecuredLoginCallbackHandler: claims are strings, numbers, or lists whose first character
+    separates their elements."""
+    try:
+        numbers = {name: float(value) for name, value in _named(login, f"{_UNSECURED}NumberClaim_").items()}
+        lifetime_s = int(login.get(f"{_UNSECURED}LifetimeSeconds", UNSECURED_LIFETIME_S))
+    except ValueError as exc:
+        raise PropertiesError(f"the unsecured token cannot be made: {exc}") from exc
+    lists = {
+        name: [part for part in value[1:].split(value[0]) if part] if value else []
+        for name, value in _named(login, f"{_UNSECURED}ListClaim_").items()
+    }
+    claims: dict[str, object] = {**_named(login, f"{_UNSECURED}StringClaim_"), **numbers, **lists}
+    return partial(unsecured, claims, lifetime_s=lifetime_s)
+
+
+def _named(login: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in login.items() if name.startswith(prefix)}

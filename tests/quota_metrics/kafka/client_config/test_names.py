@@ -1,0 +1,65 @@
+"""No security property of Java or librdkafka is without effect in silence."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from headroom.demo.kit.jvm import Jvm
+from quota_metrics.kafka.client_config.names import OURS, misspelled, without_effect
+
+
+def librdkafka_names() -> list[str]:
+    """The properties with a default of the librdkafka that confluent-kafka brings along."""
+    (library,) = (Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs").glob("librdkafka*")
+    librdkafka = ctypes.CDLL(str(library))
+    librdkafka.rd_kafka_conf_new.restype = ctypes.c_void_p
+    librdkafka.rd_kafka_conf_dump.restype = ctypes.POINTER(ctypes.c_char_p)
+    librdkafka.rd_kafka_conf_dump.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t))
+    count = ctypes.c_size_t()
+    entries = librdkafka.rd_kafka_conf_dump(librdkafka.rd_kafka_conf_new(), ctypes.byref(count))
+    return [entries[number].decode() for number in range(0, count.value, 2)]
+
+
+def test_librdkafkas_security_properties_are_honoured_or_refused_by_name() -> None:
+    without_default = ("oauthbearer.client.id", "oauthbearer.client.secret", "oauthbearer.extensions", "password")
+    names = [name for name in librdkafka_names() if "." in name] + [f"sasl.{name}" for name in without_default]
+    assert len(names) > 50
+    assert misspelled(dict.fromkeys(names, "x")) == []
+    check_each(names)
+
+
+@pytest.mark.java
+def test_kafkas_security_properties_are_honoured_or_refused_by_name(jvm: Jvm) -> None:
+    names = [str(name) for name in jvm.classes.org.apache.kafka.clients.admin.AdminClientConfig.configNames()]
+    assert len(names) > 50
+    check_each(names)
+
+
+def check_each(names: list[str]) -> None:
+    for name in names:
+        faults = without_effect({name: "something"})
+        if name in OURS or not name.startswith(("sasl.", "ssl.")):
+            assert faults == [] or name == "enable.sasl.oauthbearer.unsecure.jwt"
+        else:
+            (fault,) = faults
+            assert fault.startswith(name)
+
+
+def test_what_happens_anyway_may_be_written() -> None:
+    oauth = "org.apache.kafka.common.security.oauthbearer"
+    entries = {
+        "sasl.login.callback.handler.class": f"{oauth}.secured.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.method": "OIDC",
+        "ssl.cipher.suites": "",
+        "client.dns.lookup": "use_all_dns_ips",
+        "schema.registry.url": "https://example",
+        "basic.auth.credentials.source": "USER_INFO",
+    }
+    assert (misspelled(entries), without_effect(entries)) == ([], [])
+    aws = {"sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"}
+    (fault,) = without_effect(aws)
+    assert "IAMOAuthBearerLoginCallbackHandler has no effect here: remove it, or set org.apache" in fault
