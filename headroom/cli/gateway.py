@@ -13,9 +13,6 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from kio.schema.describe_quorum.v1.request import DescribeQuorumRequest, PartitionData, TopicData
-from kio.schema.types import TopicName
-from kio.static.primitive import i32
 
 from exporters.printable import printable
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
@@ -30,11 +27,13 @@ from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, UnsupportedError, check
+from quota_metrics.kafka.frames import NegotiatedRequest
 from telemetry.gateway.broker_ports import BrokerNames, BrokerNamesError
 
 app = typer.Typer(help="The gateway in front of a cluster.", no_args_is_help=True)
 
 _CLUSTER_AUTHORIZATION_FAILED = 31
+_DESCRIBE_QUORUM = 55
 _MAX_SKEW_MS = 2_000
 _CONNECT_S = 5.0
 _GRANT = "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:HEADROOM --cluster --operation "
@@ -220,10 +219,9 @@ async def _clock_skew_ms(admin: KafkaAdmin) -> float:
 
     The round trip counts for it, as far as it takes longer one way. Raises ClusterError.
     """
-    partition = PartitionData(partition_index=i32(0))
-    topic = TopicData(topic_name=TopicName("__cluster_metadata"), partitions=(partition,))
+    topic = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
     began_ms = now_ms()
-    response = await admin.send(DescribeQuorumRequest(topics=(topic,)))
+    response = await admin.send(NegotiatedRequest(_DESCRIBE_QUORUM, {"topics": [topic]}, least=1))
     middle_ms = (began_ms + now_ms()) / 2
     check("DescribeQuorum", response.error_code, None)
     for found in (partition for topic in response.topics for partition in topic.partitions):

@@ -8,19 +8,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kio.schema.api_versions import v0 as versions_v0
-from kio.schema.api_versions import v3 as versions_v3
-from kio.schema.describe_acls import v1 as acls_v1
-from kio.schema.describe_acls import v3 as acls_v3
-from kio.schema.describe_configs import v1 as configs_v1
-from kio.schema.describe_configs import v4 as configs_v4
-from kio.schema.describe_log_dirs.v1 import request as log_dirs_v1
-from kio.schema.describe_log_dirs.v4 import request as log_dirs_v4
-from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
-from kio.schema.metadata.v8.request import MetadataRequest
-from kio.static.primitive import i8
-from kio.static.protocol import RequestPayload
-
 from quota_metrics.cluster.decoding import (
     address_quotas,
     broker_facts,
@@ -42,13 +29,18 @@ from quota_metrics.cluster.facts import (
 from quota_metrics.cluster.releases import Release
 from quota_metrics.cluster.replication import LOG_DIRS_RATE, REPLICATION_REPLICAS
 from quota_metrics.config.entities import IP, FilterComponent, MatchType
-from quota_metrics.kafka.admin import NOT_CONTROLLER, KafkaAdmin
-from quota_metrics.kafka.errors import ClusterError, RefusedError, check
+from quota_metrics.kafka.admin import NOT_CONTROLLER, KafkaAdmin, describe_configs, metadata_request
+from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check
+from quota_metrics.kafka.frames import NegotiatedRequest
 
 T = TypeVar("T")
 
-_TOPIC, _BROKER = i8(2), i8(4)  # ConfigResource.Type
-_ANY = i8(1)
+_API_VERSIONS: Final = 18
+_DESCRIBE_ACLS: Final = 29
+_DESCRIBE_LOG_DIRS: Final = 35
+_LIST_REASSIGNMENTS: Final = 46
+_TOPIC, _BROKER = 2, 4  # ConfigResource.Type
+_ANY = 1
 _SECURITY_DISABLED: Final = 54
 _AT_ONCE: Final = 8  # brokers
 _TOPICS_PER_REQUEST: Final = 1_000
@@ -173,6 +165,9 @@ async def _broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
     )
     finalized = None if versions is None else finalized_release(versions)
     facts = broker_facts(broker_id, versions, configs)
+    if configs and facts.quota_window is None:
+        means = "Kafka's default of 11 x 1 s, or the settings are used for its rates"
+        unread.append(Unread(f"quota window of broker {broker_id}", "nothing", "its configuration has none", means))
     if LOG_DIRS_RATE in facts.limits():
         part = _Part(
             f"log directories of broker {broker_id}",
@@ -184,8 +179,8 @@ async def _broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
 
 
 async def _versions(admin: KafkaAdmin, broker_id: int) -> Any:
-    v3 = versions_v3.ApiVersionsRequest(client_software_name="headroom", client_software_version="facts")
-    response = await admin.send(v3, versions_v0.ApiVersionsRequest(), node_id=broker_id)
+    fields = {"client_software_name": "headroom", "client_software_version": "facts"}
+    response = await admin.send(NegotiatedRequest(_API_VERSIONS, fields), node_id=broker_id)
     check("ApiVersions", response.error_code)
     return response
 
@@ -193,24 +188,13 @@ async def _versions(admin: KafkaAdmin, broker_id: int) -> Any:
 async def _configs(admin: KafkaAdmin, broker_id: int) -> Sequence[Any]:
     """All of the broker's configuration: limits of single listeners have names that are not known before. A broker
     describes only itself."""
-    (result,) = await _described(admin, _BROKER, [str(broker_id)], None, node_id=broker_id)
-    check("DescribeConfigs", result.error_code, result.error_message)
-    return tuple(result.configs)
-
-
-async def _described(
-    admin: KafkaAdmin, kind: i8, names: Sequence[str], keys: tuple[str, ...] | None, *, node_id: int | None = None
-) -> Sequence[Any]:
-    def request(version: Any) -> RequestPayload:
-        resources = tuple(
-            version.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-            for name in names
-        )
-        made: RequestPayload = version.DescribeConfigsRequest(resources=resources)
-        return made
-
-    response = await admin.send(request(configs_v4.request), request(configs_v1.request), node_id=node_id)
-    return tuple(response.results)
+    response = await admin.send(describe_configs(_BROKER, [str(broker_id)]), node_id=broker_id)
+    for result in response.results:
+        if result.resource_name == str(broker_id):
+            check("DescribeConfigs", result.error_code, result.error_message)
+            if result.configs:
+                return tuple(result.configs)
+    raise NotKafkaError(f"broker {broker_id} answered DescribeConfigs without its configuration")  # as some clouds do
 
 
 async def _address_quotas(admin: KafkaAdmin) -> tuple[AddressQuota, ...]:
@@ -220,19 +204,16 @@ async def _address_quotas(admin: KafkaAdmin) -> tuple[AddressQuota, ...]:
 async def _acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
     """Whether there is an authorizer, and its ACLs with hosts."""
 
-    def request(version: Any) -> RequestPayload:
-        made: RequestPayload = version.DescribeAclsRequest(
-            resource_type_filter=_ANY,
-            resource_name_filter=None,
-            pattern_type_filter=_ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=_ANY,
-            permission_type=_ANY,
-        )
-        return made
-
-    response = await admin.send(request(acls_v3.request), request(acls_v1.request))
+    fields = {
+        "resource_type_filter": _ANY,
+        "resource_name_filter": None,
+        "pattern_type_filter": _ANY,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": _ANY,
+        "permission_type": _ANY,
+    }
+    response = await admin.send(NegotiatedRequest(_DESCRIBE_ACLS, fields))
     try:
         check("DescribeAcls", response.error_code, response.error_message)
     except RefusedError as exc:
@@ -243,14 +224,8 @@ async def _acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
 
 
 async def _partitions(admin: KafkaAdmin) -> Mapping[str, int]:
-    metadata = await admin.send(
-        MetadataRequest(
-            topics=None,
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-    )
+    metadata = await admin.send(metadata_request(None))
+    check("Metadata", getattr(metadata, "error_code", 0))  # from version 13 on
     return {str(topic.name): len(topic.partitions) for topic in metadata.topics if not topic.error_code}
 
 
@@ -259,13 +234,14 @@ async def _throttled_replicas(admin: KafkaAdmin, topics: Iterable[str]) -> Any:
     found: dict[str, Any] = {}
     for start in range(0, len(names), _TOPICS_PER_REQUEST):
         part = names[start : start + _TOPICS_PER_REQUEST]
-        found |= throttled_replicas(await _described(admin, _TOPIC, part, REPLICATION_REPLICAS))
+        response = await admin.send(describe_configs(_TOPIC, part, REPLICATION_REPLICAS))
+        found |= throttled_replicas(response.results)
     return found
 
 
 async def _reassigning(admin: KafkaAdmin, controller_id: int) -> int:
     """The number of partitions that are being reassigned. Brokers with ZooKeeper ask to be sent to the controller."""
-    request = ListPartitionReassignmentsRequest(topics=None)
+    request = NegotiatedRequest(_LIST_REASSIGNMENTS, {"topics": None})
     response = await admin.send(request)
     if response.error_code == NOT_CONTROLLER:
         response = await admin.send(request, node_id=controller_id)
@@ -274,8 +250,8 @@ async def _reassigning(admin: KafkaAdmin, controller_id: int) -> int:
 
 
 async def _moves_log_dirs(admin: KafkaAdmin, broker_id: int) -> bool:
-    requests = (version.DescribeLogDirsRequest(topics=None) for version in (log_dirs_v4, log_dirs_v1))
-    response = await admin.send(*requests, node_id=broker_id)
+    response = await admin.send(NegotiatedRequest(_DESCRIBE_LOG_DIRS, {"topics": None}), node_id=broker_id)
+    check("DescribeLogDirs", getattr(response, "error_code", 0))  # from version 3 on
     for result in response.results:
         check("DescribeLogDirs", result.error_code)
     return moves_log_dirs(response.results)

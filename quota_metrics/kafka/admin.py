@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 from uuid import UUID
-
-from kio.schema.alter_client_quotas.v1 import request as alter_request
-from kio.schema.describe_client_quotas.v1 import request as describe_request
-from kio.schema.describe_delegation_token import v1 as tokens_v1
-from kio.schema.describe_delegation_token import v2 as tokens_v2
-from kio.schema.describe_delegation_token import v3 as tokens_v3
-from kio.schema.metadata.v8.request import MetadataRequest
-from kio.schema.metadata.v12 import request as by_topic_id
-from kio.static.primitive import f64, i8
-from kio.static.protocol import RequestPayload
 
 from quota_metrics.config.entities import Altered, Entity, FilterComponent, QuotaAlteration, entity_of
 from quota_metrics.kafka.authentication import Security
@@ -23,14 +13,32 @@ from quota_metrics.kafka.bootstrap import first_to_answer
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, NotKafkaError, check
+from quota_metrics.kafka.frames import NegotiatedRequest
 
 NOT_CONTROLLER = 41
-_METADATA = MetadataRequest(
-    topics=(),
-    allow_auto_topic_creation=False,
-    include_cluster_authorized_operations=False,
-    include_topic_authorized_operations=False,
-)
+METADATA: Final = 3
+_DESCRIBE_CONFIGS: Final = 32
+_DESCRIBE_TOKENS: Final = 41
+_DESCRIBE_QUOTAS: Final = 48
+_ALTER_QUOTAS: Final = 49
+_TOPIC_IDS_FROM: Final = 12  # a broker answers topics by their ids from this version of Metadata on
+
+
+def metadata_request(topics: Sequence[Mapping[str, Any]] | None, **version: Any) -> NegotiatedRequest:
+    """Metadata of these topics, None: of all; without creating any."""
+    fields = {
+        "topics": topics,
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    return NegotiatedRequest(METADATA, fields, **version)
+
+
+def describe_configs(kind: int, names: Iterable[str], keys: Sequence[str] | None = None) -> NegotiatedRequest:
+    """DescribeConfigs of resources of one type (ConfigResource.Type); all of their keys by default."""
+    resources = [{"resource_type": kind, "resource_name": name, "configuration_keys": keys} for name in names]
+    return NegotiatedRequest(_DESCRIBE_CONFIGS, {"resources": resources})
 
 
 class KafkaAdmin:
@@ -77,35 +85,35 @@ class KafkaAdmin:
         await connection.close()
         return ""
 
-    async def send(self, *versions: RequestPayload, node_id: int | None = None) -> Any:
-        """Sends a kio request and returns kio's response; the caller must `check` its error codes.
-
-        `versions`: the same request in the versions that the caller supports, best first. The first one that the broker
-        supports is sent; UnsupportedError if there is none. It is sent to `node_id`, or to any live broker.
-        """
+    async def send(self, request: NegotiatedRequest, *, node_id: int | None = None) -> Any:
+        """Sends a request to `node_id`, or to any live broker, and returns kio's response; the caller must `check` its
+        error codes, and expect that a version lacks fields. UnsupportedError when the broker has no such version."""
         connection = await (self._any() if node_id is None else self._node(node_id))
-        return await connection.send(versions)
+        return await connection.send(request)
 
     async def describe_cluster(self) -> Cluster:
         """The nodes as advertised in Metadata, which every vendor supports."""
-        response = await self.send(_METADATA)
-        nodes = tuple(Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers)
+        response = await self.send(metadata_request(()))
+        check("Metadata", getattr(response, "error_code", 0))  # from version 13 on
+        by_id = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, getattr(broker, "rack", None))
+            for broker in response.brokers
+            if broker.node_id >= 0 and broker.host and 0 < broker.port < 65_536
+        }
+        nodes = tuple(by_id.values())
         if not nodes:
-            raise NotKafkaError("the cluster answered Metadata without any broker")
+            raise NotKafkaError("the cluster answered Metadata without any broker that has an address")
         self._learned = list(nodes)
-        return Cluster(response.cluster_id or "", nodes, response.controller_id)
+        return Cluster(getattr(response, "cluster_id", None) or "", nodes, getattr(response, "controller_id", -1))
 
     async def describe_node(self, node_id: int) -> None:
         """Sends Metadata to one broker at its advertised address. Raises ClusterError when it does not answer."""
-        await self.send(_METADATA, node_id=node_id)
+        await self.send(metadata_request(()), node_id=node_id)
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
         """The names of topics by their ids, of those that exist and that this user may describe (KIP-516)."""
-        topics = (by_topic_id.MetadataRequestTopic(topic_id=UUID(bytes=one), name=None) for one in topic_ids)
-        request = by_topic_id.MetadataRequest(
-            topics=tuple(topics), allow_auto_topic_creation=False, include_topic_authorized_operations=False
-        )
-        response = await self.send(request)
+        topics = [{"topic_id": UUID(bytes=topic_id), "name": None} for topic_id in topic_ids]
+        response = await self.send(metadata_request(topics, least=_TOPIC_IDS_FROM))
         return {topic.topic_id.bytes: topic.name for topic in response.topics if topic.topic_id and topic.name}
 
     async def describe_token_owners(self) -> dict[str, str]:
@@ -114,8 +122,7 @@ class KafkaAdmin:
 
         The tokens' HMACs, which are passwords, are in the response and are dropped with it.
         """
-        versions = (tokens_v3, tokens_v2, tokens_v1)
-        response = await self.send(*(version.DescribeDelegationTokenRequest(owners=None) for version in versions))
+        response = await self.send(NegotiatedRequest(_DESCRIBE_TOKENS, {"owners": None}))
         check("DescribeDelegationToken", response.error_code, None)
         return {token.token_id: token.principal_name for token in response.tokens}
 
@@ -180,36 +187,26 @@ class KafkaAdmin:
             return connection
 
 
-def _describe(components: Iterable[FilterComponent], strict: bool) -> describe_request.DescribeClientQuotasRequest:
-    return describe_request.DescribeClientQuotasRequest(
-        components=tuple(
-            describe_request.ComponentData(
-                entity_type=component.entity_type, match_type=i8(component.match_type), match=component.name
-            )
-            for component in components
-        ),
-        strict=strict,
-    )
+def _describe(components: Iterable[FilterComponent], strict: bool) -> NegotiatedRequest:
+    filters = [
+        {"entity_type": component.entity_type, "match_type": int(component.match_type), "match": component.name}
+        for component in components
+    ]
+    return NegotiatedRequest(_DESCRIBE_QUOTAS, {"components": filters, "strict": strict})
 
 
-def _alter(alterations: Iterable[QuotaAlteration], validate_only: bool) -> alter_request.AlterClientQuotasRequest:
-    return alter_request.AlterClientQuotasRequest(
-        entries=tuple(
-            alter_request.EntryData(
-                entity=tuple(
-                    alter_request.EntityData(entity_type=kind, entity_name=name) for kind, name in alteration.entity
-                ),
-                ops=tuple(_op(key, value) for key, value in alteration.values.items()),
-            )
-            for alteration in alterations
-        ),
-        validate_only=validate_only,
-    )
-
-
-def _op(key: str, value: float | None) -> alter_request.OpData:
-    # kio's f64 refuses infinity, which Kafka stores for request_percentage; the wire carries it.
-    return alter_request.OpData(key=key, value=cast(f64, float(value or 0.0)), remove=value is None)
+def _alter(alterations: Iterable[QuotaAlteration], validate_only: bool) -> NegotiatedRequest:
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in alteration.entity],
+            "ops": [
+                {"key": key, "value": float(value or 0.0), "remove": value is None}
+                for key, value in alteration.values.items()
+            ],
+        }
+        for alteration in alterations
+    ]
+    return NegotiatedRequest(_ALTER_QUOTAS, {"entries": entries, "validate_only": validate_only})
 
 
 def _altered(response: Any) -> list[Altered]:

@@ -9,14 +9,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kio.schema.sasl_authenticate.v1 import SaslAuthenticateRequest
-from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest
-from kio.static.protocol import RequestPayload
-
 from quota_metrics.kafka.errors import AuthenticationError, error_name, one_line
+from quota_metrics.kafka.frames import NegotiatedRequest
 from quota_metrics.kafka.sasl import Conversation, Mechanism, SaslError
 
 UNSUPPORTED_SASL_MECHANISM = 33
+_HANDSHAKE, _AUTHENTICATE = 17, 36  # after a handshake of version 0 tokens have no header (KIP-152)
 _LIFETIME_USED = 0.85  # of a session's lifetime; Java's clients re-authenticate between 85 and 95 % of it
 
 
@@ -28,12 +26,14 @@ class Security:
     sasl: Mechanism | None = None
 
 
-async def authenticate(mechanism: Mechanism, exchange: Callable[[RequestPayload], Awaitable[Any]], peer: str) -> float:
+async def authenticate(
+    mechanism: Mechanism, exchange: Callable[[NegotiatedRequest], Awaitable[Any]], peer: str
+) -> float:
     """Runs the SASL conversation (KIP-152) and returns for how many seconds the connection may be used.
 
     Raises AuthenticationError, with the broker's reason if it sends one.
     """
-    handshake = await exchange(SaslHandshakeRequest(mechanism=mechanism.name))
+    handshake = await exchange(NegotiatedRequest(_HANDSHAKE, {"mechanism": mechanism.name}, least=1))
     if handshake.error_code == UNSUPPORTED_SASL_MECHANISM:
         offered = one_line(", ".join(handshake.mechanisms))
         raise AuthenticationError(f"{peer} does not offer {mechanism.name}: it offers {offered or 'nothing'}")
@@ -45,9 +45,11 @@ async def authenticate(mechanism: Mechanism, exchange: Callable[[RequestPayload]
         saying = await asyncio.to_thread(_next, conversation, said, peer)
         if saying is None:
             return lifetime_ms / 1000 * _LIFETIME_USED if lifetime_ms > 0 else math.inf
-        answer = await exchange(SaslAuthenticateRequest(auth_bytes=saying))
+        answer = await exchange(NegotiatedRequest(_AUTHENTICATE, {"auth_bytes": saying}))
         _check(answer.error_code, answer.error_message, mechanism, peer)
-        said, lifetime_ms = answer.auth_bytes, int(answer.session_lifetime.total_seconds() * 1000)
+        said = answer.auth_bytes
+        if (lifetime := getattr(answer, "session_lifetime", None)) is not None:  # from version 1 on
+            lifetime_ms = int(lifetime.total_seconds() * 1000)
 
 
 def _check(code: int, message: str | None, mechanism: Mechanism, peer: str) -> None:

@@ -5,27 +5,24 @@ A broker stores them even if it has no telemetry plug-in and therefore does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
-from kio.schema.describe_configs import v1, v4
-from kio.schema.incremental_alter_configs import v0 as alter_v0
-from kio.schema.incremental_alter_configs import v1 as alter_v1
-from kio.schema.list_config_resources.v0.request import ListConfigResourcesRequest
-from kio.static.primitive import i8
-from kio.static.protocol import RequestPayload
-
-from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.admin import KafkaAdmin, describe_configs
 from quota_metrics.kafka.errors import check
+from quota_metrics.kafka.frames import NegotiatedRequest
 
-_CLIENT_METRICS = i8(16)  # ConfigResource.Type.CLIENT_METRICS
+_LIST_CONFIG_RESOURCES: Final = 74
+_INCREMENTAL_ALTER_CONFIGS: Final = 44
+_CLIENT_METRICS: Final = 16  # ConfigResource.Type.CLIENT_METRICS
 _CLIENT_METRICS_CONFIG: Final = 7  # ConfigSource of a key that is set; the others are defaults
-_SET, _DELETE = i8(0), i8(1)  # AlterConfigOp.OpType
+_SET, _DELETE = 0, 1  # AlterConfigOp.OpType
 
 
 async def subscription_names(admin: KafkaAdmin) -> list[str]:
     """The names of all resources, sorted. Raises ClusterError."""
-    listed = await admin.send(ListConfigResourcesRequest())
+    # Version 0 lists nothing else (ListClientMetricsResources of 3.7).
+    listed = await admin.send(NegotiatedRequest(_LIST_CONFIG_RESOURCES, {"resource_types": (_CLIENT_METRICS,)}))
     check("ListConfigResources", listed.error_code)
     return sorted(resource.resource_name for resource in listed.config_resources)
 
@@ -35,7 +32,7 @@ async def read_subscriptions(admin: KafkaAdmin) -> dict[str, dict[str, str]]:
     names = await subscription_names(admin)
     if not names:
         return {}
-    described = await admin.send(_describe(v4.request, names), _describe(v1.request, names))
+    described = await admin.send(describe_configs(_CLIENT_METRICS, names))
     resources = {}
     for result in described.results:
         check(f"DescribeConfigs of client metrics {result.resource_name!r}", result.error_code, result.error_message)
@@ -54,36 +51,12 @@ async def alter_subscription(
 ) -> None:
     """Sets keys of one resource; None deletes a key. `validate_only`: the cluster checks the change and makes none.
     Raises ClusterError."""
-    versions = (alter_v1.request, alter_v0.request)
-    response = await admin.send(*(_alter(version, name, keys, validate_only=validate_only) for version in versions))
+    configs = [
+        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value or ""}
+        for key, value in keys.items()
+    ]
+    resource = {"resource_type": _CLIENT_METRICS, "resource_name": name, "configs": configs}
+    fields = {"resources": [resource], "validate_only": validate_only}
+    response = await admin.send(NegotiatedRequest(_INCREMENTAL_ALTER_CONFIGS, fields))
     for result in response.responses:
         check(f"the change of client metrics {name!r}", result.error_code, result.error_message)
-
-
-def _alter(version: Any, name: str, keys: Mapping[str, str | None], *, validate_only: bool) -> RequestPayload:
-    request: RequestPayload = version.IncrementalAlterConfigsRequest(
-        resources=(
-            version.AlterConfigsResource(
-                resource_type=_CLIENT_METRICS,
-                resource_name=name,
-                configs=tuple(
-                    version.AlterableConfig(
-                        name=key, config_operation=_DELETE if value is None else _SET, value=value or ""
-                    )
-                    for key, value in keys.items()
-                ),
-            ),
-        ),
-        validate_only=validate_only,
-    )
-    return request
-
-
-def _describe(version: Any, names: Iterable[str]) -> RequestPayload:
-    request: RequestPayload = version.DescribeConfigsRequest(
-        resources=tuple(
-            version.DescribeConfigsResource(resource_type=_CLIENT_METRICS, resource_name=name, configuration_keys=None)
-            for name in names
-        )
-    )
-    return request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from quota_metrics.kafka.errors import (
     connect_error,
     transport_error,
 )
-from quota_metrics.kafka.frames import api_name, decoded, encoded
+from quota_metrics.kafka.frames import NegotiatedRequest, api_name, decoded, encoded
 from quota_metrics.kafka.primitives import ProtocolError
 
 UNSUPPORTED_VERSION = 35
@@ -77,7 +77,7 @@ class KafkaConnection:
                 return connection
         except TimeoutError as exc:
             raise TimedOutError(f"cannot reach {peer}: no answer within {connect_timeout_ms} ms") from exc
-        except (OSError, UnicodeError) as exc:  # UnicodeError: a host name that IDNA cannot encode
+        except (OSError, ValueError) as exc:  # ValueError: a host name that IDNA cannot encode, or with a null byte
             raise connect_error(peer, exc) from exc
 
     @property
@@ -86,9 +86,9 @@ class KafkaConnection:
         over = asyncio.get_running_loop().time() >= self._ends_at
         return not (over or self._writer.is_closing() or self._reader.at_eof())
 
-    async def send(self, versions: Sequence[RequestPayload]) -> Any:
-        """Sends the first of `versions` (the same request, best version first) that the broker supports."""
-        return await self._exchange(self._known(versions))
+    async def send(self, request: NegotiatedRequest) -> Any:
+        """Sends the request in a version that the broker supports; UnsupportedError if there is none."""
+        return await self._exchange(self._known(request))
 
     async def close(self) -> None:
         """Closes after the request in flight."""
@@ -99,15 +99,14 @@ class KafkaConnection:
         except OSError:
             return  # already broken
 
-    def _known(self, versions: Sequence[RequestPayload]) -> RequestPayload:
-        for request in versions:
-            low, high = self._versions.get(request.__api_key__, (0, -1))
-            if low <= request.__version__ <= high:
-                return request
-        raise UnsupportedError(
-            f"{self.peer} does not know {api_name(versions[0])} in version "
-            f"{' or '.join(str(request.__version__) for request in versions)}"
-        )
+    def _known(self, request: NegotiatedRequest) -> RequestPayload:
+        low, high = self._versions.get(request.key, (0, -1))
+        for one in request.versions:
+            if low <= one <= high:
+                return request.in_version(one)
+        oldest, newest = min(request.versions), max(request.versions)
+        has = f", only {low} to {high}" if high >= low else ""
+        raise UnsupportedError(f"{self.peer} does not know {request.name} in a version from {oldest} to {newest}{has}")
 
     async def _begin(self) -> None:
         """Negotiates versions, then authenticates: brokers answer ApiVersions before SASL (KIP-43, KIP-152)."""
@@ -116,7 +115,7 @@ class KafkaConnection:
             await self._agree_on_versions()
             mechanism = self._options.security.sasl
             if mechanism is not None:
-                lifetime_s = await authenticate(mechanism, self._exchange, self.peer)
+                lifetime_s = await authenticate(mechanism, self.send, self.peer)
                 self._ends_at = asyncio.get_running_loop().time() + lifetime_s
             begun = True
         finally:
@@ -145,7 +144,10 @@ class KafkaConnection:
             if not self.is_open:
                 raise BrokerUnreachableError(f"the connection to {self.peer} is closed")
             self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-            sent = encoded(request, self._correlation_id, self._options.client_id)
+            try:
+                sent = encoded(request, self._correlation_id, self._options.client_id)
+            except ProtocolError as exc:
+                raise UnsupportedError(str(exc)) from exc
             answered = False
             try:
                 with self._one_family(request):

@@ -81,7 +81,7 @@ def _read_tagged(reader: Reader, known: dict[int, tuple[str, Read]], values: dic
 
 def _field(field: dataclasses.Field[Any], flexible: bool) -> Read:
     """The reader of a field: an array, a structure or a primitive value, each possibly nullable."""
-    inner, optional = _without_none(field.type)
+    inner, optional = without_none(field.type)
     tagged = "tag" in field.metadata  # a tagged field is absent when null, so its structure has no null marker
     if typing.get_origin(inner) is tuple:
         element: Any = typing.get_args(inner)[0]
@@ -93,7 +93,8 @@ def _field(field: dataclasses.Field[Any], flexible: bool) -> Read:
     return _plain(field, flexible, optional)
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
+def without_none(annotation: Any) -> tuple[Any, bool]:
+    """The type of a field, and whether it may be null."""
     if typing.get_origin(annotation) is not types.UnionType:
         return annotation, False
     (inner,) = (part for part in typing.get_args(annotation) if part is not types.NoneType)

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import struct
+import typing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kio.index import load_response_from_request
+from kio.index import load_request_schema, load_response_from_request
+from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_writer
+from kio.serial.errors import SerialError
 from kio.static.primitive import i32
 from kio.static.protocol import RequestPayload
 
-from quota_metrics.kafka.decoding import decode, decode_head
+from quota_metrics.kafka.decoding import decode, decode_head, without_none
+from quota_metrics.kafka.primitives import ProtocolError
+
+
+class NegotiatedRequest:
+    """A request in any version: a connection sends the first of `versions` that its broker supports.
+
+    `fields` are named as kio names them, structures are mappings. A version that lacks a field is sent without it, so
+    `versions` has those that can say what is meant; by default all that kio knows from `least` on, newest first.
+    """
+
+    def __init__(
+        self, key: int, fields: Mapping[str, Any], *, least: int = 0, versions: Sequence[int] | None = None
+    ) -> None:
+        self.key = key
+        self.name = "".join(word.capitalize() for word in api_key_map[key].split("_"))
+        self.versions = versions or sorted(
+            (version for version in schema_name_map[api_key_map[key]] if version >= least), reverse=True
+        )
+        self._fields = fields
+
+    def in_version(self, version: int) -> RequestPayload:
+        """As kio's entity; loads its schema."""
+        request: RequestPayload = _entity(load_request_schema(self.key, version), self._fields)
+        return request
 
 
 def encoded(request: RequestPayload, correlation_id: int, client_id: str) -> bytes:
-    """Header and request, without the length. Raises ValueError when the request cannot be encoded."""
+    """Header and request, without the length. Raises ProtocolError when the request cannot be encoded."""
     header = request.__header_schema__(
         request_api_key=request.__api_key__,
         request_api_version=request.__version__,
@@ -22,8 +52,11 @@ def encoded(request: RequestPayload, correlation_id: int, client_id: str) -> byt
         client_id=client_id,
     )
     buffer = io.BytesIO()
-    entity_writer(type(header))(buffer, header)
-    entity_writer(type(request))(buffer, request)
+    try:
+        entity_writer(type(header))(buffer, header)
+        entity_writer(type(request))(buffer, request)
+    except (SerialError, ValueError, struct.error) as exc:  # such as a name that is longer than its length field says
+        raise ProtocolError(f"cannot send {api_name(request)}: {exc}") from exc
     return buffer.getvalue()
 
 
@@ -37,3 +70,22 @@ def decoded(request: RequestPayload, frame: bytes) -> Any:
 def api_name(request: RequestPayload) -> str:
     """Kafka's name of the API: DescribeClientQuotas."""
     return type(request).__name__.removesuffix("Request")
+
+
+def _entity(entity_type: Any, fields: Mapping[str, Any]) -> Any:
+    return entity_type(
+        **{
+            field.name: _value(field.type, fields[field.name])
+            for field in dataclasses.fields(entity_type)
+            if field.name in fields
+        }
+    )
+
+
+def _value(annotation: Any, value: Any) -> Any:
+    inner, optional = without_none(annotation)
+    if value is None:
+        return None if optional else ()  # in Metadata 0 an empty array means all topics, as null does in later ones
+    if typing.get_origin(inner) is tuple:
+        return tuple(_value(typing.get_args(inner)[0], element) for element in value)
+    return _entity(inner, value) if dataclasses.is_dataclass(inner) else value

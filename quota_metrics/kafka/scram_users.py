@@ -5,17 +5,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from kio.schema.alter_user_scram_credentials.v0 import request as alter_request
-from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
-from kio.static.primitive import i8, i32
+from typing import Any, Final
 
 from quota_metrics.kafka.admin import NOT_CONTROLLER, KafkaAdmin
 from quota_metrics.kafka.errors import UnsupportedError, check
+from quota_metrics.kafka.frames import NegotiatedRequest
 from quota_metrics.kafka.sasl import salted_password
 
-_MECHANISMS = {"SCRAM-SHA-256": i8(1), "SCRAM-SHA-512": i8(2)}  # ScramMechanism.type
+_DESCRIBE: Final = 50
+_ALTER: Final = 51
+_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # ScramMechanism.type
 _NAMES = {number: name for name, number in _MECHANISMS.items()}
 _SALT_BYTES = 24
 
@@ -32,7 +31,7 @@ class ScramCredential:
 
 async def read_scram_users(admin: KafkaAdmin) -> dict[str, dict[str, str]]:
     """User -> mechanism -> iterations, of all users. Raises ClusterError."""
-    response = await _sent(admin, DescribeUserScramCredentialsRequest(users=None))
+    response = await _sent(admin, NegotiatedRequest(_DESCRIBE, {"users": None}))
     check("DescribeUserScramCredentials", response.error_code, response.error_message)
     users: dict[str, dict[str, str]] = {}
     for result in response.results:
@@ -48,13 +47,11 @@ async def alter_scram_users(
     admin: KafkaAdmin, credentials: Iterable[ScramCredential], deletions: Sequence[tuple[str, str]] = ()
 ) -> None:
     """Sets credentials and deletes those of (user, mechanism). Raises ClusterError."""
-    request = alter_request.AlterUserScramCredentialsRequest(
-        deletions=tuple(
-            alter_request.ScramCredentialDeletion(name=user, mechanism=_MECHANISMS[mechanism])
-            for user, mechanism in deletions
-        ),
-        upsertions=tuple(_upsertion(credential) for credential in credentials),
-    )
+    fields = {
+        "deletions": [{"name": user, "mechanism": _MECHANISMS[mechanism]} for user, mechanism in deletions],
+        "upsertions": [_upsertion(credential) for credential in credentials],
+    }
+    request = NegotiatedRequest(_ALTER, fields)
     response = await _sent(admin, request)
     if any(result.error_code == NOT_CONTROLLER for result in response.results):  # brokers with ZooKeeper do not forward
         cluster = await admin.describe_cluster()
@@ -63,20 +60,20 @@ async def alter_scram_users(
         check(f"the change of the SCRAM user {result.user!r}", result.error_code, result.error_message)
 
 
-async def _sent(admin: KafkaAdmin, request: Any) -> Any:
+async def _sent(admin: KafkaAdmin, request: NegotiatedRequest) -> Any:
     try:
         return await admin.send(request)
     except UnsupportedError as exc:
         raise UnsupportedError("the brokers have no API for SCRAM users, which Kafka 2.7 and later have") from exc
 
 
-def _upsertion(credential: ScramCredential) -> alter_request.ScramCredentialUpsertion:
+def _upsertion(credential: ScramCredential) -> dict[str, Any]:
     salt = secrets.token_bytes(_SALT_BYTES)
     digest = "sha" + credential.mechanism.removeprefix("SCRAM-SHA-")
-    return alter_request.ScramCredentialUpsertion(
-        name=credential.user,
-        mechanism=_MECHANISMS[credential.mechanism],
-        iterations=i32(credential.iterations),
-        salt=salt,
-        salted_password=salted_password(digest, credential.password, salt, credential.iterations),
-    )
+    return {
+        "name": credential.user,
+        "mechanism": _MECHANISMS[credential.mechanism],
+        "iterations": credential.iterations,
+        "salt": salt,
+        "salted_password": salted_password(digest, credential.password, salt, credential.iterations),
+    }

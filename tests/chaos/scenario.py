@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from kio.schema.incremental_alter_configs.v1 import request as alter
-from kio.static.primitive import i8
-
 from headroom.demo.kit.processes import LOOPBACK
 from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.client_metrics import alter_subscription
 from tests.chaos.audit import REFUSALS, Audit, accept_points, audit, refuse_points, rested, stop_merges
 from tests.chaos.load import Load
 from tests.chaos.victim import Headroom, Server
@@ -22,7 +20,6 @@ from tests.chaos.victim import Headroom, Server
 CLIENTS = 30
 INTERVAL_MS = 100  # the shortest that Kafka allows
 RETRY = 89
-_CLIENT_METRICS, _SET = i8(16), i8(0)
 _PATIENCE_S = 180.0
 
 
@@ -207,13 +204,11 @@ async def concluded(headroom: Headroom, sql_port: int, load: Load, killed: Count
 async def subscribe(upstream: str) -> None:
     """Subscribes our clients to all metrics at the shortest interval."""
     configs = {"interval.ms": str(INTERVAL_MS), "metrics": "*", "match": "client_id=chaos-.*"}
-    entries = tuple(alter.AlterableConfig(name=k, config_operation=_SET, value=v) for k, v in configs.items())
-    resource = alter.AlterConfigsResource(resource_type=_CLIENT_METRICS, resource_name="chaos", configs=entries)
     host, _, port = upstream.partition(",")[0].rpartition(":")
     admin = KafkaAdmin([(host, int(port))])
     try:
         await admin.start()
-        await admin.send(alter.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+        await alter_subscription(admin, "chaos", configs)
     finally:
         await admin.close()
 

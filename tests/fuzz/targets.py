@@ -33,6 +33,7 @@ from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.address_rewrites import REWRITES, produce
 from telemetry.wire.apis import APIS, PRODUCE
+from tests.fuzz.admin_targets import admin_targets
 from tests.fuzz.mutation import mutated, redirected
 from tests.fuzz.security_targets import security_targets
 from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
@@ -75,7 +76,7 @@ class Targets:
             "spool": (self._spool, found["request"]),
             "answer on quotas": (self._quotas, found["quotas"]),
         }
-        self.by_name |= security_targets(source, self._connection)
+        self.by_name |= security_targets(source, self._connection) | admin_targets(source)
         for api, (request, response) in exchanges().items():
             self.by_name[f"broker response {api}"] = (partial(self._response, request), [response])
             key, version = map(int, api.split())

@@ -16,9 +16,6 @@ import pytest
 from confluent_kafka import Producer
 from kafka.record import MemoryRecordsBuilder
 from kio.schema.errors import ErrorCode
-from kio.schema.produce.v12 import request as produce
-from kio.schema.types import TopicName
-from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
@@ -26,6 +23,8 @@ from headroom.demo.kit.jars import client_libs
 from headroom.demo.kit.jvm import Jvm
 from headroom.demo.kit.serving import Serving
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
+from quota_metrics.kafka.frames import NegotiatedRequest
+from telemetry.wire.apis import PRODUCE
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
 from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for, wait_for_topic
 from tests.kafka_clients.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
@@ -224,18 +223,16 @@ def test_new_leader_address_in_produce_response_is_the_gateways(serving: Serving
     batch = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1_000)
     batch.append(timestamp=1, key=None, value=b"for somebody else")
     batch.close()
-    partition = produce.PartitionProduceData(index=i32(0), records=Records(bytes(batch.buffer())))
-    request = produce.ProduceRequest(
-        acks=i16(-1),
-        timeout=i32Timedelta.parse(timedelta(seconds=5)),
-        topic_data=(produce.TopicProduceData(name=TopicName(topic), partition_data=(partition,)),),
-    )
+    partition = {"index": 0, "records": bytes(batch.buffer())}
+    topics = [{"name": topic, "partition_data": [partition]}]
+    fields = {"transactional_id": None, "acks": -1, "timeout": timedelta(seconds=5), "topic_data": topics}
+    request = NegotiatedRequest(PRODUCE, fields, versions=[12])
 
     async def answer() -> Any:
         options = ConnectionOptions(client_id=topic, timeout_ms=10_000, max_response_bytes=100_000)
         connection = await KafkaConnection.open(*listeners[other], options, connect_timeout_ms=10_000)
         try:
-            return await connection.send([request])
+            return await connection.send(request)
         finally:
             await connection.close()
 

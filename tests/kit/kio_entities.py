@@ -11,6 +11,7 @@ import importlib
 import io
 import random
 import typing
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +36,36 @@ def decode(entity_type: Any, data: bytes) -> Any:
     entity, size = entity_reader(entity_type)(data, 0)
     assert size == len(data)
     return entity
+
+
+def entity_of_fields(entity_type: Any, fields: Mapping[str, Any]) -> Any:
+    """The entity with these fields, structures as mappings; those that the version lacks are left out, those that are
+    not given are null, zero or empty."""
+    return entity_type(
+        **{field.name: _given(field, fields.get(field.name)) for field in dataclasses.fields(entity_type)}
+    )
+
+
+def _given(field: dataclasses.Field[Any], value: Any) -> Any:
+    annotation: Any = field.type
+    options = [part for part in typing.get_args(annotation) if part is not type(None)]
+    optional = len(options) == 1 and type(None) in typing.get_args(annotation)
+    inner = options[0] if optional else annotation
+    if value is None and optional:
+        return None
+    if typing.get_origin(inner) is tuple:
+        element: Any = typing.get_args(inner)[0]
+        is_structure = dataclasses.is_dataclass(element)
+        return tuple(entity_of_fields(element, one) if is_structure else one for one in value or ())
+    if dataclasses.is_dataclass(inner):
+        return entity_of_fields(inner, value or {})
+    kafka_type = field.metadata["kafka_type"]
+    if kafka_type == "error_code":
+        return ErrorCode(value or 0)
+    if kafka_type.startswith("timedelta"):
+        return datetime.timedelta(milliseconds=value or 0)
+    empty = {"string": "", "bytes": b"", "records": b"", "bool": False, "float64": 0.0}
+    return empty.get(kafka_type, 0) if value is None else value
 
 
 def random_entity(rng: random.Random, entity_type: Any) -> Any:

@@ -9,21 +9,20 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kio.schema.alter_user_scram_credentials.v0 import request as scram
-from kio.static.primitive import i8, i32
-
 from headroom.demo.kit.broker import Broker, server_properties, start_brokers
 from headroom.demo.kit.jmx import jmx_options
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from headroom.demo.kit.service import Service
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
+from quota_metrics.kafka.frames import NegotiatedRequest
 from tests.kit.certificates import CertificateAuthority
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "MTLS")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 USERS = ("admin", "alice", "bob", "carol", "dave")  # the password is the name and -secret
 REAUTHENTICATION_MS = 4_000  # of PLAIN on SASL_PLAINTEXT
+_ALTER_USERS = 51
 _LOGIN = "org.apache.kafka.common.security"
 
 
@@ -140,18 +139,19 @@ async def _alter_scram_users(port: int, upserted: Sequence[str] = (), deleted: S
     admin = KafkaAdmin([(LOOPBACK, port)])
     salt = b"salt-of-the-test"
     for mechanism, digest in ((1, "sha256"), (2, "sha512")):
-        deletions = tuple(scram.ScramCredentialDeletion(name=user, mechanism=i8(mechanism)) for user in deleted)
-        upsertions = tuple(
-            scram.ScramCredentialUpsertion(
-                name=user,
-                mechanism=i8(mechanism),
-                iterations=i32(4096),
-                salt=salt,
-                salted_password=hashlib.pbkdf2_hmac(digest, password(user).encode(), salt, 4096),
-            )
+        deletions = [{"name": user, "mechanism": mechanism} for user in deleted]
+        upsertions = [
+            {
+                "name": user,
+                "mechanism": mechanism,
+                "iterations": 4096,
+                "salt": salt,
+                "salted_password": hashlib.pbkdf2_hmac(digest, password(user).encode(), salt, 4096),
+            }
             for user in upserted
-        )
-        response = await admin.send(scram.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions))
+        ]
+        request = NegotiatedRequest(_ALTER_USERS, {"deletions": deletions, "upsertions": upsertions})
+        response = await admin.send(request)
         for result in response.results:
             check("AlterUserScramCredentials", result.error_code, result.error_message)
     await admin.close()

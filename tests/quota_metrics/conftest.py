@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kio.schema.alter_user_scram_credentials.v0 import request as scram
-from kio.static.primitive import i8, i32
 
 from headroom.demo.kit.broker import Broker, server_properties
 from headroom.demo.kit.processes import LOOPBACK, free_ports
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
+from quota_metrics.kafka.frames import NegotiatedRequest
 from quota_metrics.kafka.properties import security
 
 STORE_PASSWORD = "changeit"
+_ALTER_USERS = 51
 LOGIN = "org.apache.kafka.common.security"
 LISTENERS = {
     "PLAINTEXT": "PLAINTEXT",
@@ -135,14 +135,14 @@ async def add_scram_user(port: int, user: str) -> None:
     admin = KafkaAdmin([(LOOPBACK, port)])
     salt = b"salt-of-the-test"
     for mechanism, digest in ((1, "sha256"), (2, "sha512")):
-        upsertion = scram.ScramCredentialUpsertion(
-            name=user,
-            mechanism=i8(mechanism),
-            iterations=i32(4096),
-            salt=salt,
-            salted_password=hashlib.pbkdf2_hmac(digest, f"{user}-secret".encode(), salt, 4096),
-        )
-        response = await admin.send(scram.AlterUserScramCredentialsRequest(deletions=(), upsertions=(upsertion,)))
+        upsertion = {
+            "name": user,
+            "mechanism": mechanism,
+            "iterations": 4096,
+            "salt": salt,
+            "salted_password": hashlib.pbkdf2_hmac(digest, f"{user}-secret".encode(), salt, 4096),
+        }
+        response = await admin.send(NegotiatedRequest(_ALTER_USERS, {"deletions": (), "upsertions": [upsertion]}))
         for result in response.results:
             check("AlterUserScramCredentials", result.error_code, result.error_message)
     await admin.close()

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kio.schema.metadata.v8.request import MetadataRequest
-
 from headroom.config.settings import QuotaConfig
 from quota_metrics.config.entities import Rules
+from quota_metrics.kafka.admin import metadata_request
 from quota_metrics.measure.callbacks import CallbackError, ClusterMetadata, DefaultQuotaCallback, Partition, load
 from quota_metrics.measure.quota_manager import QuotaManager
 
@@ -73,14 +72,7 @@ class ClusterQuotas:
 
 async def read_partitions(send: Callable[..., Awaitable[Any]], cluster_id: str) -> ClusterMetadata:
     """The cluster's metadata, as callbacks get it. Raises ClusterError."""
-    response = await send(
-        MetadataRequest(
-            topics=None,
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-    )
+    response = await send(metadata_request(None))
     partitions = (
         Partition(topic.name, partition.partition_index, partition.leader_id)
         for topic in response.topics

@@ -55,6 +55,7 @@ class TopicUsage:
         self._spool = spool
         self._now_ms = now_ms
         self._written_ms = now_ms()  # until when rows are written
+        self._is_unanswered = False
         self._names: dict[str, str] = {}  # by id as the wire has it; oldest first
 
     def tasks(self) -> list[PeriodicTask]:
@@ -122,8 +123,11 @@ class TopicUsage:
             async with asyncio.timeout(_ASK_TIMEOUT_S):
                 found = await self._names_of(asked)
         except (ClusterError, OSError) as exc:
-            log.warning("cannot read the names of topics, which are shown by their ids", error=str(exc))
+            if not self._is_unanswered:
+                log.warning("cannot read the names of topics, which are shown by their ids", error=str(exc))
+            self._is_unanswered = True
             return
+        self._is_unanswered = False
         self._names.update((ID_MARK + topic_id.hex(), name) for topic_id, name in found.items())
         while len(self._names) > _MAX_KNOWN:
             del self._names[next(iter(self._names))]

@@ -121,8 +121,17 @@ def _admin(config: ServeConfig, stack: AsyncExitStack) -> KafkaAdmin:
 def _changes(
     admin: KafkaAdmin, views: QuotaViews, history: _StoredHistory
 ) -> Callable[[], Awaitable[list[QuotaLimit]]]:
+    is_said = False
+
     async def changes() -> list[QuotaLimit]:
-        described = stored_rules(await admin.describe_client_quotas())
+        nonlocal is_said
+        try:
+            described = stored_rules(await admin.describe_client_quotas())
+        except UnsupportedError as exc:  # what the store has of an earlier cluster stays
+            if not is_said:
+                log.warning("the cluster has no quotas that can be read: limits and levels are unknown", error=str(exc))
+            is_said = True
+            return []
         await views.configure(described)
         return await history.changes(described)
 

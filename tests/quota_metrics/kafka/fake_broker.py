@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import datetime
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from kio.index import load_response_schema
 from kio.schema.alter_client_quotas.v1 import response as altered
 from kio.schema.api_versions.v3 import response as versions_v3
 from kio.schema.describe_client_quotas.v1 import response as described
 from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v8 import response as metadata
-from kio.schema.types import BrokerId
 from kio.serial import entity_writer
-from kio.static.primitive import f64, i16, i32, i32Timedelta
+from kio.static.primitive import f64, i16, i32Timedelta
 
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.cluster import Cluster
+from tests.kit.kio_entities import entity_of_fields
 
 METADATA, API_VERSIONS, DESCRIBE, ALTER = 3, 18, 48, 49
 NO_THROTTLE = i32Timedelta.parse(datetime.timedelta(0))
@@ -38,24 +39,36 @@ def body(entity: Any) -> Answer:
 
 
 def versions(*apis: tuple[int, int]) -> Answer:
+    return spans({key: (0, high) for key, high in apis})
+
+
+def spans(apis: Mapping[int, tuple[int, int]]) -> Answer:
+    """ApiVersions by the first and the last version of each API."""
     keys = tuple(
-        versions_v3.ApiVersion(api_key=i16(key), min_version=i16(0), max_version=i16(high)) for key, high in apis
+        versions_v3.ApiVersion(api_key=i16(key), min_version=i16(low), max_version=i16(high))
+        for key, (low, high) in apis.items()
     )
     return body(versions_v3.ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys, throttle_time=NO_THROTTLE))
 
 
-def nodes(*brokers: tuple[int, int], controller: int = 1) -> Answer:
-    return body(
-        metadata.MetadataResponse(
-            throttle_time=NO_THROTTLE,
-            brokers=tuple(
-                metadata.MetadataResponseBroker(node_id=BrokerId(node), host="127.0.0.1", port=i32(port), rack="r")
-                for node, port in brokers
-            ),
-            cluster_id="c",
-            controller_id=BrokerId(controller),
-            topics=(),
-        )
+def in_any_version(fields: Mapping[str, Any]) -> Answer:
+    """A response with these fields, in the version that was asked for."""
+
+    def answer(frame: bytes) -> bytes | None:
+        key, version = struct.unpack_from(">hh", frame)
+        return body(entity_of_fields(load_response_schema(key, version), fields))(frame)
+
+    return answer
+
+
+def nodes(*brokers: tuple[int, int], controller: int = 1, topics: Sequence[Mapping[str, Any]] = ()) -> Answer:
+    return in_any_version(
+        {
+            "brokers": [{"node_id": node, "host": "127.0.0.1", "port": port, "rack": "r"} for node, port in brokers],
+            "cluster_id": "c",
+            "controller_id": controller,
+            "topics": topics,
+        }
     )
 
 

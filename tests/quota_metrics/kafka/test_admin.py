@@ -9,10 +9,6 @@ from uuid import UUID
 import pytest
 from kio.schema.api_versions.v0 import response as versions_v0
 from kio.schema.errors import ErrorCode
-from kio.schema.list_config_resources import v0 as list_v0
-from kio.schema.list_config_resources import v1 as list_v1
-from kio.schema.metadata.v12 import response as metadata_v12
-from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i16
 
 from quota_metrics.config.entities import Altered, FilterComponent, MatchType, QuotaAlteration, entity_of
@@ -22,6 +18,7 @@ from quota_metrics.kafka.errors import (
     RefusedError,
     UnsupportedError,
 )
+from quota_metrics.kafka.frames import NegotiatedRequest
 from tests.quota_metrics.kafka.fake_broker import (
     ALICE,
     ALTER,
@@ -29,7 +26,6 @@ from tests.quota_metrics.kafka.fake_broker import (
     DESCRIBE,
     GOOD,
     METADATA,
-    NO_THROTTLE,
     FakeBroker,
     alterations,
     asking,
@@ -105,8 +101,8 @@ def test_alterations_are_retried_on_the_controller() -> None:
 
 def test_unsupported_request_is_not_sent() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
-        with pytest.raises(UnsupportedError, match="does not know ListConfigResources in version 0"):
-            await admin.send(list_v0.ListConfigResourcesRequest())
+        with pytest.raises(UnsupportedError, match="does not know ListConfigResources in a version from 0 to 1"):
+            await admin.send(NegotiatedRequest(74, {}))
         return fake.asked
 
     assert asking(GOOD, ask) == [API_VERSIONS]
@@ -118,8 +114,8 @@ def test_highest_common_version_is_sent() -> None:
             API_VERSIONS: versions((74, highest)),
             74: lambda frame: frame[4:8] + b"\x00" + bytes(6) + b"\x01\x00",
         }
-        requests = (list_v1.ListConfigResourcesRequest(resource_types=()), list_v0.ListConfigResourcesRequest())
-        return asking(GOOD | answers, lambda admin, fake: admin.send(*requests)).__version__
+        request = NegotiatedRequest(74, {"resource_types": ()})
+        return asking(GOOD | answers, lambda admin, fake: admin.send(request)).__version__
 
     assert [asked_with(0), asked_with(1), asked_with(2)] == [0, 1, 1]
 
@@ -140,17 +136,10 @@ def test_api_versions_falls_back_to_version_0() -> None:
 
 def test_topic_names_are_those_that_the_cluster_tells() -> None:
     known, hidden = UUID(int=1), UUID(int=2)
-    topics = tuple(
-        metadata_v12.MetadataResponseTopic(
-            error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=()
-        )
-        for topic_id, name, code in (
-            (known, TopicName("orders"), ErrorCode.none),
-            (hidden, None, ErrorCode.unknown_topic_id),
-        )
-    )
-    answer = metadata_v12.MetadataResponse(
-        throttle_time=NO_THROTTLE, brokers=(), cluster_id="c", controller_id=BrokerId(1), topics=topics
-    )
-    found = asking({**GOOD, METADATA: body(answer)}, lambda admin, _: admin.topic_names([known.bytes, hidden.bytes]))
+    topics: list[dict[str, Any]] = [
+        {"topic_id": known, "name": "orders"},
+        {"topic_id": hidden, "name": None, "error_code": 100},
+    ]
+    answer = nodes((1, 9092), topics=topics)
+    found = asking({**GOOD, METADATA: answer}, lambda admin, _: admin.topic_names([known.bytes, hidden.bytes]))
     assert found == {known.bytes: "orders"}

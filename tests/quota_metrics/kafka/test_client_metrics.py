@@ -11,13 +11,13 @@ from kio.schema.describe_configs import v4
 from kio.schema.errors import ErrorCode
 from kio.schema.list_config_resources.v0.response import ConfigResource, ListConfigResourcesResponse
 from kio.static.primitive import i8, i32Timedelta
-from kio.static.protocol import RequestPayload
 
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.errors import RefusedError
+from quota_metrics.kafka.frames import NegotiatedRequest
 
 NO_THROTTLE = i32Timedelta.parse(datetime.timedelta(0))
 CLIENT_METRICS_CONFIG, DEFAULT_CONFIG = i8(7), i8(5)
@@ -30,11 +30,11 @@ class Cluster714(KafkaAdmin):
         super().__init__([("127.0.0.1", 1)])
         self.resources = resources
         self.list_code = self.describe_code = ErrorCode.none
-        self.asked: list[tuple[RequestPayload, ...]] = []
+        self.asked: list[NegotiatedRequest] = []
 
-    async def send(self, *versions: RequestPayload, node_id: int | None = None) -> Any:
-        self.asked.append(versions)
-        return self._list() if len(self.asked) == 1 else self._describe(versions[0])
+    async def send(self, request: NegotiatedRequest, *, node_id: int | None = None) -> Any:
+        self.asked.append(request)
+        return self._list() if len(self.asked) == 1 else self._describe(request.in_version(4))
 
     def _list(self) -> ListConfigResourcesResponse:
         return ListConfigResourcesResponse(
@@ -100,10 +100,10 @@ def test_empty_listing_sends_no_describe() -> None:
     assert len(cluster.asked) == 1
 
 
-def test_describe_request_offers_older_version() -> None:
+def test_describe_request_offers_older_versions() -> None:
     cluster = Cluster714({"one": {}})
     read(cluster)
-    assert [version.__version__ for version in cluster.asked[1]] == [4, 1]
+    assert list(cluster.asked[1].versions) == [4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("which", ["list_code", "describe_code"])

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
-from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
-from kio.static.primitive import i8
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from py4j.protocol import Py4JJavaError
 
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
+from quota_metrics.kafka.frames import NegotiatedRequest
 from quota_metrics.kafka.sasl import Plain
 from quota_metrics.kafka.tls import tls_context
+from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
 from tests.kit.secure_cluster import SecureCluster, login
 from tests.kit.secured_serve import librdkafka, rows, serving
@@ -140,18 +139,16 @@ async def push(served: Served, cluster: SecureCluster, payload: bytes) -> None:
         *served.address, ConnectionOptions("claims", 10_000, 1 << 20, security), connect_timeout_ms=10_000
     )
     try:
-        got = await connection.send([GetTelemetrySubscriptionsRequest(client_instance_id=uuid.UUID(int=0))])
-        pushed = await connection.send(
-            [
-                PushTelemetryRequest(
-                    client_instance_id=got.client_instance_id,
-                    subscription_id=got.subscription_id,
-                    terminating=False,
-                    compression_type=i8(0),
-                    metrics=payload,
-                )
-            ]
-        )
+        request = NegotiatedRequest(GET_TELEMETRY_SUBSCRIPTIONS, {"client_instance_id": uuid.UUID(int=0)})
+        got = await connection.send(request)
+        fields = {
+            "client_instance_id": got.client_instance_id,
+            "subscription_id": got.subscription_id,
+            "terminating": False,
+            "compression_type": 0,
+            "metrics": payload,
+        }
+        pushed = await connection.send(NegotiatedRequest(PUSH_TELEMETRY, fields))
         assert pushed.error_code == 0
     finally:
         await connection.close()
