@@ -105,7 +105,7 @@ scale: compiled ## CLIENTS=100000 client instances at their interval, INTERVAL_S
 	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m tests.bench.scale $(CLIENTS) $(INTERVAL_S)
 
 oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES=1000
-	@status=0; for subject in telemetry administration quotas client_files; do \
+	@status=0; for subject in telemetry administration quotas client_files certificates; do \
 		$(BIN)/python -m tests.oracle.$${subject}_oracle $(SEED) $(CASES) || status=1; done; exit $$status
 
 chaos: $(READY) ## under load: SEED=1 KILLS=10 of processes, AWAY_S=0 without the store, FAULTS=10 of the store; then clock steps, failing files, processes that stop for a minute

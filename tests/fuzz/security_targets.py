@@ -19,11 +19,13 @@ from telemetry.gateway.connection import ProxiedConnection
 from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.gateway.security.listener_security import ListenerTls
 from telemetry.gateway.security.sasl_tokens import READABLE, claimed_user
-from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name, principal_mapper
+from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, principal_mapper
+from telemetry.gateway.security.x500_name import CertificateError, subject_name
 from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from telemetry.wire.proxy_protocol import bytes_wanted, parsed
 from tests.fuzz.seeds import request_frame
 from tests.kit.certificates import CertificateAuthority
+from tests.oracle.certificates_oracle import certificate_of, drawn_name
 from tests.telemetry.wire.proxy_hop import header as proxy_header
 
 NOW_MS = 1_795_000_000_000
@@ -84,7 +86,7 @@ def security_targets(source: random.Random, connect: Connect) -> dict[str, tuple
         "SASL that the broker accepts": (partial(_authentication, source, connect, ACCEPTED), dialogues()),
         "SASL token": (_token, said),
         "TLS handshake": (partial(_handshake, tls), hellos),
-        "certificate subject": (_subject, said),
+        "certificate subject": (_subject, [certificate_of(drawn_name(source)) for _ in range(5)]),
         "PROXY header": (_proxy_header, [proxy_header(("10.0.0.1", 7), ("10.0.0.2", 9092), one) for one in (1, 2)]),
         "server name": (_server_name, [b"broker-1.gateway.example"]),
     }
@@ -172,9 +174,10 @@ def _handshake(tls: ListenerTls, data: bytes) -> None:
 
 
 def _subject(data: bytes) -> None:
-    text = data.decode("utf-8", "replace")
-    subject = ((("commonName", text),), (("organizationName", text[::-1]), ("emailAddress", text[:200])))
-    name = distinguished_name(subject)
+    try:
+        name = subject_name(data)
+    except CertificateError:
+        return
     with contextlib.suppress(NoMatchingRuleError):
         principal_mapper("RULE:^CN=(.*?),.*$/$1/L, RULE:^(.*)O=(.*)$/$2/, DEFAULT")(name)
 

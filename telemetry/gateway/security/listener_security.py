@@ -19,7 +19,8 @@ from exporters.key_store import KeyStoreError, is_pem, load_key, password_of, re
 from exporters.model import ANONYMOUS
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.security.client_identity import SaslSession
-from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, distinguished_name
+from telemetry.gateway.security.ssl_principal import NoMatchingRuleError
+from telemetry.gateway.security.x500_name import CertificateError, subject_name
 
 log = structlog.get_logger(__name__)
 
@@ -64,15 +65,15 @@ class ListenerSecurity:
         Raises ProtocolError when no rule maps the certificate, or when there is no upstream certificate for it.
         """
         handshake = transport.get_extra_info("ssl_object")
-        certificate: dict[str, Any] | None = handshake.getpeercert() if handshake is not None else None
+        certificate: bytes | None = handshake.getpeercert(True) if handshake is not None else None
         if not certificate or self.protocol != "SSL":
             return ANONYMOUS
         try:
-            principal = self.principal_of(distinguished_name(certificate["subject"]))
+            principal = self.principal_of(subject_name(certificate))
             if self.upstream_tls_of is not None:
                 self.upstream_tls_of(principal)
             return principal
-        except (NoMatchingRuleError, UpstreamCertificateError) as exc:
+        except (NoMatchingRuleError, UpstreamCertificateError, CertificateError) as exc:
             raise ProtocolError(str(exc)) from exc
 
     def server_name(self, transport: asyncio.BaseTransport) -> str | None:

@@ -1,6 +1,6 @@
 """A client certificate's subject -> the principal's name, by ssl.principal.mapping.rules. Sans-I/O.
 
-Sources: SslPrincipalMapper and DefaultKafkaPrincipalBuilder of Apache Kafka 4.3; X500Principal.getName (RFC 2253).
+Sources: SslPrincipalMapper and DefaultKafkaPrincipalBuilder of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -11,19 +11,6 @@ from collections.abc import Callable, Sequence
 from telemetry.subscriptions.java.regex import JavaPattern
 from telemetry.wire.errors import JavaPatternError
 
-Subject = Sequence[Sequence[tuple[str, str]]]  # as ssl.SSLObject.getpeercert returns it
-
-_SHORT = {
-    "commonName": "CN",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
 _RULE = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))"
     r"\s*(?:,|\n|$)"
@@ -36,12 +23,6 @@ class MappingRuleError(ValueError):
 
 class NoMatchingRuleError(ValueError):
     """No rule matches a subject: Kafka refuses such a client."""
-
-
-def distinguished_name(subject: Subject) -> str:
-    """The subject as Kafka sees it: RFC 2253, the most specific part first."""
-    parts = ["+".join(_attribute(name, value) for name, value in part) for part in subject]
-    return ",".join(reversed(parts))
 
 
 def principal_mapper(rules: str) -> Callable[[str], str]:
@@ -86,16 +67,3 @@ def _expanded(replacement: str, groups: Sequence[str]) -> str:
 
 def _cased(name: str, case: str) -> str:
     return name.lower() if case == "L" else name.upper() if case == "U" else name
-
-
-def _attribute(name: str, value: str) -> str:
-    if name == "emailAddress" and len(value) < 128:  # Java knows no short name: object identifier and DER (IA5String)
-        return f"1.2.840.113549.1.9.1=#16{len(value):02x}{value.encode().hex()}"
-    return f"{_SHORT.get(name, name)}={_escaped(value)}"
-
-
-def _escaped(value: str) -> str:
-    escaped = re.sub(r'([,+"\\<>;=#])', r"\\\1", value)
-    if escaped.startswith(" "):
-        escaped = "\\" + escaped
-    return escaped[:-1] + "\\ " if value.endswith(" ") and len(value) > 1 else escaped

@@ -7,20 +7,10 @@ import pytest
 from telemetry.gateway.security.ssl_principal import (
     MappingRuleError,
     NoMatchingRuleError,
-    distinguished_name,
     principal_mapper,
 )
 
-SUBJECT = ((("countryName", "DE"),), (("organizationName", "Acme, Inc"),), (("commonName", "alice"),))
 NAME = "CN=alice,O=Acme\\, Inc,C=DE"
-
-
-def test_distinguished_name_is_formatted_as_in_java() -> None:
-    assert distinguished_name(SUBJECT) == NAME
-    # X500Principal("CN=\"a=b#c,d+e<f>;g\\\\h\", UID=u1").getName() of Java 17
-    subject = ((("userId", "u1"),), (("commonName", "a=b#c,d+e<f>;g\\h"),))
-    assert distinguished_name(subject) == "CN=a\\=b\\#c\\,d\\+e\\<f\\>\\;g\\\\h,UID=u1"
-    assert distinguished_name(((("emailAddress", "a@b"),),)) == "1.2.840.113549.1.9.1=#1603614062"
 
 
 @pytest.mark.parametrize(
