@@ -27,7 +27,7 @@ from headroom.owners import OwnersInForce, owners_of
 from headroom.server.addresses import address_faults
 from headroom.server.forwarding import open_forwarding
 from headroom.server.health import Health
-from headroom.server.http import HttpServer
+from headroom.server.http import HttpServer, Replaceable, starting_app
 from headroom.server.metrics import Readings, SelfMetrics, summed
 from headroom.server.pages import guarded, http_app
 from headroom.server.periodic import run_periodic_tasks
@@ -35,7 +35,8 @@ from headroom.server.process_limits import allow_open_files, forbid_core_dumps, 
 from headroom.server.processes.assembly import open_push_spool, open_spool, push_sync_tasks, sync_task
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.storage_counts import StorageReadings
-from headroom.server.receivers.gateway import open_gateway
+from headroom.server.receivers.cluster_start import ClusterStart
+from headroom.server.receivers.gateway import Spools, open_gateway
 from headroom.server.receivers.network import NetworkService
 from headroom.server.receivers.sink import open_sink
 from headroom.server.reload import Reload
@@ -75,12 +76,19 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             raise ConfigError(faults)
         forwarding = open_forwarding(config, stack)
         storage = await open_storage(config, stack)
+        children = asyncio.gather(storage.watch(), *([forwarding.child.watch()] if forwarding else []))
+        start = ClusterStart(config, stack) if config.upstream or config.observe else None
+        web = Replaceable(guarded(config, starting_app(lambda: start.reason if start else "starting")))
+        http = await _open_http(config, web, stack)
         # Two writers, so that a failed flush of usage does not fail pushes.
         pushes, quotas = open_push_spool(config, "pushes", stack), open_spool(config, USAGE_WRITER, stack)
-        if config.upstream or config.observe:
-            network_service = await open_gateway(config, pushes, quotas, storage.clickhouse, stack)
-        else:
+        if start is None:
             network_service = await open_sink(config, pushes, stack)
+        elif cluster := await start.answered(stop, children):
+            spools = Spools(pushes, quotas)
+            network_service = await open_gateway(config, start.admin, cluster, spools, storage.clickhouse, stack)
+        else:
+            return 0
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
         otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
         owners = OwnersInForce(owners_of(config.owners))
@@ -108,17 +116,14 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             forward_readings,
         )
         pages = http_app(config, storage.clickhouse, network_service, self_metrics, health, owners)
-        web = _http_server(config, guarded(config, pages))
-        http = await listening(web.start(), config.http)
-        stack.push_async_callback(web.stop)
-
+        web.app = guarded(config, pages)
         _reload_on_hangup(Reload(config, load, partial(_take_over, store_contents, network_service), owners))
-        _announce(network_service.address, f"http={_text(http)} sql={storage.address}{grpc}{otlp}")
+        _announce(network_service.address, f"http={http} sql={storage.address}{grpc}{otlp}")
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
             [*network_service.periodic_tasks, *syncs, *store_contents.tasks(), health.task()],
             stop,
-            asyncio.gather(storage.watch(), network.watch(), *([forwarding.child.watch()] if forwarding else [])),
+            asyncio.gather(children, network.watch()),
             task_faults,
         )
     return 0
@@ -229,8 +234,12 @@ async def _wait_for_predecessors(data: Path) -> None:
             await asyncio.sleep(0.05)
 
 
-def _http_server(config: ServeConfig, app: ASGIApp) -> HttpServer:
-    return HttpServer(app, config.http.host, config.http.port, grace_s=config.gateway.drain_ms / 1000)
+async def _open_http(config: ServeConfig, app: ASGIApp, stack: AsyncExitStack) -> str:
+    """Opens the HTTP address, which `stack` closes, and returns it. Raises ServeError."""
+    server = HttpServer(app, config.http.host, config.http.port, grace_s=config.gateway.drain_ms / 1000)
+    address = await listening(server.start(), config.http)
+    stack.push_async_callback(server.stop)
+    return _text(address)
 
 
 def _store_contents(config: ServeConfig, storage: Storage, owners: OwnersInForce) -> StoreReadings:

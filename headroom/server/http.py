@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,9 @@ import uvicorn
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headroom.daemon_thread import in_daemon_thread
 from headroom.logs import thin_out
@@ -63,6 +63,33 @@ def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute
 
     own = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz, "/readyz/kafka": readyz_kafka}
     return Starlette(routes=[*(Route(path, answer) for path, answer in own.items()), *pages])
+
+
+def starting_app(reason: Callable[[], str]) -> Starlette:
+    """Before `web_app` can answer: the process is alive, and everything else says why there is nothing else.
+
+    /metrics fails, too, so that the alert of a Headroom that is down begins.
+    """
+
+    def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    def not_yet(request: Request) -> Response:
+        if request.url.path.startswith("/api/"):
+            return JSONResponse({"error": reason()}, status_code=503)
+        return PlainTextResponse(f"{reason()}\n", status_code=503)
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/{path:path}", not_yet)])
+
+
+class Replaceable:
+    """Passes every request on to `app`, which changes when Headroom has started."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 class _Server(uvicorn.Server):

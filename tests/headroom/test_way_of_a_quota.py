@@ -23,7 +23,8 @@ from headroom.config.settings import ServeConfig
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
 from headroom.server.minute_levels import MinuteLevels
-from headroom.server.receivers.gateway import open_gateway
+from headroom.server.receivers.cluster_start import ClusterStart
+from headroom.server.receivers.gateway import Spools, open_gateway
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
 from telemetry.ingest.ingester import Ingester, IngestOptions
@@ -54,7 +55,9 @@ async def measured(kafka: LocalCluster, kafka_admin: Admin, spool: Path, store: 
     pushes = PushSpool(lambda name: SpoolWriter(spool, name, segment_bytes=MIB, max_bytes=64 * MIB), "gw")
     quotas = SpoolWriter(spool, "quotas", segment_bytes=MIB, max_bytes=64 * MIB)
     async with AsyncExitStack() as stack:
-        service = await open_gateway(config, pushes, quotas, store, stack)
+        start = ClusterStart(config, stack)
+        cluster = await start.admin.describe_cluster()
+        service = await open_gateway(config, start.admin, cluster, Spools(pushes, quotas), store, stack)
         assert service.address is not None
         steps = {task.name: task.step for task in service.periodic_tasks}
         await asyncio.to_thread(kafka_admin.alter_quota, {"client-id": CLIENT}, {"producer_byte_rate": 200_000.0})

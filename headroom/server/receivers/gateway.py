@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -20,7 +21,6 @@ from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import QuotaConfig, ServeConfig
 from headroom.daemon_thread import in_daemon_thread
-from headroom.errors import ServeError
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, write_facts
 from headroom.server.processes.assembly import (
     listener_readings,
@@ -29,7 +29,6 @@ from headroom.server.processes.assembly import (
     subscriptions_task,
     telemetry_receiver,
 )
-from headroom.server.processes.security import broker_security
 from headroom.server.quotas.facts_in_force import FactsInForce
 from headroom.server.quotas.other_gateways import OtherGateways
 from headroom.server.quotas.quota_metrics import QuotaViews
@@ -42,7 +41,7 @@ from quota_metrics.config.history import LimitHistory, unrecorded
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster
-from quota_metrics.kafka.errors import ClusterError, UnsupportedError
+from quota_metrics.kafka.errors import UnsupportedError
 from quota_metrics.measure.payers import CountByPayer, PayerCount
 from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.server import Gateway
@@ -53,12 +52,23 @@ log = structlog.get_logger(__name__)
 _HISTORY_TIMEOUT_S = 10.0
 
 
+class Spools(NamedTuple):
+    """The writers of the two kinds of records."""
+
+    pushes: PushSpool
+    quotas: SpoolWriter
+
+
 async def open_gateway(
-    config: ServeConfig, pushes: PushSpool, quotas: SpoolWriter, store: ClickHouse, stack: AsyncExitStack
+    config: ServeConfig,
+    admin: KafkaAdmin,
+    cluster: Cluster,
+    spools: Spools,
+    store: ClickHouse,
+    stack: AsyncExitStack,
 ) -> NetworkService:
-    """Raises ServeError. `stack` writes the last usage and closes everything."""
-    admin = _admin(config, stack)
-    cluster = await _cluster(admin, config)
+    """`cluster`: as `admin` described it. Raises ServeError. `stack` writes the last usage and closes everything."""
+    pushes, quotas = spools
     name = config.cluster or cluster.cluster_id
 
     receiver = telemetry_receiver(config, pushes)
@@ -109,13 +119,6 @@ async def open_gateway(
 
     service = NetworkService(address, periodic_tasks, readings, gateway, network, follow, views.facts.document)
     return service._replace(left_out=partial(_recent, meter.left_out), long_names=partial(_recent, meter.long_names))
-
-
-def _admin(config: ServeConfig, stack: AsyncExitStack) -> KafkaAdmin:
-    brokers = [(address.host, address.port) for address in config.upstream or config.observe]
-    admin = KafkaAdmin(brokers, security=broker_security(config))
-    stack.push_async_callback(admin.close)
-    return admin
 
 
 def _changes(
@@ -229,14 +232,6 @@ def _subscriptions(
         rules.replace_all(found, now_ms())
 
     return refresh
-
-
-async def _cluster(admin: KafkaAdmin, config: ServeConfig) -> Cluster:
-    try:
-        return await admin.start()
-    except ClusterError as exc:
-        addresses = ", ".join(str(address) for address in config.upstream or config.observe)
-        raise ServeError(f"cannot reach the cluster at {addresses}: {exc}") from exc
 
 
 class _StoredHistory:

@@ -1,0 +1,115 @@
+"""`headroom serve` whose cluster does not answer at the start lives, says why it is not ready, and serves later."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.kit.processes import LOOPBACK, first_line, free_ports, start, stop
+from tests.kit.serving import PATIENCE_S, Served, eventually
+
+pytestmark = pytest.mark.clickhouse
+
+
+@contextmanager
+def nothing() -> Iterator[str]:
+    yield f"{LOOPBACK}:{free_ports(1)[0]}"
+
+
+@contextmanager
+def unknown_name() -> Iterator[str]:
+    yield "broker.invalid:9092"
+
+
+@contextmanager
+def silent() -> Iterator[str]:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        yield f"{LOOPBACK}:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def not_kafka() -> Iterator[str]:
+    with ThreadingHTTPServer((LOOPBACK, 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"{LOOPBACK}:{server.server_address[1]}"
+        server.shutdown()
+
+
+def get(url: str) -> tuple[int, str]:
+    """Status and text; 0 while nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+    except urllib.error.URLError:
+        return 0, ""
+
+
+@contextmanager
+def starting(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
+    """The process, its HTTP address and its log."""
+    http, served = f"{LOOPBACK}:{free_ports(1)[0]}", Served(directory, *arguments)
+    with served.log.open("wb") as log:
+        process = start([*served.argv, "--http", http], stderr=log, stdout=subprocess.PIPE)
+    try:
+        eventually(lambda: get(f"http://{http}/healthz"), lambda answer: answer == (200, "ok\n"))
+        yield process, f"http://{http}", served.log
+    finally:
+        stop(process, PATIENCE_S)
+
+
+@pytest.mark.parametrize("role", ["--upstream", "--observe"])
+@pytest.mark.parametrize("peer", [nothing, unknown_name, silent, not_kafka])
+def test_cluster_that_does_not_answer_ends_nothing(
+    tmp_path: Path, peer: Callable[[], AbstractContextManager[str]], role: str
+) -> None:
+    with peer() as address, starting(tmp_path, role, address) as (process, url, log):
+        said = "has not answered yet" if peer is silent else "cannot reach the cluster at "
+        eventually(lambda: get(f"{url}/readyz"), lambda answer: said in answer[1])
+        for path in ("/readyz", "/readyz/kafka", "/metrics", "/"):
+            status, text = get(url + path)
+            assert status == 503, path
+            assert said in text
+            assert address in text
+        assert said in json.loads(get(f"{url}/api/v1/status")[1])["error"]
+        assert get(f"{url}/healthz") == (200, "ok\n")
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        assert log.read_text().count("no Kafka client is served") == (0 if peer is silent else 1)
+
+
+@pytest.mark.kafka
+def test_clients_are_served_when_the_brokers_are_there(tmp_path: Path, java: str, kafka_libs: Path) -> None:
+    brokers = LocalCluster(java, kafka_libs)
+    with closing_cluster(brokers), starting(tmp_path, "--upstream", brokers.bootstrap) as (process, url, log):
+        eventually(lambda: get(f"{url}/readyz/kafka"), lambda answer: "Connection refused" in answer[1])
+        brokers.start()
+        ready = first_line(process, PATIENCE_S)
+        assert get(f"{url}/readyz/kafka") == (200, "ready\n")
+        kafka = ready.split("kafka=")[1].split()[0]
+        admin = AdminClient({"bootstrap.servers": kafka})
+        assert list(admin.list_topics(timeout=PATIENCE_S).brokers) == [1]
+        assert "the cluster answers" in log.read_text()
+
+
+@contextmanager
+def closing_cluster(brokers: LocalCluster) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        brokers.stop()
