@@ -250,6 +250,8 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._pump(session)
         if unfinished:
             self._note_unfinished(session.unfinished_request, session.held_bytes)
+        if session.is_crowded:
+            self.hold_back()
 
     def _note_unfinished(self, number: int, held_bytes: int) -> None:
         admission = self._gateway.admission
@@ -271,6 +273,8 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             return
         self.active = self.active or bool(session.to_client)  # without it may be the response to a keep-alive
         self._pump(session)
+        if session.is_crowded:
+            self._continue(session)
         if self._authenticates and session.authenticated:
             self._authenticates = False
             self._gateway.admission.handshake_done(self)
@@ -282,6 +286,15 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._transport.write(session.flushed(ok))
         if session.response_waits or self._draining:
             self.upstream_received(b"")
+        if session.is_crowded:
+            self._continue(session)
+
+    def _continue(self, session: ProxiedConnection) -> None:
+        """Takes the requests that waited until fewer were in flight."""
+        if session.has_room and not self._draining and not self._transport.is_closing():
+            self.data_received(b"")
+            if not self._transport.is_closing():
+                self.go_on()
 
     def _refuse(self, exc: ProtocolError) -> None:
         self._gateway.refused(str(exc), self._peer or self._transport.get_extra_info("peername"))
@@ -331,7 +344,8 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self._pump(self._session)
 
     def hold_back(self) -> None:
-        """Stops reading while the upstream is not connected, or either side does not keep up."""
+        """Stops reading while the upstream is not connected, either side does not keep up, or too many requests are in
+        flight."""
         if self._session is None or self._draining or self._is_overfull():
             self._transport.pause_reading()
 
@@ -340,7 +354,8 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self._transport.resume_reading()
 
     def _is_overfull(self) -> bool:
-        return self._full or (self._upstream is not None and self._upstream.full)
+        is_crowded = self._session is not None and self._session.is_crowded
+        return is_crowded or self._full or (self._upstream is not None and self._upstream.full)
 
     def pause_writing(self) -> None:
         """The client does not read its responses: stops producing them, including local answers."""

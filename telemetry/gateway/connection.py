@@ -10,6 +10,8 @@ Without a broker, `local` answers the APIs that it supports; other requests clos
 After each call the owner takes `to_upstream` and `to_client`; when `unflushed` is set it clears it, flushes the spool
 and calls `flushed`. `unfinished_request` is the number of the partly received request that is not forwarded; 0: none.
 `response_waits`: a broker's response is not at its end, perhaps because a local answer comes first.
+`is_crowded`: so many requests are in flight that no further one is begun. The owner stops reading from the client, as
+a broker does with a muted one, until `has_room`, and then calls `from_client(b"")`.
 
 Nearly all pushes take a fast path, because their header bytes equal those of an earlier push on the same connection
 (KnownPushes). It only skips parsing the header: rules, spool, queue and answer are the same as for other pushes.
@@ -50,11 +52,13 @@ from telemetry.wire.frames import (
     FORWARD,
     HOLD,
     LENGTH_BYTES,
+    MAX_REQUEST_HEAD_BYTES,
     REQUEST_HEAD_BYTES,
     SKIP,
     UNDECIDED,
     WATCH,
     FrameScanner,
+    check_head,
     encode_request,
     request_body,
 )
@@ -66,7 +70,6 @@ from telemetry.wire.telemetry_messages import PUSH_HEAD, read_push, read_push_he
 API_VERSIONS_TOO_NEW: Final = struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, APIS[API_VERSIONS].max_version)
 _HELD: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, API_VERSIONS})
 _PUSH: Final = APIS[PUSH_TELEMETRY]
-MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
 _PUSH_V0: Final = PUSH_TELEMETRY << 16  # api_key and api_version in one
 _CORRELATION_ID_AT: Final = 8
 _HEAD_AT: Final = 12  # the length of the client id
@@ -75,12 +78,6 @@ _BEHIND_CLIENT_ID: Final = 1 + PUSH_HEAD.size  # no tagged fields, then the fiel
 _LEAST_BYTES: Final = _CLIENT_ID_AT + _BEHIND_CLIENT_ID + 3  # an empty payload takes one byte, as do the tagged fields
 _MAX_PER_CONNECTION: Final = 256
 _MAX_OF_ALL: Final = 65_536  # about 30 MB
-
-
-def check_head(data: bytes, offset: int) -> None:
-    """Raises ProtocolError when the head of a request that has not arrived whole is too long."""
-    if len(data) - offset > MAX_REQUEST_HEAD_BYTES:
-        raise ProtocolError("cannot read the head of a request: too long")
 
 
 class KnownHeads:
@@ -122,18 +119,16 @@ class ProxiedConnection(FrameScanner):
         sasl: SaslSession | None = None,
     ) -> None:
         super().__init__(limits.max_request_bytes)
-        self.to_upstream = b""
-        self.to_client = b""
+        self.to_upstream = self.to_client = b""
         self.unflushed = False
         self.unfinished_request = 0
-        self.response_waits = False
+        self.response_waits = self.is_crowded = False
         self._connection_id, self._receiver = connection_id, receiver
-        self._observe = observe
-        self._limits = limits
+        self._observe, self._limits, self._max_in_flight = observe, limits, limits.max_in_flight
         self._local = local  # by API key; None: there is a broker
         self._now_ms = 0
         self._client = ClientIdentity(facts, connection_id, sasl)
-        self._pending = PendingRequests(limits.max_in_flight)
+        self._pending = PendingRequests()
         self._sasl = sasl  # None: the listener has no SASL
         self._held_keys = _HELD.union(SASL if sasl else (), MUTATIONS if local is None else local)
         self._key_and_version, self._api, self._holds = 1 << 32, _PUSH, True  # of the last request: none
@@ -155,6 +150,7 @@ class ProxiedConnection(FrameScanner):
     def from_client(self, data: bytes, now_ms: int) -> bool:
         """Handles bytes from the client. Returns whether a request that is not forwarded is, or was, unfinished."""
         sasl = self._sasl
+        self.is_crowded = False
         if self.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
             taken = self._take_known_pushes(data, now_ms)
             if taken and taken == len(data):
@@ -163,13 +159,15 @@ class ProxiedConnection(FrameScanner):
         self._now_ms = now_ms
         forwarded = self.feed(data)
         self.to_upstream = self.to_upstream + forwarded if self.to_upstream else forwarded
-        before, self.unfinished_request = self.unfinished_request, self.unfinished
+        before, self.unfinished_request = self.unfinished_request, 0 if self.is_crowded else self.unfinished
         return before > 0 or self.unfinished_request > 0
 
     def _take_known_pushes(self, data: bytes, now_ms: int) -> int:
         """Answers the pushes with known heads that `data` begins with; returns their bytes."""
         known, at = self._known_pushes, 0
-        while at < len(data) and (request := known.match(data, at)) is not None:
+        while at < len(data) and self._pending.size < self._max_in_flight:
+            if (request := known.match(data, at)) is None:
+                break
             answer = self._receiver.answer_push(request, known.payload, now_ms)
             size = known.end - at - LENGTH_BYTES
             self._answer(PendingRequest(_PUSH, 0, known.correlation_id, request.caller.client_id, size), answer)
@@ -225,10 +223,18 @@ class ProxiedConnection(FrameScanner):
         """Whether every received request has been answered."""
         return self._pending.first is None and self._held is None
 
+    @property
+    def has_room(self) -> bool:
+        """Whether so few requests are left in flight that it is worthwhile to go on."""
+        return self._pending.size <= self._max_in_flight // 2
+
     # --- the beginning of a request: forward, hold or skip
 
     def begin(self, length: int, data: bytes, offset: int) -> int:
         """On a listener with SASL: a token as a raw frame, or a request."""
+        if self._pending.size >= self._max_in_flight:
+            self.is_crowded = True
+            return UNDECIDED
         if self._sasl is None or not self._sasl.raw:
             return self._begin_request(length, data, offset)
         return self._begin_held(PendingRequest(APIS[SASL_AUTHENTICATE], RAW_TOKEN, 0, None, length), data, offset)

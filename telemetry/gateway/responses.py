@@ -59,18 +59,14 @@ class PendingRequest:
 class PendingRequests:
     """The queue of one connection: responses are sent in the order of the requests."""
 
-    __slots__ = ("_last", "_max_requests", "first", "size")
+    __slots__ = ("_last", "first", "size")
 
-    def __init__(self, max_requests: int) -> None:
-        self._max_requests = max_requests
+    def __init__(self) -> None:
         self.first: PendingRequest | None = None
         self._last: PendingRequest | None = None
         self.size = 0
 
     def append(self, pending: PendingRequest) -> None:
-        """Raises ProtocolError when too many requests are in flight."""
-        if self.size >= self._max_requests:
-            raise ProtocolError(f"cannot accept more than {self._max_requests} requests in flight")
         if self._last is None:
             self.first = pending
         else:

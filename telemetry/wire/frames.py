@@ -34,6 +34,7 @@ WATCH: Final = 2
 HOLD: Final = 3
 SKIP: Final = 4
 REQUEST_HEAD: Final = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
+MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
 REQUEST_HEAD_BYTES: Final = 10  # a constant: REQUEST_HEAD.size is looked up at each use
 
 
@@ -191,6 +192,12 @@ def _append(out: list[bytes], data: bytes, start: int, end: int) -> None:
         out.append(data)  # the common case: forwarded without a copy
     elif end > start:
         out.append(data[start:end])
+
+
+def check_head(data: bytes, offset: int) -> None:
+    """Raises ProtocolError when the head of a request that has not arrived whole is too long."""
+    if len(data) - offset > MAX_REQUEST_HEAD_BYTES:
+        raise ProtocolError("cannot read the head of a request: too long")
 
 
 def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes:

@@ -216,10 +216,35 @@ def test_malformed_requests_raise_protocol_error(data: bytes) -> None:
 
 
 def test_requests_in_flight_are_bounded() -> None:
+    both = Both(ConnectionLimits(max_in_flight=4))
+    asks = [request(12, 4, number) for number in range(9)]
+    assert both.client(b"".join(asks[:6]) + asks[6][:20]) == b"".join(asks[:4])
+    connection = both.connection
+    assert (connection.is_crowded, connection.has_room, connection.unfinished_request) == (True, False, 0)
+    assert both.client(asks[6][20:] + asks[7] + asks[8][:5]) == b""  # what was on its way
+    both.broker(response(12, 4, 0, b"ok"))
+    assert (connection.is_crowded, connection.has_room) == (True, False)
+    both.broker(response(12, 4, 1, b"ok"))
+    assert connection.has_room
+    assert both.client(b"") == b"".join(asks[4:6])
+    for number in range(2, 6):
+        assert both.broker(response(12, 4, number, b"ok")) == response(12, 4, number, b"ok")
+    assert both.client(b"") == b"".join(asks[6:8])
+    assert (connection.is_crowded, connection.unfinished_request > 0) == (False, True)
+    assert both.client(asks[8][5:]) == asks[8]
+    assert len(both.seen) == 6
+
+
+def test_known_pushes_in_flight_are_bounded() -> None:
     both = Both(ConnectionLimits(max_in_flight=3))
-    both.client(request(12, 4, 0) + request(71, 0, 1) * 2)
-    with pytest.raises(ProtocolError, match="in flight"):
-        both.client(request(71, 0, 3))
+    both.client(request(72, 0, 0, PUSH))
+    both.flush()
+    both.client(b"".join(request(72, 0, number, PUSH) for number in range(1, 6)))
+    assert (both.connection.is_crowded, len(both.receiver.asked)) == (True, 4)
+    both.flush()
+    both.client(b"")
+    assert (both.connection.is_crowded, len(both.receiver.asked)) == (False, 6)
+    assert both.flush() == local(4, b"answer-72") + local(5, b"answer-72")
 
 
 def created(*names: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
 
 import pytest
 import uvloop
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.admission import Reason
+from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.group_commit import GroupCommit
 from tests.kit.gateways import LOOPBACK, new_gateway
@@ -205,3 +207,38 @@ def test_connections_above_the_limit_are_refused_until_one_closes() -> None:
         assert gateway.admission.refused[Reason.TOO_MANY_CONNECTIONS] == 1
 
     asyncio.run(crowd())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_client_with_too_many_requests_in_flight_is_not_read_until_there_are_fewer(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    numbers = range(300)
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        unanswered = 0
+        try:
+            while True:
+                request = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                unanswered += 1
+                await asyncio.sleep(0 if unanswered % 7 else 0.001)
+                writer.write(struct.pack(">i4sib", 9, request[4:8], 0, 0))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def crowd() -> list[int]:
+        async with await asyncio.start_server(slow, LOOPBACK, 0) as broker:
+            gateway = new_gateway()
+            gateway.limits = ConnectionLimits(max_in_flight=4)
+            address = await gateway.start([Node(3, LOOPBACK, broker.sockets[0].getsockname()[1])])
+            reader, writer = await asyncio.open_connection(*address)
+            frame = struct.pack(">ihhih", 11, 12, 4, 0, 0) + b"\0"
+            writer.write(b"".join(frame[:8] + struct.pack(">i", number) + frame[12:] for number in numbers))
+            answered = [struct.unpack(">ii5x", await reader.readexactly(13))[1] for _ in numbers]
+            writer.close()
+            await gateway.close(grace_s=1)
+            assert gateway.counts.protocol_errors == 0
+            return answered
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(asyncio.wait_for(crowd(), 60)) == list(numbers)
