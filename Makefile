@@ -176,8 +176,11 @@ docs: $(READY) ## write docs/settings.md, tables.md and metrics.md, and the Graf
 	@$(BIN)/python -m tests.docs.reference_pages
 	@$(BIN)/python -m deploy.grafana.dashboards
 
+# The last generator whose code does not refuse an older protobuf than its own.
+PROTOC := $(BIN)/uv run --quiet --no-project --python $(BIN)/python --with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc
+
 proto: $(READY) ## generate the Python code of the .proto anew
-	@$(BIN)/python -m grpc_tools.protoc -I$(PROTO) --python_out=$(PROTO) --pyi_out=$(PROTO) headroom/telemetry/v1/telemetry.proto
+	@$(PROTOC) -I$(PROTO) --python_out=$(PROTO) --pyi_out=$(PROTO) headroom/telemetry/v1/telemetry.proto
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) build dist demo-output .cache

@@ -1,8 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -58,7 +57,7 @@ class GetTelemetrySubscriptionsResponse(_message.Message):
     telemetry_max_bytes: int
     delta_temporality: bool
     requested_metrics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, throttle_time_ms: _Optional[int] = ..., error_code: _Optional[int] = ..., client_instance_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., accepted_compression_types: _Optional[_Iterable[int]] = ..., push_interval_ms: _Optional[int] = ..., telemetry_max_bytes: _Optional[int] = ..., delta_temporality: _Optional[bool] = ..., requested_metrics: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, throttle_time_ms: _Optional[int] = ..., error_code: _Optional[int] = ..., client_instance_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., accepted_compression_types: _Optional[_Iterable[int]] = ..., push_interval_ms: _Optional[int] = ..., telemetry_max_bytes: _Optional[int] = ..., delta_temporality: bool = ..., requested_metrics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PushTelemetryRequest(_message.Message):
     __slots__ = ("client_instance_id", "subscription_id", "terminating", "compression_type", "metrics", "connection")
@@ -74,7 +73,7 @@ class PushTelemetryRequest(_message.Message):
     compression_type: int
     metrics: bytes
     connection: Connection
-    def __init__(self, client_instance_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., terminating: _Optional[bool] = ..., compression_type: _Optional[int] = ..., metrics: _Optional[bytes] = ..., connection: _Optional[_Union[Connection, _Mapping]] = ...) -> None: ...
+    def __init__(self, client_instance_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., terminating: bool = ..., compression_type: _Optional[int] = ..., metrics: _Optional[bytes] = ..., connection: _Optional[_Union[Connection, _Mapping]] = ...) -> None: ...
 
 class PushTelemetryResponse(_message.Message):
     __slots__ = ("throttle_time_ms", "error_code")
