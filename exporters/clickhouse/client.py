@@ -23,6 +23,7 @@ from exporters.clickhouse.connection import ANY_DATABASE, SECRET, SECRET_MACRO, 
 from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreTooLargeError, StoreTooOldError, store_error
 from exporters.clickhouse.options import Compression
 from exporters.clickhouse.platform.opening import agree, allowed, connected
+from exporters.clickhouse.platform.proxies import named_with_proxy
 from exporters.clickhouse.platform.settings import refuse_fixed
 from exporters.clickhouse.releases import (
     DEDUPLICATE_SELECT,
@@ -277,7 +278,7 @@ class ClickHouse:
         # A server other than ClickHouse fails the handshake in many ways: bad numbers and Arrow streams raise
         # ValueError. A stream that is cut off raises urllib3's exceptions.
         except (ClickHouseError, HTTPError, ValueError, OSError) as exc:
-            raise store_error(exc, str(node), node.user) from exc
+            raise store_error(exc, named_with_proxy(node), node.user) from exc
 
 
 def with_writer(endpoint: Endpoint) -> Endpoint:

@@ -10,7 +10,7 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -57,10 +57,14 @@ class Endpoint:
     password: str = field(default="", repr=False)
     tls: TlsFiles = TlsFiles()
     database: str = DATABASE
+    is_direct: bool = field(
+        default=False, compare=False
+    )  # never by the environment's proxy: what Headroom started itself
 
     @classmethod
     def parse(cls, url: str, password: str = "", tls: TlsFiles = TlsFiles()) -> Endpoint:
-        """`http(s)://[user@]host[:port][/database]`. Raises ValueError for other forms, and for one with a password."""
+        """`http(s)://[user@]host[:port][/database]`; on this machine it is asked without a proxy. Raises ValueError for
+        other forms, and for one with a password."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -77,12 +81,18 @@ class Endpoint:
         if not _DATABASE_NAME.fullmatch(database) or parts.query or parts.fragment:
             raise ValueError(f"{url!r} names more than a server and a database of letters, digits and _")
         default_port = 8443 if parts.scheme == "https" else 8123
-        return cls(parts.scheme, host, port or default_port, unquote(parts.username or ""), password, tls, database)
+        user = unquote(parts.username or "")
+        endpoint = cls(parts.scheme, host, port or default_port, user, password, tls, database)
+        return replace(endpoint, is_direct=endpoint.is_loopback)
 
     @classmethod
-    def parse_nodes(cls, urls: str, password: str = "", tls: TlsFiles = TlsFiles()) -> tuple[Endpoint, ...]:
-        """The nodes of a cluster: URLs with commas between them, all with one database. Raises ValueError."""
-        nodes = tuple(cls.parse(url.strip(), password, tls) for url in urls.split(","))
+    def parse_nodes(
+        cls, urls: str, password: str = "", tls: TlsFiles = TlsFiles(), *, direct: bool = False
+    ) -> tuple[Endpoint, ...]:
+        """The nodes of a cluster: URLs with commas between them, all with one database. `direct`: the managed server.
+        Raises ValueError."""
+        parsed = (cls.parse(url.strip(), password, tls) for url in urls.split(","))
+        nodes = tuple(replace(node, is_direct=direct) for node in parsed)
         if len(databases := {node.database for node in nodes}) > 1:
             raise ValueError(f"the nodes of a cluster have one database, these have {', '.join(sorted(databases))}")
         return nodes

@@ -5,8 +5,13 @@ from __future__ import annotations
 import http.client
 from collections.abc import Sequence
 
+from urllib3.exceptions import HTTPError
+
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError, store_error
+from exporters.clickhouse.platform.proxies import connection_pool, named_with_proxy, proxy_of
+
+_OF_PROXIES = (403, 407, 502, 503, 504)  # forbidden, log in first, server not reached
 
 
 def ping(nodes: Sequence[Endpoint], timeout_s: float) -> None:
@@ -14,12 +19,22 @@ def ping(nodes: Sequence[Endpoint], timeout_s: float) -> None:
     failure = StoreError("no node is configured")
     for node in nodes:
         try:
-            _ask(node, timeout_s / len(nodes))
-        except (OSError, http.client.HTTPException) as exc:
-            failure = store_error(exc, str(node), node.user)
+            if proxy_of(node):
+                _ask_proxy(node, timeout_s / len(nodes))
+            else:
+                _ask(node, timeout_s / len(nodes))
+        except (OSError, http.client.HTTPException, HTTPError) as exc:
+            failure = store_error(exc, named_with_proxy(node), node.user)
         else:
             return
     raise failure
+
+
+def _ask_proxy(node: Endpoint, timeout_s: float) -> None:
+    """Raises ConnectionError for what proxies answer when they do not reach the server."""
+    answer = connection_pool(node).request("GET", f"{node}/ping", timeout=timeout_s, retries=False)
+    if answer.status in _OF_PROXIES:
+        raise ConnectionError(answer.status, f"the proxy answers {answer.status} {answer.reason}")
 
 
 def _ask(node: Endpoint, timeout_s: float) -> None:

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterable, Mapping
 from html import unescape
 from http.client import HTTPException
@@ -21,6 +20,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
 from exporters.printable import one_line
 from headroom.demo.kit.errors import DemoError
+from headroom.demo.kit.processes import DIRECT
 from headroom.demo.kit.prometheus import Prometheus
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.levels.definition import level_of_number
@@ -108,7 +108,7 @@ def _in_prometheus(prometheus: Prometheus, cluster: str, from_s: int) -> Levels:
 
 
 def _get(http: str, path: str) -> str:
-    with urllib.request.urlopen(f"http://{http}{path}", timeout=_TIMEOUT_S) as response:
+    with DIRECT.open(f"http://{http}{path}", timeout=_TIMEOUT_S) as response:
         return str(response.read().decode())
 
 

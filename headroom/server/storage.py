@@ -103,7 +103,7 @@ async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endp
     except ChildError as exc:
         raise ServeError(str(exc)) from exc
     log.info("the ClickHouse server answers", http=server.http_port, native=server.native_port)
-    return Endpoint("http", server.host, server.http_port, WRITER, server.password), child
+    return Endpoint("http", server.host, server.http_port, WRITER, server.password, is_direct=True), child
 
 
 def server_values(server: ManagedServer) -> ChildValues:
@@ -128,6 +128,7 @@ def _worker_settings(config: ServeConfig, nodes: tuple[Endpoint, ...]) -> Worker
         clickhouse=",".join(node.url for node in nodes),
         clickhouse_password=nodes[0].password,
         clickhouse_tls=astuple(nodes[0].tls),
+        is_managed=nodes[0].is_direct,
         store=asdict(config.store.options),
         max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
         max_client_points=config.telemetry.max_client_points,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreLoginError, StoreSettingError, is_without_schema, store_error
+from exporters.clickhouse.platform.proxies import connection_pool
 from exporters.clickhouse.platform.settings import (
     GREETING,
     limits_to_send,
@@ -42,6 +43,7 @@ def connected(endpoint: Endpoint, timeout_s: float) -> Client:
 
     def connect() -> Client:
         return clickhouse_connect.get_client(
+            pool_mgr=connection_pool(endpoint),
             interface=endpoint.scheme,
             host=endpoint.host,
             port=endpoint.port,

@@ -8,6 +8,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment
+from xml.sax.saxutils import quoteattr
 
 import pyspark
 
@@ -18,6 +21,7 @@ from spark_jobs.session import java_version
 KAFKA_VERSION = "4.3.1"
 JAVA_NEEDED = 17
 LIBS_VARIABLE = "HEADROOM_KAFKA_LIBS"
+MIRROR_VARIABLE = "DEFAULT_ARTIFACT_REPOSITORY"  # as Spark names it
 MARKER = ".complete"  # written last: a directory without it is an interrupted download
 
 # One module file for all three, so that Ivy resolves one version of each artifact (otherwise two of log4j).
@@ -42,6 +46,12 @@ _IVY_CLIENT_MODULE = """<ivy-module version="2.0">
     <dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"/>
   </dependencies>
 </ivy-module>
+"""
+
+_IVY_MIRROR = """<ivysettings>
+  <settings defaultResolver="mirror"/>
+  <resolvers><ibiblio name="mirror" m2compatible="true" root={root}/></resolvers>
+</ivysettings>
 """
 
 # Messages by which Ivy reports a missing artifact, most specific first; its exit status is not reliable.
@@ -120,12 +130,45 @@ def _fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=libs.parent) as scratch:
         module, fetched = Path(scratch) / "ivy.xml", Path(scratch) / "libs"
         module.write_text(ivy_module)
-        _run_ivy([java, *_ivy_arguments(module, fetched, libs.parent / "ivy")], progress)
+        arguments = _ivy_arguments(module, fetched, libs.parent / "ivy")
+        if mirror := os.environ.get(MIRROR_VARIABLE):
+            settings = Path(scratch) / "ivysettings.xml"
+            settings.write_text(_IVY_MIRROR.format(root=quoteattr(f"{mirror.rstrip('/')}/")))
+            arguments += ["-settings", str(settings)]
+        options = Path(scratch) / "options"  # a file: `ps` would show the proxy's password
+        options.write_text("".join(f"{_quoted(option)}\n" for option in proxy_options(getproxies_environment())))
+        options.chmod(0o600)
+        _run_ivy([java, f"@{options}", *arguments], progress)
         (fetched / MARKER).touch()
         if libs.exists():
             libs.rename(Path(scratch) / "incomplete")
         fetched.rename(libs)
     shutil.rmtree(libs.parent / "ivy", ignore_errors=True)
+
+
+def proxy_options(proxies: Mapping[str, str]) -> Iterator[str]:
+    """A JVM's options for the proxies that the environment names, which it does not read itself."""
+    for scheme in ("http", "https"):
+        url = proxies.get(scheme) or proxies.get("all") or ""
+        proxy = urlsplit(url if "://" in url else f"http://{url}")
+        if not proxy.hostname:
+            continue
+        yield f"-D{scheme}.proxyHost={proxy.hostname}"
+        yield f"-D{scheme}.proxyPort={proxy.port or 80}"
+        if proxy.username:
+            yield f"-Dhttp.proxyUser={unquote(proxy.username)}"  # Ivy reads these two for both schemes
+            yield f"-Dhttp.proxyPassword={unquote(proxy.password or '')}"
+            yield "-Djdk.http.auth.tunneling.disabledSchemes="
+    names = [name.strip() for name in proxies.get("no", "").split(",") if name.strip(" .")]
+    domains = [name.removeprefix("*").removeprefix(".") for name in names]
+    patterns = [f"{domain}|*.{domain}" if domain else "*" for domain in domains]
+    yield f"-Dhttp.nonProxyHosts={'|'.join(patterns) or 'localhost|127.*|[::1]'}"  # the latter is Java's own
+
+
+def _quoted(option: str) -> str:
+    """In a file of options of `java`."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _ivy_arguments(module: Path, target: Path, cache: Path) -> list[str]:
@@ -166,7 +209,7 @@ def _run_ivy(argv: list[str], progress: Progress) -> None:
         stop(ivy)
     if status or complaints:
         reason = min(complaints, key=_rank) if complaints else f"Ivy ended with {status}"
-        raise PrerequisiteError(f"cannot fetch the Kafka jars: {reason}")
+        raise PrerequisiteError(f"cannot fetch the Kafka jars: {reason}; {MIRROR_VARIABLE} may name a mirror")
 
 
 def _rank(complaint: str) -> int:

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import time
-import urllib.request
 from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.processes import LOOPBACK, complaint, free_ports, start, stop
+from headroom.demo.kit.processes import DIRECT, LOOPBACK, complaint, free_ports, start, stop
 from headroom.demo.kit.service import Service
 
 _START_TIMEOUT_S = 30.0
@@ -85,5 +84,5 @@ class Prometheus(Service):
         return True
 
     def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=_TIMEOUT_S) as response:
+        with DIRECT.open(f"http://{self.address}{path}", timeout=_TIMEOUT_S) as response:
             return json.loads(response.read())

@@ -28,7 +28,7 @@ _WAITS = 6  # for a message, in `silent_s`
 # What a child process may read of the parent's environment. Settings come by its first message, so no password or
 # token is among them. LD_ and FAKETIME: a preloaded library and its settings apply to all processes of a service.
 _PASSED = frozenset(
-    "PATH HOME USER LANG LANGUAGE TZ TZDIR TMPDIR VIRTUAL_ENV HTTP_PROXY HTTPS_PROXY NO_PROXY SSL_CERT_FILE"
+    "PATH HOME USER LANG LANGUAGE TZ TZDIR TMPDIR VIRTUAL_ENV HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY SSL_CERT_FILE"
     f" SSL_CERT_DIR OPENSSL_CONF {interpreted.VARIABLE}".split()
 )
 _PASSED_PREFIXES = ("LC_", "LD_", "FAKETIME", "PYTHON", "MALLOC_", "GRPC_")

@@ -71,6 +71,7 @@ class WorkerSettings:
     quarantine_records: int
     quarantine_bytes: int
     clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.TlsFiles
+    is_managed: bool = False  # no proxy is asked for a server that Headroom runs
     store: dict[str, Any] = field(default_factory=dict)  # fields of exporters.clickhouse.options.StoreOptions
     suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.progress.Suspect
 
@@ -87,9 +88,8 @@ def main() -> int:
     try:
         mirror = Mirror(Path(settings.mirror), settings.mirror_bytes) if settings.mirror else None
         reader = _open_spool(Path(settings.spool), mirror)
-        nodes = Endpoint.parse_nodes(
-            settings.clickhouse, settings.clickhouse_password, TlsFiles(*settings.clickhouse_tls)
-        )
+        tls = TlsFiles(*settings.clickhouse_tls)
+        nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, tls, direct=settings.is_managed)
         store = Store(*nodes, options=StoreOptions(**settings.store))
         follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()

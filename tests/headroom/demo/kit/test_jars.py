@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from headroom.demo.kit.errors import PrerequisiteError
-from headroom.demo.kit.jars import MARKER, find_java, kafka_libs
+from headroom.demo.kit.jars import (
+    KAFKA_VERSION,
+    MARKER,
+    MIRROR_VARIABLE,
+    client_libs,
+    find_java,
+    kafka_libs,
+    proxy_options,
+)
 from spark_jobs.session import java_version
+from tests.kit.proxy import running_proxy
 
 # Stands for Ivy: creates one jar at the path of -retrieve.
 FETCHES = """#!/bin/sh
@@ -117,3 +126,64 @@ def test_jars_from_the_environment_variable_are_used(tmp_path: Path) -> None:
         kafka_libs("java", environ=own)
     (tmp_path / "kafka_2.13-4.3.1.jar").touch()
     assert kafka_libs("java", environ=own) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("proxies", "options"),
+    [
+        ({}, []),
+        (
+            {"https": "http://proxy.example:3128"},
+            ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"],
+        ),
+        ({"http": "proxy.example:8080"}, ["-Dhttp.proxyHost=proxy.example", "-Dhttp.proxyPort=8080"]),
+        (
+            {"all": "http://proxy.example"},
+            [
+                *("-Dhttp.proxyHost=proxy.example", "-Dhttp.proxyPort=80"),
+                *("-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=80"),
+            ],
+        ),
+        (
+            {"https": "http://me:s%20t@proxy.example:3128"},
+            [
+                *("-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"),
+                *("-Dhttp.proxyUser=me", "-Dhttp.proxyPassword=s t", "-Djdk.http.auth.tunneling.disabledSchemes="),
+            ],
+        ),
+    ],
+)
+def test_a_jvm_gets_the_environment_s_proxies(proxies: dict[str, str], options: list[str]) -> None:
+    assert list(proxy_options(proxies)) == [*options, "-Dhttp.nonProxyHosts=localhost|127.*|[::1]"]
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        ("*", "*"),
+        ("ch, .corp.example,*.b", "ch|*.ch|corp.example|*.corp.example|b|*.b"),
+        (" , .", "localhost|127.*|[::1]"),
+    ],
+)
+def test_a_jvm_gets_the_environment_s_exceptions(names: str, patterns: str) -> None:
+    assert list(proxy_options({"no": names})) == [f"-Dhttp.nonProxyHosts={patterns}"]
+
+
+@pytest.mark.java
+def test_jars_come_through_the_proxy(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_proxy() as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy.address}")
+        with pytest.raises(PrerequisiteError):
+            client_libs(java, KAFKA_VERSION, tmp_path, lambda _: None)
+    assert proxy.requests
+    assert all(line.startswith("CONNECT ") and line.split()[1].endswith(":443") for line in proxy.requests)
+
+
+@pytest.mark.java
+def test_jars_come_from_a_mirror(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_proxy() as mirror:
+        monkeypatch.setenv(MIRROR_VARIABLE, f"http://{mirror.address}/maven?a=1&b")
+        with pytest.raises(PrerequisiteError, match=MIRROR_VARIABLE):
+            client_libs(java, KAFKA_VERSION, tmp_path, lambda _: None)
+    artifact = f"/org/apache/kafka/kafka-clients/{KAFKA_VERSION}/kafka-clients-{KAFKA_VERSION}.pom"
+    assert [line for line in mirror.requests if artifact in line]

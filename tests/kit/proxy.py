@@ -1,0 +1,77 @@
+"""A forward proxy for HTTP: it refuses everything, or passes it on; it notes what it was asked."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+
+class Proxy(ThreadingHTTPServer):
+    """`requests`: their first lines; `logins`: their Proxy-Authorization. `passes_to`: HOST:PORT, else the answer is
+    403."""
+
+    def __init__(self, passes_to: str = "") -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.passes_to = passes_to
+        self.requests: list[str] = []
+        self.logins: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Proxy
+
+    def __getattr__(self, name: str) -> Any:
+        """Each method, `do_GET` and the others, is answered alike."""
+        if name.startswith("do_"):
+            return self._answer
+        raise AttributeError(name)
+
+    def _answer(self) -> None:
+        self.server.requests.append(self.requestline)
+        self.server.logins.append(self.headers.get("Proxy-Authorization", ""))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if not self.server.passes_to or self.command == "CONNECT":
+            self._send(403, {}, b"refused by the proxy")
+            return
+        target = urlsplit(self.path)
+        connection = http.client.HTTPConnection(self.server.passes_to, timeout=60)
+        not_passed = ("host", "proxy-authorization")  # the name is that which only the proxy knows
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in not_passed}
+        connection.request(self.command, f"{target.path or '/'}?{target.query}", body, headers)
+        answer = connection.getresponse()
+        self._send(answer.status, dict(answer.headers), answer.read())
+        connection.close()
+
+    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def running_proxy(passes_to: str = "") -> Iterator[Proxy]:
+    with Proxy(passes_to) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever)
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy.shutdown()
+            thread.join()
