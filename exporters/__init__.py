@@ -12,3 +12,13 @@ otlp/            requests to an OTLP endpoint
 clickhouse/      schema, connections, inserts, queries, the managed server
 Imports no other package of this repository.
 """
+
+import sys
+
+# pip asks for it, but not whoever sends the packages to a Spark cluster as files.
+if sys.hexversion < 0x030B0000:
+    version = f"{sys.hexversion >> 24}.{sys.hexversion >> 16 & 255}"
+    raise SystemExit(
+        f"headroom: Python 3.11 or newer is needed, in Spark's driver and in its executors: {sys.executable} is"
+        f" {version}; set spark.pyspark.python or PYSPARK_PYTHON"
+    )

@@ -10,3 +10,5 @@
 
 In: tables of deploy/clickhouse. Out: quota_utilization and the other result tables, job_runs, reports.
 """
+
+import exporters  # noqa: F401 - first: it refuses an old Python by name

@@ -8,6 +8,7 @@ A command has the flags of its job's options class, and refuses those of other j
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from enum import StrEnum
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
@@ -27,11 +29,15 @@ from typer.core import TyperCommand
 
 from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, password_of
 from spark_jobs import time_range
+from spark_jobs.executors import missing_on_executors
 from spark_jobs.options import DEFAULT_URL, ClientOptions, HeadroomOptions, JobOptions, SuggestOptions, TeamOptions
 
 if TYPE_CHECKING:
     from spark_jobs.reports.report import Report
 
+OLDEST_SPARK = (3, 5)
+OLDEST_STREAM = (4, 2)  # its source is told when to stop: SupportsTriggerAvailableNow
+_CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")  # by which PySpark makes a session of it
 EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
 EXIT_FAIL_ON = 4
@@ -88,6 +94,7 @@ def command(name: str) -> Callable[..., None]:
     """The command of a job. It imports the job when it runs: importing Spark takes half a second."""
 
     def invoke(**flags: Any) -> None:
+        _require_spark(flags["master"], stream=flags.get("stream", False))
         with _exit_codes():
             _raise_on_sigterm()
             output, path = flags.pop("output"), flags.pop("path")
@@ -186,6 +193,27 @@ class Terminated(SystemExit):
         return "ended by SIGTERM"
 
 
+def _require_spark(master: str, *, stream: bool) -> None:
+    """Exits where the jobs cannot run. Raises ModuleNotFoundError without PySpark."""
+    import pyspark
+
+    version = pyspark.__version__
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if release < OLDEST_SPARK:
+        raise _exit(f"the jobs need Spark 3.5 or newer: PySpark is {version}")
+    if stream and release < OLDEST_STREAM:
+        raise _exit(f"--stream needs Spark 4.2 or newer: PySpark is {version}. Run the job every few minutes instead")
+    if release < (4, 0) and find_spec("distutils") is None:
+        raise _exit(f"PySpark {version} needs distutils, which Python 3.12 removed: use Python 3.11 or add setuptools")
+    connect = [name for name in _CONNECT if os.environ.get(name, "").lower() not in ("", "classic")]
+    if not hasattr(pyspark, "SparkContext"):
+        connect.append("the package pyspark-client")
+    if master.startswith("sc://"):
+        connect.append(f"--master {master}")
+    if connect:
+        raise _exit(f"the jobs cannot use Spark Connect ({connect[0]}): their driver is that of spark-submit, or local")
+
+
 def _raise_on_sigterm() -> None:
     """Installs the handler if this is the main thread; Python handles signals only there."""
 
@@ -200,6 +228,7 @@ def _raise_on_sigterm() -> None:
 @contextmanager
 def _exit_codes() -> Iterator[None]:
     """Maps expected errors to one line on stderr and an exit code."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from exporters.clickhouse.errors import StoreError, StoreLoginError, advice
@@ -207,8 +236,10 @@ def _exit_codes() -> Iterator[None]:
 
     try:
         yield
-    except PySparkException:
-        raise  # a bug of ours, even if it is a ValueError
+    except (PySparkException, Py4JError) as exc:
+        if (missing := missing_on_executors(str(exc))) is None:
+            raise  # a bug of ours, even if it is a ValueError
+        raise _exit(missing) from exc
     except StoreLoginError as exc:
         raise _exit(f"{exc}; --url names the user, {PASSWORD} or {PASSWORD_FILE} gives the password") from exc
     except StoreError as exc:

@@ -30,7 +30,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-OLDEST_JAVA = 17  # minimum version for Spark 4
+OLDEST_JAVA = 8 if pyspark.__version__.startswith("3.") else 17
 
 # Settings on which the jobs' results depend, on any cluster.
 _EVERYWHERE = {
@@ -187,7 +187,7 @@ def _require_java() -> None:
 # The core of quota-headroom, by which a job loads nearly all of its classes, over a few rows.
 _WORKLOAD = """
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+from spark_jobs.arrow import arrow_schema
 from spark_jobs.clickhouse import queries
 from spark_jobs.session import plan_for_many_rows, session
 from spark_jobs.time_range import TimeRange
@@ -195,7 +195,7 @@ from quota_metrics.levels.definition import Thresholds
 from spark_jobs.transforms.utilization import Inputs, utilization
 
 def rows(schema):
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_schema(schema)
     texts = ["producer_byte_rate"] * 40
     numbers, none = [at * 60_000 for at in range(40)], [None] * 40
     made = lambda kind: texts if pa.types.is_string(kind) else none if pa.types.is_list(kind) else numbers

@@ -35,13 +35,13 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from exporters.clickhouse.client import ClickHouse, with_writer
 from exporters.clickhouse.connection import Endpoint, tls_of
 from exporters.clickhouse.errors import StoreError
 from quota_metrics.levels.windows_query import OF_KEY
+from spark_jobs.arrow import arrow_schema
 from spark_jobs.clickhouse.runs import Run
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
@@ -256,7 +256,7 @@ def read_slices(
 
 def _reader(clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequence[Mapping[str, Any]]) -> Batches:
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrow = to_arrow_schema(schema, timezone="UTC")
+        arrow = arrow_schema(schema)
         for number in (number for numbers in batches for number in numbers.column(0)):
             for batch in clickhouse.batches(query, slices[int(number.as_py())]):
                 table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch

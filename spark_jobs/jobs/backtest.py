@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs import cli
+from spark_jobs.arrow import collected
 from spark_jobs.clickhouse import runs
 from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs.demand_series import by_task, recorded
@@ -70,7 +71,7 @@ def figures(scored: DataFrame) -> list[dict[str, Any]]:
         *(F.sum(name).alias(name) for name in _SUMS), error, F.count("*").alias("forecasts")
     )
     rows = []
-    for row in sums.toArrow().to_pylist():
+    for row in collected(sums).to_pylist():
         named: dict[str, Any] = {"method": row["method"], "forecasts": row["forecasts"]}
         for lead, name in LEADS.items():
             known = row[f"known_{lead}"]

@@ -26,6 +26,7 @@ from quota_metrics.suggestion.limits import FULL
 from quota_metrics.what_if.answer import UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
 from quota_metrics.what_if.document import coverage_text, document
 from spark_jobs import cli
+from spark_jobs.arrow import collected
 from spark_jobs.clickhouse import runs
 from spark_jobs.jobs.history import prepared, read_history
 from spark_jobs.jobs.start import started
@@ -47,7 +48,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
     with started(NAME, options) as (job_run, spark, clickhouse):
         slices = prepared(spark, clickhouse, options, job_run)
         job_run.begin("measuring each quota over its history")
-        quotas = demands(read_history(spark, clickhouse, slices)).toArrow().to_pylist()
+        quotas = collected(demands(read_history(spark, clickhouse, slices))).to_pylist()
         rows = [_report_row(row, options) for row in quotas]
         rows.sort(key=lambda row: (-row["utilization_p99"], *(row[name] for name in QUOTA)))
         job_run.rows_out = len(rows)
@@ -118,7 +119,7 @@ def with_replay(
     of_row: dict[int, dict[str, Any]] = {}
     if asked:
         numbers = spark.range(0, len(asked), 1, min(len(asked), 4 * spark.sparkContext.defaultParallelism))
-        for found in numbers.mapInArrow(_asking(clickhouse, asked), _REPLAYED).toArrow().to_pylist():
+        for found in collected(numbers.mapInArrow(_asking(clickhouse, asked), _REPLAYED)).to_pylist():
             row = asked[found["number"]][0]
             of_row[id(row)] = {name: found[name] for name in _LISTS}
             if found["covers"]:

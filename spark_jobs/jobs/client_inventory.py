@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
 from spark_jobs import cli
+from spark_jobs.arrow import collected
 from spark_jobs.clickhouse.queries import schema
 from spark_jobs.clickhouse.source import NothingToReadError, read
 from spark_jobs.jobs.start import started
@@ -38,7 +39,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
         job_run.rows_out = sum(counts.values())
         job_run.stats.update({status: float(counts.get(status, 0)) for status in _PLACES})
         job_run.begin("sorting clients, those with problems first")
-        rows = worst_first(clients.where(_chosen(options))).limit(options.most).toArrow().to_pylist()
+        rows = collected(worst_first(clients.where(_chosen(options))).limit(options.most)).to_pylist()
     if not options.top and len(rows) == options.most:
         sys.stderr.write(f"headroom: these are the first {len(rows)} clients; --top shows more\n")
     return rows
@@ -60,7 +61,8 @@ class InventoryRows(NamedTuple):
 
 def worst_first(clients: DataFrame) -> DataFrame:
     """Clients with problems first, then those with most series."""
-    place = F.array_position(F.array(*map(F.lit, _PLACES)), F.col("status"))
+    places = ", ".join(f"'{status}'" for status in _PLACES)
+    place = F.expr(f"array_position(array({places}), status)")  # the function takes no column before Spark 4
     return clients.orderBy(place, F.col("series").desc(), *_CLIENT)
 
 

@@ -17,6 +17,7 @@ from quota_metrics.config.resolution import Resolver
 from quota_metrics.levels.windows_query import OF_KEY
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, placed
+from spark_jobs.arrow import collected
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.source import read, step_ms
 from spark_jobs.jobs.usage_windows import CountedRange
@@ -129,7 +130,7 @@ def assigned(clients: DataFrame, when: TimeRange) -> DataFrame:
 
 def clients_of_rules(clients: DataFrame) -> dict[tuple[str, str], Counter[Entity]]:
     """By cluster and key, how many clients have each rule."""
-    counts = clients.groupBy("cluster", "quota_key", "rule_user", "rule_client_id").count().toArrow().to_pylist()
+    counts = collected(clients.groupBy("cluster", "quota_key", "rule_user", "rule_client_id").count()).to_pylist()
     found: dict[tuple[str, str], Counter[Entity]] = defaultdict(Counter)
     for row in counts:
         if row["rule_user"] or row["rule_client_id"]:
@@ -153,7 +154,7 @@ def _named(clients: DataFrame) -> dict[str, Fleet]:
         F.sum("count").alias("clients"),
         F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
     )
-    return {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in counts.toArrow().to_pylist()}
+    return {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in collected(counts).to_pylist()}
 
 
 def _dimension(options: SuggestOptions, rules: Rules, fleet: Fleet) -> tuple[Dimension, str]:

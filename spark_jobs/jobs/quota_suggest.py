@@ -23,6 +23,7 @@ from quota_metrics.config.entities import text
 from quota_metrics.config.kafka_configs import kafka_configs_line
 from quota_metrics.suggestion.suggestions import Demand, KeyUsage, Suggestion, suggestions
 from spark_jobs import cli
+from spark_jobs.arrow import collected
 from spark_jobs.clickhouse import runs
 from spark_jobs.clickhouse.runs import CLIENT_LIMITS, KEY_OF_LIMITS, JobRun, Run
 from spark_jobs.clickhouse.source import NothingToReadError, stage
@@ -119,7 +120,7 @@ def _kept(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, job_
 
 def _by_key(measured: DataFrame, *, limited: bool) -> _Demands:
     by_key: dict[_Key, list[Demand]] = defaultdict(list)
-    for batch in measured.toArrow().to_batches():
+    for batch in collected(measured).to_batches():
         for row in batch.to_pylist():
             by_key[row["cluster"], row["quota_key"]].append(_demand(row, limited=limited))
     return by_key

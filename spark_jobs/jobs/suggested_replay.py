@@ -19,6 +19,7 @@ from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of_nam
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.suggestions import Replayed, Suggestion
 from quota_metrics.what_if.answer import ReplayBudget, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
+from spark_jobs.arrow import collected
 from spark_jobs.jobs.fleet import Day, stored_names
 from spark_jobs.time_range import TimeRange
 
@@ -53,7 +54,7 @@ def with_replay(
         WhatIfQuestion(changes[day.cluster, day.quota_key], day.from_ms, day.to_ms, day.cluster) for day in asked
     ]
     numbers = spark.range(0, len(asked), 1, min(len(asked), 4 * spark.sparkContext.defaultParallelism))
-    rows = numbers.mapInArrow(_asking(clickhouse, questions), _COLUMNS).toArrow().to_pylist()
+    rows = collected(numbers.mapInArrow(_asking(clickhouse, questions), _COLUMNS)).to_pylist()
     of_key: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         of_key[asked[row["number"]][:2]].append(row)

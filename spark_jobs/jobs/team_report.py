@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.owners import Capacity, Owners, Prices, parse_owners
 from spark_jobs import cli
+from spark_jobs.arrow import collected
 from spark_jobs.clickhouse.queries import schema
 from spark_jobs.clickhouse.source import NothingToReadError, read
 from spark_jobs.jobs.start import started
@@ -69,7 +70,7 @@ def run(options: TeamOptions) -> list[dict[str, Any]]:
     with started(NAME, options) as (job_run, spark, clickhouse):
         job_run.begin("adding up the usage of each team")
         hours = _hours(spark, clickhouse, options)
-        rows = teams(hours, owners, options.when).toArrow().to_pylist()
+        rows = collected(teams(hours, owners, options.when)).to_pylist()
         if not rows:
             raise NothingToReadError("no usage was recorded in this time")
         job_run.rows_out = len(rows)

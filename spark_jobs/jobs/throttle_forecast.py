@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from spark_jobs import cli
+from spark_jobs.arrow import collected
 from spark_jobs.clickhouse import runs
 from spark_jobs.jobs.demand_series import by_task, recorded
 from spark_jobs.jobs.history import BUCKET, prepared, read_history
@@ -39,7 +40,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
         history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
         job_run.begin("forecasting each bucket")
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
-        made = forecasts(history, now_ms // STEP_MS - 1).toArrow().to_pylist()
+        made = collected(forecasts(history, now_ms // STEP_MS - 1)).to_pylist()
         rows = sorted((_report_row(row, now_ms) for row in made), key=_urgency)
         job_run.rows_out = len(rows)
         if rows:

@@ -1,0 +1,169 @@
+"""`python -m tests.matrix.spark [RELEASE ...]`: the jobs on other releases of Spark, each beside the newest: the same
+rows. All of them write the table of docs/spark-jobs.md. Exits 1 when a job does not work.
+
+A release is PySpark of PyPI in a virtual environment of its own (.cache), whose other packages are those of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyspark
+
+from spark_jobs.cli import JOBS, OLDEST_STREAM
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.job_rows import CLUSTER, START, committed, fill
+from tests.kit.recent import FRIDAY_MS
+
+NEWEST = pyspark.__version__
+RELEASES = ("3.5.9", "4.0.5", "4.1.4", NEWEST)
+ROOT = Path(__file__).parents[2]
+PAGE = Path("docs/spark-jobs.md")
+BEGIN, END = "<!-- written by make matrix-platforms -->\n", "<!-- end -->\n"
+STREAM = "quota-headroom --stream"
+DAYS, USERS = 3, 6
+JOB_S = 400
+
+# A minute in five of some users: below their limit, beyond it once a day, or muted for half of the time.
+_HISTORY = """
+INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate, throttle_ms,
+    throttled_requests, source, interval_ms, muted_ms, received_at)
+SELECT 'history', 'producer_byte_rate',
+    fromUnixTimestamp64Milli({start:Int64} + intDiv(number, {users:UInt32}) * 300000 + 59000) AS ts,
+    concat('user-', toString(number % {users:UInt32})), 'app', '', 1, toUInt64(60 * rate),
+    100 + 150 * (number % {users:UInt32}) + 100 * sin(2 * pi() * intDiv(number, {users:UInt32}) / 288)
+        + intHash32(number) % 50 AS rate, 0, 0, 'gateway', 60000, if(number % {users:UInt32} = 5, 30000, 0), ts
+FROM numbers({rows:UInt64})"""
+_LIMIT = """
+INSERT INTO headroom.quota_limits (cluster, user, client_id, ip, quota_key, value, valid_from)
+SELECT 'history', '<default>', '', '', 'producer_byte_rate', 800, fromUnixTimestamp64Milli({start:Int64} - 60000)"""
+_INSTANCES = """
+INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,
+    software_version, source_address, first_seen, last_seen, terminated, pushes, points)
+SELECT 'history', toUUID(concat('00000000-0000-4000-8000-00000000000', toString(number))), 'app',
+    concat('user-', toString(number)), 'apache-kafka-java', if(number = 0, '3.7.0', '4.3.1'), '10.0.0.1',
+    fromUnixTimestamp64Milli({start:Int64}), fromUnixTimestamp64Milli({start:Int64} + 3600000 * number), 0, 10, 100
+FROM numbers({users:UInt32})"""
+_OWNERS = """
+owners: [{team: first, user: "user-[0-2]", contact: p@example.org}, {team: second, user: "user-*"}]
+prices: {in_per_gb: 2.0, out_per_gb: 0.5}
+capacity: {in_bytes_per_s: 1.0e13, out_bytes_per_s: 1.0e14}
+"""
+
+
+class Answer(NamedTuple):
+    """Of a job's process."""
+
+    code: int
+    rows: Any
+    said: str
+
+
+def python_of(release: str) -> Path:
+    """The Python with this PySpark; installs it once. The newest is that of the tests."""
+    if release == NEWEST:
+        return Path(sys.executable)
+    place = Path(".cache").resolve() / f"pyspark-{release}"
+    python = place / "bin" / "python"
+    if not (place / "ready").exists():
+        venv.create(place, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", f"pyspark=={release}"], check=True)
+        packages = next((place / "lib").glob("python3.*/site-packages"))
+        ours = [path for path in sys.path if path.endswith("site-packages")]
+        (packages / "tests.pth").write_text("\n".join(ours))  # searched after its own
+        (place / "ready").touch()
+    return python
+
+
+def fill_history(clickhouse: RunningClickHouse) -> tuple[int, int]:
+    """Three days of usage, a quota, instances; returns from when to when, in seconds."""
+    start = FRIDAY_MS - DAYS * 86_400_000
+    parameters = {"start": start, "users": USERS, "rows": DAYS * 288 * USERS}
+    for statement in (_HISTORY, _LIMIT, _INSTANCES):
+        clickhouse.store.command(statement, parameters)
+    return start // 1000, FRIDAY_MS // 1000
+
+
+def run_job(python: Path, clickhouse: RunningClickHouse, name: str, *options: str) -> Answer:
+    """`headroom job`, by this Python."""
+    command = [str(python), "-m", "headroom", "job", name, "--url", clickhouse.url, "--output", "json", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=JOB_S, check=False)
+    return Answer(done.returncode, json.loads(done.stdout) if done.returncode == 0 else None, done.stderr)
+
+
+def answers(release: str, clickhouse: RunningClickHouse, history: tuple[int, int], scratch: Path) -> dict[str, Answer]:
+    """What each job reports, and quota-headroom publishes, on this release."""
+    python = python_of(release)
+    three_minutes = ["--from", str(START // 1000), "--to", str(START // 1000 + 180), "--cluster", CLUSTER]
+    days = ["--from", str(history[0]), "--to", str(history[1]), "--cluster", "history"]
+    owners = scratch / "owners.yaml"
+    owners.write_text(_OWNERS)
+    seen = {}
+    for name in JOBS:
+        more = ["--owners", str(owners)] if name == "team-report" else []
+        seen[name] = run_job(python, clickhouse, name, *(three_minutes if name == "quota-headroom" else days), *more)
+    published = [list(map(str, row)) for row in committed(clickhouse)]
+    seen["quota-headroom"] = seen["quota-headroom"]._replace(rows=published)
+    streamed = ["--stream", "--once", "--checkpoint", str(scratch / release)]
+    seen[STREAM] = run_job(python, clickhouse, "quota-headroom", *three_minutes, *streamed)
+    return seen
+
+
+def verdict(release: str, name: str, answer: Answer, newest: Answer) -> str:
+    """`works`, `refused`, or what is wrong."""
+    if name == STREAM and tuple(map(int, release.split(".")[:2])) < OLDEST_STREAM:
+        is_refused = answer.code == 2 and answer.said.startswith("headroom: --stream needs Spark 4.2")
+        return "refused" if is_refused and answer.said.count("\n") == 1 else f"not refused: {answer.said[-500:]}"
+    if answer.code:
+        return f"exit {answer.code}: {answer.said[-500:]}"
+    if not answer.rows:
+        return "no rows"
+    return "works" if alike(answer.rows, newest.rows) else "other rows"
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Equal, numbers to nine digits."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
+    return bool(one == other)
+
+
+def table(verdicts: Mapping[str, Mapping[str, str]]) -> str:
+    rows = [["job", *(f"Spark {release}" for release in RELEASES)], ["---"] * (1 + len(RELEASES))]
+    rows += [[f"`{name}`", *(verdicts[release][name] for release in RELEASES)] for name in (*JOBS, STREAM)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def main(releases: Sequence[str]) -> int:
+    verdicts: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "server") as clickhouse:
+        fill(clickhouse)
+        history = fill_history(clickhouse)
+        newest = answers(NEWEST, clickhouse, history, Path(scratch))
+        for release in releases:
+            seen = newest if release == NEWEST else answers(release, clickhouse, history, Path(scratch))
+            verdicts[release] = {name: verdict(release, name, seen[name], newest[name]) for name in seen}
+            for name, said in verdicts[release].items():
+                print(f"Spark {release}, {name}: {said}", flush=True)
+    works = all(said in ("works", "refused") for of_release in verdicts.values() for said in of_release.values())
+    if works and tuple(releases) == RELEASES:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(before + BEGIN + table(verdicts) + END + rest.partition(END)[2])
+    return 0 if works else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(tuple(sys.argv[1:]) or RELEASES))
