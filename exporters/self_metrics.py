@@ -111,6 +111,14 @@ OTLP_POINTS = SelfMetric("headroom_otlp_points_total", "Data points that the OTL
 OTLP_REJECTED = SelfMetric(
     "headroom_otlp_rejected_points_total", "Data points that the OTLP receivers rejected (partial success)."
 )
+OTLP_REPLACED_TEXTS = SelfMetric(
+    "headroom_otlp_requests_with_replaced_texts_total",
+    "Requests to the OTLP receivers with texts that were no UTF-8, which are stored with replacement characters.",
+)
+REPLACED_TEXTS = SelfMetric(
+    "headroom_pushes_with_replaced_texts_total",
+    "Pushes with texts that were no UTF-8, which are stored with replacement characters, since the spool began.",
+)
 FORWARD_POINTS = SelfMetric(
     "headroom_forward_points_total", "Data points that the OTLP endpoint accepted, since the spool began."
 )
@@ -288,6 +296,8 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     OTLP_REQUESTS,
     OTLP_POINTS,
     OTLP_REJECTED,
+    OTLP_REPLACED_TEXTS,
+    REPLACED_TEXTS,
     FORWARD_POINTS,
     FORWARD_PUSHES,
     FORWARD_LOST_PUSHES,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -239,9 +239,14 @@ def check_structure(payload: bytes, limits: PayloadLimits) -> None:
     _check(payload, limits, _METRICS_DATA)
 
 
-def check_outline(payload: bytes, limits: PayloadLimits) -> None:
-    """As check_structure, but counts data points without looking into them: for requests that carry many."""
-    _check(payload, limits, _OUTLINE)
+def check_outline(payload: bytes, limits: PayloadLimits, descriptor: Any = MetricsData.DESCRIPTOR) -> None:
+    """As check_structure, but counts data points without looking into them: for requests that carry many.
+
+    `descriptor`: of the message, if it is a part of MetricsData.
+    """
+    if descriptor.full_name not in _OUTLINES:
+        _OUTLINES[descriptor.full_name] = _fields(descriptor, {}, False)
+    _check(payload, limits, _OUTLINES[descriptor.full_name])
 
 
 def _check(payload: bytes, limits: PayloadLimits, fields: dict[int, _Field]) -> None:
@@ -359,6 +364,34 @@ def over_budget(budget: str, limit: int) -> OverBudget:
     return OverBudget(f"cannot keep the push: more than {limit} {budget}")
 
 
+class EncodedField(NamedTuple):
+    """Where a field of a message is. `content`: where an embedded message begins, None for other kinds of fields."""
+
+    number: int
+    start: int
+    content: int | None
+    end: int
+
+
+def encoded_fields(message: bytes) -> Iterator[EncodedField]:
+    """Those of the outermost level. Raises DecodeError as soon as one cannot be told from the next."""
+    at = 0
+    try:
+        while at < len(message):
+            tag, content = _varint(message, at)
+            if tag & 7 == _LENGTH_DELIMITED:
+                length, content = _varint(message, content)
+                field = EncodedField(tag >> 3, at, content, content + length)
+            else:
+                field = EncodedField(tag >> 3, at, None, _behind_scalar(message, content, tag & 7))
+            if field.end > len(message):
+                raise IndexError
+            yield field
+            at = field.end
+    except IndexError as exc:
+        raise DecodeError(f"cannot decode {len(message)} bytes of protobuf: truncated") from exc
+
+
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
     """The varint at `at` and its end. Raises IndexError, DecodeError."""
     byte = payload[at]
@@ -388,4 +421,4 @@ def _behind_scalar(payload: bytes, at: int, wire_type: int) -> int:
 
 
 _METRICS_DATA = _fields(MetricsData.DESCRIPTOR, {}, True)
-_OUTLINE = _fields(MetricsData.DESCRIPTOR, {}, False)
+_OUTLINES: dict[str, dict[int, _Field]] = {}  # by message, a few

@@ -75,6 +75,11 @@ class DecodedPush:
             return len(self.match.template)
         return len(self.decoded.points.value) + len(self.decoded.histograms)
 
+    @property
+    def has_replaced_texts(self) -> bool:
+        """Whether texts of it were no UTF-8."""
+        return self.match.template.has_replaced_texts if self.match is not None else self.decoded.replaced_texts > 0
+
 
 class Refusal(NamedTuple):
     """Why a push is dropped."""

@@ -3,7 +3,8 @@
 Rules: a value that was not measured is never stored as 0. NaN remains NaN (Java's averages without samples); a point
 without a value, or flagged as such, is NaN with bit 0 of its flags set. Integers over 2^53 are also stored exactly in
 `int_value`. A timestamp outside [received - 7 days, received + 10 minutes] is replaced by the time of receipt and
-counted: a client with a wrong clock must not create partitions, but its values are stored. `interval_ms` is measured by
+counted: a client with a wrong clock must not create partitions, but its values are stored. Texts that are no UTF-8 get
+replacement characters (lenient.py). `interval_ms` is measured by
 the client's clock. The sender is that of the push (its connection); attributes named client_id or principal have no
 special meaning.
 
@@ -20,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.model import DropReason, Push
 from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, over_budget
+from telemetry.decode.lenient import METRICS, Read
 from telemetry.decode.series import Attributes, Series, attributes_of, identity, series_id, text_bytes
 
 _INT8 = range(-128, 128)
@@ -155,6 +156,7 @@ class Decoded:
     text_bytes: int = 0  # attributes of `series` and `histograms`, resource attributes repeated for each of them
     buckets: int = 0  # of `histograms`
     clamped_timestamps: int = 0
+    replaced_texts: int = 0  # that were no UTF-8
     dropped: Counter[DropReason] = field(default_factory=Counter)
 
 
@@ -163,12 +165,15 @@ def decode(payload: bytes, push: Push, limits: PayloadLimits, known: Container[i
 
     Raises DecodeError, OverBudget.
     """
-    return _decoded(_parsed(payload, limits), _Walk(identity(push), push.received_at_ms, limits, known))
+    read = _parsed(payload, limits)
+    walk = _Walk(identity(push), push.received_at_ms, limits, known)
+    walk.decoded.replaced_texts = read.replaced
+    return _decoded(read.message, walk)
 
 
 def check(payload: bytes, limits: PayloadLimits) -> None:
     """Whether `decode` accepts a payload: raises DecodeError, OverBudget. Rows are made only where a budget is near."""
-    message = _parsed(payload, limits)
+    message = _parsed(payload, limits).message
     metrics = [
         metric
         for resource_metrics in message.resource_metrics
@@ -193,10 +198,10 @@ def _decoded(message: Any, walk: _Walk) -> Decoded:
     return walk.decoded
 
 
-def _parsed(payload: bytes, limits: PayloadLimits) -> Any:
+def _parsed(payload: bytes, limits: PayloadLimits) -> Read:
     check_structure(payload, limits)
     try:
-        return MetricsData.FromString(payload)
+        return METRICS.read(payload)
     except ProtobufError as exc:
         raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData: {exc}") from exc
 

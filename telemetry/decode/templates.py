@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from telemetry.decode.lenient import METRICS
 from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS, NO_RECORDED_VALUE, Decoded, Points
 from telemetry.decode.series import Series, series_id_of, series_key, text_bytes
 
@@ -45,6 +45,7 @@ class Template:
     def __init__(self, payload: bytes, decoded: Decoded, places: Sequence[_Places]) -> None:
         points = decoded.points
         self.names = tuple(map(sys.intern, points.metric))
+        self.has_replaced_texts = decoded.replaced_texts > 0
         self.flags = np.array(points.flags, np.uint8)
         self.has_value = (self.flags & NO_RECORDED_VALUE) == 0
         self.start_at, self.time_at, self.double_at, self.int_at = np.array(places, np.int64).reshape(-1, 4).T
@@ -206,7 +207,7 @@ def template_of(payload: bytes, decoded: Decoded) -> Template | None:
     plain = bool(decoded.points.value) and not decoded.histograms and not decoded.dropped
     if not plain or len(payload) > _MAX_PAYLOAD_BYTES:
         return None
-    message = MetricsData.FromString(payload)
+    message = METRICS.with_bytes.FromString(payload)  # so that it serializes to these bytes
     if message.SerializeToString() != payload:
         return None
     # A client cannot predict these numbers: the hash of bytes has a random key per process.

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufError
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
 from exporters.model import Push
 from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, decompress
+from telemetry.decode.lenient import METRICS
 from telemetry.forward.selection import ForwardSelection
 from telemetry.subscriptions.java.hash import uuid_text
 
@@ -52,7 +53,7 @@ def resource_metrics_of(
     payload = decompress(push.compression_type, push.payload, max_bytes=max_decompressed_bytes)
     check_structure(payload, limits)
     try:
-        data = MetricsData.FromString(payload)
+        data = METRICS.read(payload).message
     except ProtobufError as exc:
         raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData") from exc
     merged = _Merged(identity_attributes(push))

@@ -169,6 +169,7 @@ class DecodedBatch:
             counts.points_written += outcome.points
             counts.points_dropped += outcome.decoded.dropped
             counts.clamped_timestamps += outcome.decoded.clamped_timestamps
+            counts.replaced_texts += outcome.has_replaced_texts
         return counts
 
     def _stored(self) -> list[int]:
@@ -336,6 +337,7 @@ class Ingester:
             "points_written": counts.points_written,
             "point_drop_reasons": {reason.value: count for reason, count in counts.points_dropped.items()},
             "clamped_timestamps": counts.clamped_timestamps,
+            "replaced_texts": counts.replaced_texts,
             "series_written": counts.series_written,
             "known_series": len(self._known),
             "templates": len(self._decoder.templates),

@@ -98,6 +98,7 @@ class Counts:
     clamped_timestamps: int = 0
     series_written: int = 0
     replayed: int = 0  # records written to the spool by `headroom quarantine replay`
+    replaced_texts: int = 0  # pushes with texts that were no UTF-8
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -112,6 +113,7 @@ class Counts:
             "clamped_timestamps": self.clamped_timestamps,
             "series_written": self.series_written,
             "replayed": self.replayed,
+            "replaced_texts": self.replaced_texts,
         }
 
     @classmethod
@@ -126,4 +128,5 @@ class Counts:
             note.get("clamped_timestamps", 0),
             note.get("series_written", 0),
             note.get("replayed", 0),
+            note.get("replaced_texts", 0),
         )

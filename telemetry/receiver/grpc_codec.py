@@ -5,10 +5,11 @@ Messages: proto/headroom/telemetry/v1/telemetry.proto. The rules are those of th
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from telemetry.decode.lenient import LenientReader
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_auth import MessageError, Peer, caller_of
 from telemetry.receiver.receiver import RETRY, Answer, Granted, TelemetryReceiver, all_metrics_for
@@ -18,7 +19,8 @@ from telemetry.wire.errors import ErrorCode
 from telemetry.wire.telemetry_messages import ACCEPTED_COMPRESSION_TYPES
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ClientTelemetryService"].full_name
-_Request = TypeVar("_Request", pb.GetTelemetrySubscriptionsRequest, pb.PushTelemetryRequest)
+_GET: Final = LenientReader(pb.GetTelemetrySubscriptionsRequest)
+_PUSH: Final = LenientReader(pb.PushTelemetryRequest)
 
 
 class GrpcMessages:
@@ -30,14 +32,14 @@ class GrpcMessages:
 
     def get_telemetry_subscriptions(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
         """Takes an encoded GetTelemetrySubscriptionsRequest, returns an encoded GetTelemetrySubscriptionsResponse."""
-        request = _parsed(pb.GetTelemetrySubscriptionsRequest(), message)
+        request = _parsed(_GET, message)
         caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
         granted = self._receiver.get(_instance_id(request.client_instance_id), caller, now_ms)
         return Answer(self._response(granted, caller).SerializeToString(), granted.after_flush, _REFUSED_GET)
 
     def push_telemetry(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
         """Takes an encoded PushTelemetryRequest, returns an encoded PushTelemetryResponse."""
-        request = _parsed(pb.PushTelemetryRequest(), message)
+        request = _parsed(_PUSH, message)
         caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
         push = PushRequest(
             _instance_id(request.client_instance_id),
@@ -69,12 +71,11 @@ _REFUSED_GET = pb.GetTelemetrySubscriptionsResponse(error_code=RETRY).SerializeT
 _REFUSED_PUSH = pb.PushTelemetryResponse(error_code=RETRY).SerializeToString()
 
 
-def _parsed(request: _Request, message: bytes) -> _Request:
+def _parsed(reader: LenientReader, message: bytes) -> Any:
     try:
-        request.ParseFromString(message)
+        return reader.read(message).message
     except DecodeError as exc:
         raise MessageError("the message cannot be parsed") from exc
-    return request
 
 
 def _instance_id(given: bytes) -> bytes:

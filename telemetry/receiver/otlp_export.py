@@ -9,28 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from google.protobuf import json_format
-from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.spool.records import push_origin, push_record, sender_bytes
-from telemetry.decode.bounds import DecodeError as StructureError
-from telemetry.decode.bounds import OverBudget, PayloadLimits, check_outline
 from telemetry.receiver.otlp_identity import Dialect, Facts, Identity, OtlpCaller, facts_of, identity_of
+from telemetry.receiver.otlp_parsing import ParsedRequest
 
 _UNCOMPRESSED: Final = 0  # CompressionType NONE
-_MAX_JSON_DEPTH = 32
-# Checked before anything is allocated: two bytes can become an object of a hundred. Requests of collectors are below.
-_REQUEST = PayloadLimits(points=500_000, pairs=250_000)
-_MAX_JSON_OBJECTS, _MAX_JSON_VALUES = 500_000, 2_000_000
-
-
-class OtlpError(ValueError):
-    """The request is invalid; the sender must not retry it."""
 
 
 class OtlpLimits(NamedTuple):
@@ -57,11 +43,12 @@ class ClientPart(NamedTuple):
 
 
 class Export(NamedTuple):
-    """The contents of a request. `rejected`: data points over a limit; `why` names the limit."""
+    """The contents of a request. `rejected`: data points over a limit, or that cannot be parsed; `why` says which."""
 
     parts: list[ClientPart]
     rejected: int
     why: str
+    has_replaced_texts: bool = False
 
     @property
     def points(self) -> int:
@@ -77,43 +64,22 @@ class Export(NamedTuple):
         return response
 
 
-def parse_protobuf(body: bytes) -> Any:
-    """Raises OtlpError."""
-    try:
-        check_outline(body, _REQUEST)
-        return ExportMetricsServiceRequest.FromString(body)
-    except OverBudget as exc:
-        raise OtlpError(str(exc)) from exc
-    except (DecodeError, StructureError) as exc:
-        raise OtlpError(f"cannot parse {len(body)} bytes as ExportMetricsServiceRequest") from exc
-
-
-def parse_json(body: bytes) -> Any:
-    """Parses OTLP/JSON: protobuf's JSON mapping, unknown fields ignored. Raises OtlpError."""
-    if body.count(b"{") > _MAX_JSON_OBJECTS or body.count(b",") > _MAX_JSON_VALUES:
-        raise OtlpError(f"more than {_MAX_JSON_OBJECTS} objects or {_MAX_JSON_VALUES} values in JSON")
-    try:
-        return json_format.Parse(
-            body, ExportMetricsServiceRequest(), ignore_unknown_fields=True, max_recursion_depth=_MAX_JSON_DEPTH
-        )
-    except (json_format.ParseError, ValueError, RecursionError) as exc:
-        raise OtlpError(f"cannot parse {len(body)} bytes as ExportMetricsServiceRequest in JSON") from exc
-
-
-def export_of(request: Any, sender: OtlpCaller, *, cluster: str, dialect: Dialect, limits: OtlpLimits) -> Export:
+def export_of(
+    request: ParsedRequest, sender: OtlpCaller, *, cluster: str, dialect: Dialect, limits: OtlpLimits
+) -> Export:
     """Splits a request by client, in order of appearance."""
     owners = _Owners(sender, cluster, dialect, limits.clients)
     clients = _Clients(limits)
-    for resource_metrics in request.resource_metrics:
+    for resource_metrics in request.message.resource_metrics:
         owner = owners.of_resource(resource_metrics.resource)
         if owner.identity is not None:
             clients.add(owner.identity, resource_metrics)
         else:
             _split(resource_metrics, owner.facts, owners, clients)
-    return _bounded(clients, limits)
+    return _bounded(clients, limits, request)
 
 
-def _bounded(clients: _Clients, limits: OtlpLimits) -> Export:
+def _bounded(clients: _Clients, limits: OtlpLimits, request: ParsedRequest) -> Export:
     parts, points_over = [], 0
     for identity, data in clients.found.items():
         points = sum(map(_points_in, data.resource_metrics))
@@ -122,6 +88,7 @@ def _bounded(clients: _Clients, limits: OtlpLimits) -> Export:
         elif points:
             parts.append(ClientPart(identity, data.SerializeToString(), points))
     rejected = {
+        "that cannot be parsed": request.left_out,
         f"of more than {limits.clients} clients": clients.points_over,
         f"of clients with more than {limits.points_of_client} data points each": points_over,
         f"whose resources and metrics would be repeated in more than {limits.repeated_bytes} bytes": (
@@ -129,7 +96,7 @@ def _bounded(clients: _Clients, limits: OtlpLimits) -> Export:
         ),
     }
     why = ", ".join(f"{points} data points {reason}" for reason, points in rejected.items() if points)
-    return Export(parts, sum(rejected.values()), why)
+    return Export(parts, sum(rejected.values()), why, request.has_replaced_texts)
 
 
 class _Clients:

@@ -17,8 +17,9 @@ from google.rpc.status_pb2 import Status
 
 from telemetry.receiver.grpc_auth import Access, MessageError, UnauthenticatedError
 from telemetry.receiver.grpc_server import GrpcEndpoint, GrpcLimits, GrpcRefusal, GrpcTls
-from telemetry.receiver.otlp_export import Export, OtlpError, parse_protobuf
+from telemetry.receiver.otlp_export import Export
 from telemetry.receiver.otlp_identity import OtlpCaller
+from telemetry.receiver.otlp_parsing import OtlpError, parse_protobuf
 from telemetry.receiver.otlp_receiver import RETRY_AFTER_S, OtlpBusyError, OtlpReceiver
 
 TRANSPORT: Final = "otlp_grpc"

@@ -19,12 +19,12 @@ from starlette.routing import Route
 
 from telemetry.decode.bounds import DecompressError, TooLarge, decompress
 from telemetry.receiver.grpc_auth import Access, UnauthenticatedError
-from telemetry.receiver.otlp_export import OtlpError, parse_json, parse_protobuf
 from telemetry.receiver.otlp_identity import OtlpCaller
+from telemetry.receiver.otlp_parsing import OtlpError, ParsedRequest, parse_json, parse_protobuf
 from telemetry.receiver.otlp_receiver import RETRY_AFTER_S, OtlpBusyError, OtlpReceiver
 
 TRANSPORT: Final = "otlp_http"
-_PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {
+_PARSERS: Final[dict[str, Callable[[bytes], ParsedRequest]]] = {
     "application/x-protobuf": parse_protobuf,
     "application/json": parse_json,
 }

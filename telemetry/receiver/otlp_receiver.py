@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from exporters.model import RecordKind
 from exporters.spool.writer import PushSpool, SpoolFull
 from telemetry.receiver.group_commit import GroupCommit
-from telemetry.receiver.otlp_export import Export, OtlpError, OtlpLimits, export_of
+from telemetry.receiver.otlp_export import Export, OtlpLimits, export_of
 from telemetry.receiver.otlp_identity import Dialect, OtlpCaller
+from telemetry.receiver.otlp_parsing import OtlpError, ParsedRequest
 
 RETRY_AFTER_S: Final = 5
 _READ_IN_LOOP_BYTES = 32_768  # usually a millisecond of the event loop; larger requests are parsed in a thread
@@ -43,6 +44,7 @@ class OtlpReceiver:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.points = 0
         self.rejected_points = 0
+        self.replaced_texts = 0  # requests with texts that were no UTF-8
         self._spool = spool
         self._commit = commit
         self._cluster = cluster
@@ -53,7 +55,7 @@ class OtlpReceiver:
         self._parsing = asyncio.Semaphore(1)  # in a thread; several would only take turns
         self._held_bytes = 0
 
-    async def accept(self, body: bytes, parse: Callable[[bytes], Any], sender: OtlpCaller) -> Export:
+    async def accept(self, body: bytes, parse: Callable[[bytes], ParsedRequest], sender: OtlpCaller) -> Export:
         """Returns after the flush of the spool. `parse` converts bytes to a request and raises OtlpError.
 
         Raises OtlpError when the request is invalid, OtlpBusyError when the spool is full or cannot be written, or when
@@ -75,10 +77,11 @@ class OtlpReceiver:
         self.requests[sender.transport, "partial" if export.rejected else "accepted"] += 1
         self.points += export.points
         self.rejected_points += export.rejected
+        self.replaced_texts += export.has_replaced_texts
         return export
 
     async def _parsed(
-        self, body: bytes, parse: Callable[[bytes], Any], sender: OtlpCaller
+        self, body: bytes, parse: Callable[[bytes], ParsedRequest], sender: OtlpCaller
     ) -> tuple[Export, list[bytes]]:
         if len(body) <= _READ_IN_LOOP_BYTES:
             return self._read(body, parse, sender)
@@ -95,7 +98,9 @@ class OtlpReceiver:
         """Counts a refused request. `outcome` is a label and comes from a closed set."""
         self.requests[transport, outcome] += 1
 
-    def _read(self, body: bytes, parse: Callable[[bytes], Any], sender: OtlpCaller) -> tuple[Export, list[bytes]]:
+    def _read(
+        self, body: bytes, parse: Callable[[bytes], ParsedRequest], sender: OtlpCaller
+    ) -> tuple[Export, list[bytes]]:
         """The request by client, and its records for the spool."""
         export = export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
         now_ms = self._now_ms()

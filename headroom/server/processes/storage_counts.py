@@ -48,6 +48,7 @@ class StorageReadings:
             catalogue.SPOOL_BYTES: counts["buffered_bytes"],
             catalogue.SPOOL_READ_BYTES: counts["position_bytes"],
             catalogue.SPOOL_TORN: counts["torn"],
+            catalogue.REPLACED_TEXTS: counts["replaced_texts"],
             catalogue.HOURS_TO_ROLL_UP: counts["hours_to_roll_up"],
             catalogue.WORKER_RESTARTS: worker.child.restarts,
             catalogue.WORKER_UP: worker.child.alive,

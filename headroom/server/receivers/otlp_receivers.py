@@ -55,6 +55,7 @@ async def open_otlp(
             catalogue.OTLP_REQUESTS: requests,
             catalogue.OTLP_POINTS: receiver.points,
             catalogue.OTLP_REJECTED: receiver.rejected_points,
+            catalogue.OTLP_REPLACED_TEXTS: receiver.replaced_texts,
         }
 
     return opened, readings

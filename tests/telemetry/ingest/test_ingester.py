@@ -299,3 +299,19 @@ def test_positions_of_a_new_spool_are_certain(bench: Bench) -> None:
     bench.push()
     assert bench.step() == 1
     assert bench.reader.unsure == set()
+
+
+def test_pushes_with_texts_that_are_no_utf_8_are_stored_and_counted(bench: Bench) -> None:
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(JAVA)
+    for _ in range(3):
+        bench.push(plain.replace(b"node-1", b"node-\xfc"), 0)
+        assert bench.step() == 1
+    bench.push()
+    assert bench.step() == 1
+    assert bench.balance() == (4, 0, 0)
+    assert len(bench.store.rows("points")) == 4 * 108
+    values = {value for row in bench.store.rows("series") for key, value in row["attributes"] if key == "node_id"}
+    assert "node-\N{REPLACEMENT CHARACTER}" in values
+    assert bench.ingester.as_dict()["replaced_texts"] == 3
+    bench.restart()
+    assert bench.ingester.as_dict()["replaced_texts"] == 3
