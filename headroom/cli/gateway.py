@@ -176,7 +176,7 @@ async def _seen_as(cluster: Cluster) -> dict[int, str]:
     """By broker, the address from which this host connects to it; without those that cannot be reached."""
     found = {}
     for node in cluster.nodes:
-        with suppress(OSError, TimeoutError):
+        with suppress(OSError, TimeoutError, UnicodeError):
             async with asyncio.timeout(_CONNECT_S):
                 _, writer = await asyncio.open_connection(node.host, node.port)
             found[node.id] = str(writer.get_extra_info("sockname")[0])

@@ -187,18 +187,26 @@ def quota_file(
     return "".join(f"# {line}\n" for line in heading.splitlines()) + body
 
 
+def writable(rules: Rules) -> tuple[Rules, list[str]]:
+    """The rules that a file can hold, and one line for each other one: `<default>` as a name, a type of entity or a key
+    of another vendor, a value that Kafka refuses today."""
+    held: dict[Entity, dict[str, float]] = {}
+    others = []
+    for entity, values in rules.items():
+        if any(name == DEFAULT_ENTITY for _, name in entity):
+            others.append(f"{text(entity)}: in a file the name {DEFAULT_ENTITY} is the default entity")
+            continue
+        for key, value in values.items():
+            if message := refusal(QuotaAlteration(entity, {key: value})):
+                others.append(f"{key}={value:g} of {text(entity)}: {message}")
+            else:
+                held.setdefault(entity, {})[key] = value
+    return held, others
+
+
 def declared_of(rules: Rules, known: Iterable[DeclaredQuota] = ()) -> list[DeclaredQuota]:
-    """The rules of a cluster as entries, in the order of their names, with owner, comment and expiry of `known`
-    entries. Raises DeclaredQuotaError for names that the file cannot hold."""
+    """Writable rules as entries, in the order of their names, with owner, comment and expiry of `known` entries."""
     before = {quota.entity: quota for quota in known}
-    errors = [
-        f"{text(entity)}: a file cannot distinguish the name {name!r} from the default entity"
-        for entity in rules
-        for _, name in entity
-        if name == DEFAULT_ENTITY
-    ]
-    if errors:
-        raise DeclaredQuotaError(errors)
     ordered = sorted(rules, key=lambda entity: [(TYPES.index(kind), name or "", name is None) for kind, name in entity])
     quotas = []
     for entity in ordered:

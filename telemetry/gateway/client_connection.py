@@ -169,7 +169,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             try:
                 async with asyncio.timeout(gateway.connect_timeout_s):
                     upstream = await open_upstream(self, node, self._security, self._principal, networks)
-            except (OSError, TimeoutError) as exc:
+            except (OSError, TimeoutError, ValueError) as exc:  # ValueError: a host name that IDNA cannot encode
                 gateway.counts.upstream_failures += 1
                 ports.not_reached(node.id, str(exc) or "timed out")
                 continue

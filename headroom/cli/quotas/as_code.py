@@ -32,6 +32,7 @@ from headroom.cli.quotas.sections import (
     read_state,
     read_what_is_there,
     undo_sections,
+    writable_state,
 )
 from headroom.cli.quotas.what_if import URL, ClusterName, Url, answered, clients_of, time_range
 from headroom.errors import ArgumentError
@@ -182,10 +183,9 @@ def export(
         state = _Source(bootstrap_server, from_file, command_config, timeout_ms).everything()
         for line in state.unread:
             typer.echo(f"headroom: {line}", err=True)
-        sections = exported_sections(state, known.scram_users or [])
-        with _every_error():
-            written = quota_file(declared_of(state.rules, known.quotas or []), sections=sections)
-        _write(written, file)
+        held = _held(state)
+        sections = exported_sections(held, known.scram_users or [])
+        _write(quota_file(declared_of(held.rules, known.quotas or []), sections=sections), file)
 
 
 @app.command()
@@ -296,10 +296,11 @@ def _declared(file: Path) -> _Declared:
 
 def _plan(state: ClusterState, declared: _Declared, *, prune: bool) -> QuotaPlan:
     """Of the sections that the file has."""
-    quotas = quota_plan(state.rules, declared.file.quotas or [], _today(), prune=prune)
+    held = _held(state)
+    quotas = quota_plan(held.rules, declared.file.quotas or [], _today(), prune=prune)
     if declared.file.quotas is None:
         quotas = replace(quotas, changes=[], unmanaged=[])
-    changes, unmanaged = differences(state, declared.resources, prune=prune)
+    changes, unmanaged = differences(held, declared.resources, prune=prune)
     return replace(
         quotas,
         base=state.base,
@@ -307,6 +308,14 @@ def _plan(state: ClusterState, declared: _Declared, *, prune: bool) -> QuotaPlan
         unmanaged_resources=unmanaged,
         sections=list(declared.resources),
     )
+
+
+def _held(state: ClusterState) -> ClusterState:
+    """What a file can hold; the rest is named, and stays as it is."""
+    held, others = writable_state(state)
+    for line in others:
+        typer.echo(f"headroom: left out: {line}", err=True)
+    return held
 
 
 @contextmanager

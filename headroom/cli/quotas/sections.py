@@ -21,7 +21,15 @@ from quota_metrics.config.file_plan import (
     resource_differences,
     undone,
 )
-from quota_metrics.config.quota_file import DeclaredFile, DeclaredQuotaError, DeclaredScramUser
+from quota_metrics.config.quota_file import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS,
+    DeclaredFile,
+    DeclaredQuotaError,
+    DeclaredScramUser,
+    writable,
+)
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions
 from quota_metrics.kafka.errors import ClusterError
@@ -75,6 +83,25 @@ async def read_what_is_there(admin: KafkaAdmin) -> ClusterState:
         except ClusterError as exc:
             unread.append(f"{section} are left out: {exc}")
     return ClusterState(rules, resources, unread)
+
+
+def writable_state(state: ClusterState) -> tuple[ClusterState, list[str]]:
+    """What a file can hold, and one line for each part of the cluster that it cannot, which is left as it is."""
+    rules, others = writable(state.rules)
+    subscriptions, users = (dict[str, dict[str, str]]() for _ in range(2))
+    for name, keys in state.resources.get(FileSection.SUBSCRIPTIONS, {}).items():
+        try:
+            _subscriptions({name: dict(keys)})
+            subscriptions[name] = dict(keys)
+        except DeclaredQuotaError as exc:
+            others += exc.errors
+    for user, mechanism, iterations in credentials(state.resources.get(FileSection.SCRAM_USERS, {})):
+        if mechanism in SCRAM_MECHANISMS and MIN_ITERATIONS <= int(iterations or 0) <= MAX_ITERATIONS:
+            users.setdefault(user, {})[mechanism] = str(iterations)
+        else:
+            others.append(f"scram_users: {mechanism} of {user} with {iterations} iterations: Kafka sets no such one")
+    held = {FileSection.SUBSCRIPTIONS: subscriptions, FileSection.SCRAM_USERS: users}
+    return ClusterState(rules, {section: held[section] for section in state.resources}, state.unread), others
 
 
 def differences(

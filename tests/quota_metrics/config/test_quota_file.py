@@ -18,6 +18,7 @@ from quota_metrics.config.quota_file import (
     parse_declared_file,
     parse_quota_file,
     quota_file,
+    writable,
 )
 
 GOOD = """
@@ -141,9 +142,27 @@ def test_export_keeps_owner_comment_and_expiry() -> None:
     assert (new.owner, new.expires) == ("", None)
 
 
-def test_export_refuses_a_name_that_reads_as_the_default() -> None:
-    with pytest.raises(DeclaredQuotaError, match="cannot distinguish"):
-        declared_of({(("user", "<default>"),): {"producer_byte_rate": 5.0}})
+def test_what_a_file_cannot_hold_is_named_and_the_rest_is_held() -> None:
+    alice = entity_of({"user": "alice"})
+    odd = {
+        entity_of({"user": "<default>"}): {"producer_byte_rate": 5.0},
+        entity_of({"user": "", "client-id": "<default>"}): {"producer_byte_rate": 5.0},
+        entity_of({"client-id-prefix": "a"}): {"producer_byte_rate": 5.0},  # Redpanda's
+        entity_of({"user": ""}): {"producer_byte_rate": 5.0},
+        entity_of({"ip": "10.0.0.1", "user": "a"}): {"connection_creation_rate": 5.0},
+    }
+    values = {
+        "producer_byte_rate": math.inf,
+        "request_percentage": math.nan,
+        "new_rate": 1.0,
+        "consumer_byte_rate": 7.0,
+    }
+    held, others = writable({**odd, alice: values})
+    assert held == {alice: {"consumer_byte_rate": 7.0}}
+    assert len(others) == len(odd) + 3
+    assert others[0] == "{user=%3Cdefault%3E}: in a file the name <default> is the default entity"
+    assert "new_rate=1 of {user=alice}: Invalid configuration key new_rate" in others
+    assert parse_quota_file(quota_file(declared_of(held)))[0].values == {"consumer_byte_rate": 7.0}
 
 
 def test_sections_are_optional_and_errors_of_scram_users_have_their_line() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import uvloop
@@ -62,6 +63,21 @@ def test_broker_outage_is_counted_per_client_and_logged_once(broker_port: int) -
     assert reported == [away, back, away]
     assert gateway.counts.upstream_failures == 4
     assert gateway.counts.connections == 0
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_broker_with_an_odd_host_name_hides_no_other(broker_port: int, run: Callable[[Any], Gateway]) -> None:
+    async def bootstrap() -> Gateway:
+        gateway = new_gateway()
+        address = await gateway.start([Node(1, "b" * 64 + ".example", 9092), Node(2, LOOPBACK, broker_port)])
+        async with await asyncio.start_server(greet, LOOPBACK, broker_port):
+            async with asyncio.timeout(10):
+                for _ in range(2):  # each begins with another broker
+                    assert await received_bytes(address) == b""
+        await gateway.close(grace_s=1)
+        return gateway
+
+    assert run(bootstrap()).counts.upstream_failures == 1
 
 
 @pytest.mark.parametrize("alone", [True, False])

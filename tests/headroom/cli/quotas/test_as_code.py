@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headroom.cli.main import app
+from headroom.cli.quotas.sections import ClusterState, writable_state
+from quota_metrics.config.file_plan import FileSection
 from quota_metrics.config.quota_file import parse_quota_file
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
@@ -127,6 +129,35 @@ def test_export_and_drift_agree(tmp_path: Path, rules: str) -> None:
     assert result.exit_code == 4
     (difference,) = json.loads(result.stdout)
     assert (difference["action"], difference["quota_key"], difference["after"]) == ("set", "request_percentage", 50)
+
+
+def test_name_that_reads_as_the_default_is_left_out_and_left_alone(tmp_path: Path) -> None:
+    rules = tmp_path / "cluster.json"
+    odd = {"entity": {"user": "<default>"}, "values": {PRODUCER: 7}}
+    rules.write_text(json.dumps({"entries": [odd, *RULES["entries"]]}))
+    exported = run("export", "--from", str(rules))
+    named = "headroom: left out: {user=%3Cdefault%3E}: in a file the name <default> is the default entity"
+    assert (exported.exit_code, exported.stderr.splitlines()) == (0, [named])
+    assert len(parse_quota_file(exported.stdout)) == 2
+    file = written(tmp_path, exported.stdout)
+    for command in (["drift"], ["plan", "--prune", "--no-replay"]):
+        result = run(*command, "-f", file, "--from", str(rules), "--output", "json")
+        assert (result.exit_code, document(result)["changes"] if command[0] == "plan" else []) == (0, [])
+        assert result.stderr.splitlines() == [named]
+
+
+def test_sections_that_a_file_cannot_hold_are_named() -> None:
+    users = {"alice": {"SCRAM-SHA-512": "8192", "3": "4096"}, "old": {"SCRAM-SHA-256": "1000"}}
+    subscriptions = {"good": {"interval.ms": "1000"}, "odd": {"interval.ms": "5"}}
+    resources = {FileSection.SCRAM_USERS: users, FileSection.SUBSCRIPTIONS: subscriptions}
+    held, others = writable_state(ClusterState({}, resources))
+    assert held.resources == {
+        FileSection.SCRAM_USERS: {"alice": {"SCRAM-SHA-512": "8192"}},
+        FileSection.SUBSCRIPTIONS: {"good": {"interval.ms": "1000"}},
+    }
+    assert len(others) == 3
+    assert others[0].startswith("subscriptions: odd: Invalid value 5 for interval.ms")
+    assert others[1].startswith("scram_users: 3 of alice with 4096 iterations")
 
 
 def test_export_into_the_file_keeps_its_owners(tmp_path: Path, rules: str) -> None:
