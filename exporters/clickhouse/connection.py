@@ -22,6 +22,7 @@ TLS_CA, TLS_CERTIFICATE, TLS_KEY = (f"HEADROOM_CLICKHOUSE_TLS__{name}" for name 
 SECRET_MACRO = "headroom_writer_password_file"  # noqa: S105 - the name of a macro that names a file
 
 SECRET = re.compile(r"[0-9a-f]{64}")
+_PATH = re.compile(r"(/[\w.~%-]+)*", re.ASCII)
 _DATABASE_NAME = re.compile(r"(?!(system|information_schema)$)[a-z_]\w{0,62}", re.ASCII | re.IGNORECASE)
 
 
@@ -57,14 +58,15 @@ class Endpoint:
     password: str = field(default="", repr=False)
     tls: TlsFiles = TlsFiles()
     database: str = DATABASE
+    path: str = ""  # below which a gateway serves ClickHouse, as "/clickhouse"
     is_direct: bool = field(
         default=False, compare=False
     )  # never by the environment's proxy: what Headroom started itself
 
     @classmethod
     def parse(cls, url: str, password: str = "", tls: TlsFiles = TlsFiles()) -> Endpoint:
-        """`http(s)://[user@]host[:port][/database]`; on this machine it is asked without a proxy. Raises ValueError for
-        other forms, and for one with a password."""
+        """`http(s)://[user@]host[:port][/path][/database]`, or `.../path?database=NAME` for a path without a database;
+        on this machine it is asked without a proxy. Raises ValueError for other forms, and for one with a password."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -76,13 +78,17 @@ class Endpoint:
                 f"a ClickHouse URL must not contain a password: set {PASSWORD}, or {PASSWORD_FILE} to its file"
             )
         if parts.scheme not in ("http", "https") or not host or port == 0:
-            raise ValueError(f"{url!r} is not http(s)://[user@]host[:port][/{DATABASE}]")
-        database = parts.path.strip("/") or DATABASE
-        if not _DATABASE_NAME.fullmatch(database) or parts.query or parts.fragment:
-            raise ValueError(f"{url!r} names more than a server and a database of letters, digits and _")
+            raise ValueError(f"{url!r} is not http(s)://[user@]host[:port][/path][/{DATABASE}]")
+        path, _, database = parts.path.rstrip("/").rpartition("/")
+        if parts.query.startswith("database="):
+            path, database = parts.path.rstrip("/"), parts.query.removeprefix("database=")
+        elif parts.query:
+            database = "?"
+        if not (_DATABASE_NAME.fullmatch(database or DATABASE) and _PATH.fullmatch(path)) or parts.fragment:
+            raise ValueError(f"{url!r} names more than a server, a path and a database of letters, digits and _")
         default_port = 8443 if parts.scheme == "https" else 8123
         user = unquote(parts.username or "")
-        endpoint = cls(parts.scheme, host, port or default_port, user, password, tls, database)
+        endpoint = cls(parts.scheme, host, port or default_port, user, password, tls, database or DATABASE, path)
         return replace(endpoint, is_direct=endpoint.is_loopback)
 
     @classmethod
@@ -98,7 +104,7 @@ class Endpoint:
         return nodes
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.netloc}"
+        return f"{self.scheme}://{self.netloc}{self.path}"
 
     @property
     def netloc(self) -> str:
@@ -109,7 +115,7 @@ class Endpoint:
     def url(self) -> str:
         """The form that `parse` takes: with the user, without the password."""
         user = f"{quote(self.user, safe='')}@" if self.user else ""
-        return f"{self.scheme}://{user}{self.netloc}/{self.database}"
+        return f"{self.scheme}://{user}{self.netloc}{self.path}/{self.database}"
 
     @property
     def is_loopback(self) -> bool:

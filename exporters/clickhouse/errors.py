@@ -46,6 +46,10 @@ _LOGIN = {192: "UNKNOWN_USER", 193: "WRONG_PASSWORD", 194: "REQUIRED_PASSWORD", 
 _SETTING = {164: "READONLY", 452: "SETTING_CONSTRAINT_VIOLATION"}
 
 _TOO_LARGE = re.compile(r"HTTP driver received HTTP status 413\b")  # without a code: ClickHouse itself did not answer
+_HTTPS = re.compile(r"https://[^/]+:8443(/|$)")
+_PORT_OF_HTTPS = " (8443 is ClickHouse's port of https; a gateway may have 443, so name the port in the URL)"
+_NO_CLICKHOUSE = re.compile(r"HTTP status 40[45]\b|<html", re.IGNORECASE)
+_PATH = " (a gateway may serve it below a path: name it before the database, as in https://gateway/clickhouse/headroom)"
 
 _TEXT_CHARS = 2_000
 
@@ -116,10 +120,13 @@ def store_error(exc: Exception, server: str, user: str) -> StoreError:
     first: BaseException = exc
     while (before := first.__cause__ or first.__context__) is not None:
         first = before
+    hint = _PORT_OF_HTTPS if _HTTPS.match(server) else ""
     if isinstance(first, TimeoutError) and not first.strerror:
-        return StoreAwayError(f"cannot reach {server}: no answer in time")
+        return StoreAwayError(f"cannot reach {server}: no answer in time{hint}")
     if isinstance(first, OSError) and first.strerror:
-        return StoreAwayError(f"cannot reach {server}: {first.strerror}")
+        return StoreAwayError(f"cannot reach {server}: {first.strerror}{hint}")
+    if _NO_CLICKHOUSE.search(message):
+        return StoreAwayError(f"{server} answers, but not as ClickHouse: {_shortened(message)}{hint or _PATH}")
     return StoreAwayError(f"{server}: {_shortened(one_line(first))}")
 
 

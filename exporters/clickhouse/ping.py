@@ -37,16 +37,18 @@ def _ask_proxy(node: Endpoint, timeout_s: float) -> None:
         raise ConnectionError(answer.status, f"the proxy answers {answer.status} {answer.reason}")
 
 
+def connection_to(node: Endpoint, timeout_s: float) -> http.client.HTTPConnection:
+    """A new connection of its own, which is opened by the first request."""
+    if node.scheme == "https":
+        return http.client.HTTPSConnection(node.host, node.port, timeout=timeout_s, context=node.tls.context())
+    return http.client.HTTPConnection(node.host, node.port, timeout=timeout_s)
+
+
 def _ask(node: Endpoint, timeout_s: float) -> None:
     """Any status is an answer: a proxy may know no /ping."""
-    if node.scheme == "https":
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            node.host, node.port, timeout=timeout_s, context=node.tls.context()
-        )
-    else:
-        connection = http.client.HTTPConnection(node.host, node.port, timeout=timeout_s)
+    connection = connection_to(node, timeout_s)
     try:
-        connection.request("GET", "/ping")
+        connection.request("GET", f"{node.path}/ping")
         connection.getresponse()
     finally:
         connection.close()

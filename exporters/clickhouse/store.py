@@ -7,7 +7,6 @@ stored.
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -23,14 +22,13 @@ from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
 from exporters.clickhouse.errors import StoreError, StoreTooLargeError, StoreTooOldError, is_permanent
 from exporters.clickhouse.migrate import SchemaError, apply_schema
 from exporters.clickhouse.options import StoreOptions
+from exporters.clickhouse.platform.checks import refuse_cut_results, refuse_doubled_rows, refuse_several_servers
 from exporters.clickhouse.readable import reading_queries
 from exporters.model import RecordKind
 from exporters.printable import one_line
 
 _SINGLE = StoreOptions()
 _TIMEOUT_S = 300.0
-
-_CHECK = "SELECT count() AS found FROM write_checks WHERE token = {token:String}"
 
 
 class WriteError(Exception):
@@ -69,7 +67,9 @@ class Store:
 
     def __init__(self, *endpoints: Endpoint, options: StoreOptions = _SINGLE) -> None:
         self._options = options
-        self._clickhouse = ClickHouse(endpoints, _TIMEOUT_S, options.client_settings(), compression=options.compression)
+        self._clickhouse = ClickHouse(
+            endpoints, _TIMEOUT_S, options.client_settings(), compression=options.compression, consistent=True
+        )
 
     def migrate(self, values: Mapping[str, object] = MappingProxyType({})) -> None:
         """Applies missing migrations. `values`: what the templates of the schema name beside the database.
@@ -79,21 +79,20 @@ class Store:
         nodes = tuple(replace(node, database=ANY_DATABASE) for node in self._clickhouse.nodes)
         anywhere = replace(self._clickhouse, nodes=nodes)  # the database may not exist yet
         with self._write_errors("cannot apply the schema"), contextlib.closing(anywhere):
+            refuse_several_servers(self._clickhouse, self._options.cluster)
             try:
                 apply_schema(anywhere, self._options, self._clickhouse.database, values)
             except (SchemaError, schema.ChangedMigrationError) as exc:
                 raise UnsupportedServerError(str(exc)) from exc
 
     def check(self) -> None:
-        """Verifies the store by writing a row and reading it back. Raises TransientWriteError, PermanentWriteError."""
-        token = uuid.uuid4().hex
-        self.insert("write_checks", pa.table({"token": [token]}), token=token)
-        try:
-            (row,) = self.rows(_CHECK, {"token": token})
-        except QueryError as exc:
-            raise TransientWriteError(f"cannot read back what was written: {exc}") from exc
-        if row["found"] != 1:
-            raise TransientWriteError(f"the store confirmed one row and returns {row['found']}")
+        """Verifies that rows are stored, once, and that a result that breaks off is an error.
+
+        Raises TransientWriteError, PermanentWriteError.
+        """
+        with self._write_errors("cannot use this store"):
+            refuse_doubled_rows(self._clickhouse, "write_checks")
+            refuse_cut_results(self._clickhouse)
 
     def check_reading(self, values: Mapping[str, object] = MappingProxyType({})) -> None:
         """Queries each table and view once, as pages and jobs will. `values` as for `migrate`.

@@ -45,6 +45,7 @@ GROUPS = {
     "verify-client": Group("headroom.cli.verify_client", "Check a Kafka client's telemetry against KIP-714."),
     "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
     "gateway": Group("headroom.cli.gateway", "Check a cluster for a gateway; share of traffic that passes it."),
+    "store": Group("headroom.cli.store.commands", "Check a ClickHouse before the first row is stored."),
     "cluster": Group(
         "headroom.cli.cluster_facts", "The cluster: versions, quota windows, callback class, limits per address."
     ),

@@ -7,7 +7,9 @@ renewed for LEASE_S, or whose process on this host no longer exists, is recorded
 Readers see all of a run's rows or none. Executors write to quota_utilization_staging. INSERT SELECTs of about
 INSERT_ROWS rows, each of whole windows, publish the rows of the run, together with a tombstone for each row of an
 earlier run that has no input any more; the commit marker of each window is written last. An incomplete window never
-replaces a complete one. Each step has a deduplication token of the run, so it may be repeated.
+replaces a complete one. Each step has a deduplication token of the run, so it may be repeated. A replica may show fewer
+rows than were staged: each step compares their number with what the run wrote, and fails, because what is missing
+would become tombstones.
 
 The report has counts of all clients and rows of the worst ones. It is made in memory, a row takes about 5 kB, so
 ClickHouse chooses the worst clients; quota_utilization has all.
@@ -43,6 +45,7 @@ LEASE_S = 30
 WAIT_S = 600.0
 RECORD_S = 10.0  # how long a failure is tried to be recorded when the server is away
 RETRY_S = 1.0
+SEEN_S = 60.0  # in which a replica has to show the rows that were confirmed
 
 _RECORD = """
 INSERT INTO job_runs (job, run_id, run_version, window_from, window_to, status, rows_in, rows_out, started_at,
@@ -254,16 +257,25 @@ _STAGED = f"""
 SELECT toInt64(toUnixTimestamp(window_start)) AS start_s, count() AS rows
 FROM {STAGING} WHERE {_OF_RUN} GROUP BY start_s ORDER BY start_s"""  # noqa: S608 - made of our own words
 
+
+def _all_staged(within: str) -> str:
+    """A condition that fails the statement when it sees fewer staged rows than the run wrote."""
+    counted = "throwIf(count() < {staged:UInt64}, 'a replica lacks staged rows: nothing was published')"
+    return f"(SELECT {counted} FROM {STAGING} WHERE {within}) = 0"  # noqa: S608 - made of our own words
+
+
 _PUBLISH = f"""
 INSERT INTO quota_utilization ({_COLUMNS}, run_id, run_version, is_deleted)
 SELECT {_COLUMNS}, toUUID({{run:String}}), {{version:UInt64}}, 0
 FROM {STAGING}
 WHERE {_OF_RUN} AND {_OF_INSERT} AND (complete = 1 OR NOT {_COMPLETE_BEFORE})
+  AND {_all_staged(f"{_OF_RUN} AND {_OF_INSERT}")}
 UNION ALL
 SELECT {_COLUMNS}, toUUID({{run:String}}), {{version:UInt64}}, 1
 FROM quota_utilization AS before FINAL
 WHERE {_OF_RANGE} AND {_OF_INSERT} AND ({_ENDED} OR NOT {_COMPLETE_BEFORE})
   AND tuple({_KEY}) NOT IN (SELECT {_KEY} FROM {STAGING} WHERE {_OF_RUN} AND {_OF_INSERT})
+  AND {_all_staged(f"{_OF_RUN} AND {_OF_INSERT}")}
 SETTINGS max_insert_threads = 1, max_threads = 1, min_insert_block_size_rows = 1000000,
          min_insert_block_size_bytes = 0"""  # noqa: S608 - made of our own words
 
@@ -277,8 +289,11 @@ FROM (
     SELECT cluster, source, window_s, window_start, {_ENDED}, 0 AS rows
     FROM quota_utilization_windows FINAL WHERE {_OF_RANGE}
 )
-WHERE complete = 1 OR NOT {_COMPLETE_BEFORE}
+WHERE (complete = 1 OR NOT {_COMPLETE_BEFORE}) AND {_all_staged(_OF_RUN)}
 GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our own words
+
+# Each subquery of a statement reads the same replica of a shard.
+_ONE_REPLICA = {"load_balancing": "in_order"}
 
 # Both tables are partitioned by run.
 _CLEAR = "ALTER TABLE {table} DROP PARTITION {{run:String}}"
@@ -312,14 +327,33 @@ class Run(NamedTuple):
         }
 
 
-def publish(clickhouse: ClickHouse, run: Run) -> None:
-    """Publishes the staged rows of the run, then commits their windows. Raises StoreError."""
-    windows = clickhouse.rows(_STAGED, run.parameters)
-    starts = insert_starts((row["start_s"], row["rows"]) for row in windows)
+def publish(clickhouse: ClickHouse, run: Run, staged: int) -> None:
+    """Publishes the staged rows of the run, `staged` in number, then commits their windows.
+
+    Raises StoreError, also when the server does not show all of these rows in SEEN_S.
+    """
+    await_staged(clickhouse, STAGING, run, staged)
+    windows = [(row["start_s"], row["rows"]) for row in clickhouse.rows(_STAGED, run.parameters)]
+    starts = insert_starts(windows)
     for first_s, until_s in pairwise([run.when.from_ms // 1000, *starts, -(-run.when.to_ms // 1000)]):
-        bounds = {**run.parameters, "first_s": first_s, "until_s": until_s}
-        clickhouse.command(_PUBLISH, bounds, token=f"{run.id}/publish/{first_s}")
-    clickhouse.command(_COMMIT, run.parameters, token=f"{run.id}/commit")
+        rows = sum(more for start_s, more in windows if first_s <= start_s < until_s)
+        bounds = {**run.parameters, "first_s": first_s, "until_s": until_s, "staged": rows}
+        clickhouse.command(_PUBLISH, bounds, settings=_ONE_REPLICA, token=f"{run.id}/publish/{first_s}")
+    commit = {**run.parameters, "staged": staged}
+    clickhouse.command(_COMMIT, commit, settings=_ONE_REPLICA, token=f"{run.id}/commit")
+
+
+def await_staged(clickhouse: ClickHouse, table: str, run: Run, rows: int) -> None:
+    """Returns when the server shows the rows that the run wrote to the table. Raises StoreError after SEEN_S."""
+    counted = f"SELECT count() AS rows FROM {table} WHERE run = {{run:String}}"  # noqa: S608 - a table of ours
+    deadline = time.monotonic() + SEEN_S
+    while (shown := clickhouse.rows(counted, run.parameters)[0]["rows"]) < rows:
+        if time.monotonic() > deadline:
+            raise StoreError(
+                f"{table} shows {shown} of the {rows} rows that this run wrote: the replica at {clickhouse.current} is"
+                " behind, or rows went to another server; nothing was published"
+            )
+        time.sleep(RETRY_S)
 
 
 def insert_starts(windows: Iterable[tuple[int, int]]) -> list[int]:

@@ -42,7 +42,7 @@ from exporters.clickhouse.connection import Endpoint, tls_of
 from exporters.clickhouse.errors import StoreError
 from quota_metrics.levels.windows_query import OF_KEY
 from spark_jobs.arrow import arrow_schema
-from spark_jobs.clickhouse.runs import Run
+from spark_jobs.clickhouse.runs import Run, await_staged
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 
 _TIMEOUT_S = 300.0
@@ -60,7 +60,7 @@ def clickhouse_of(url: str, password: str = "") -> ClickHouse:
     Raises ValueError for other URLs, and for URLs that contain a password; StoreError.
     """
     endpoint = with_writer(Endpoint.parse(url, password, tls_of(os.environ)))
-    return ClickHouse((endpoint,), _TIMEOUT_S, patience_s=_PATIENCE_S)
+    return ClickHouse((endpoint,), _TIMEOUT_S, patience_s=_PATIENCE_S, consistent=True)
 
 
 SLICE_ROWS = 2_000_000  # the query of 1.8 million rows took ClickHouse 110 MiB; the limit that we keep is 256
@@ -270,11 +270,14 @@ def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, select:
     that of `ClickHouse.insert`.
 
     Deduplication tokens contain partition and block, and the rows of a partition must be sorted, by keys that are equal
-    for no two of them: so a retried task counts once. A task raises StoreError when ClickHouse fails an insert."""
+    for no two of them: so a retried task counts once. A task raises StoreError when ClickHouse fails an insert; so does
+    `stage` when the server does not show the rows."""
     cores = max(rows.sparkSession.sparkContext.defaultParallelism, 1)
     few = rows.withColumn("run", F.lit(str(run.id))).coalesce(cores)
     written = few.mapInArrow(_writer(clickhouse, table, select, f"{run.id}/{table}"), "written long").collect()
-    return sum(row["written"] for row in written)
+    staged = sum(row["written"] for row in written)
+    await_staged(clickhouse, table, run, staged)
+    return staged
 
 
 def _writer(clickhouse: ClickHouse, table: str, select: str, token: str) -> Batches:

@@ -76,7 +76,7 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
                 words = queries.stage_windows(run_of.when, thresholds)
                 job_run.rows_out = stage(rows, clickhouse, queries.STAGING, run_of, words)
         job_run.begin("publishing windows")
-        runs.publish(clickhouse, run_of)
+        runs.publish(clickhouse, run_of, job_run.rows_out)
         job_run.stats.update(runs.levels(clickhouse, run_of, options.when.from_ms))
         report = _worst(clickhouse, run_of, options)
         runs.clear(clickhouse, run_of)

@@ -50,6 +50,7 @@ def connected(endpoint: Endpoint, timeout_s: float) -> Client:
             username=endpoint.user or "default",
             password=endpoint.password,
             database=endpoint.database,
+            proxy_path=endpoint.path,
             connect_timeout=_CONNECT_TIMEOUT_S,
             send_receive_timeout=timeout_s,
             autogenerate_session_id=False,  # a session takes one query at a time

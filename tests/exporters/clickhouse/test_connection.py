@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
-from exporters.clickhouse.client import with_writer
+from exporters.clickhouse.client import ClickHouse, with_writer
 from exporters.clickhouse.connection import Endpoint, password_of
+from exporters.clickhouse.errors import StoreAwayError, StoreError
+from exporters.clickhouse.ping import ping
+from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.fake_clickhouse import fake_clickhouse, http
+from tests.kit.platforms.proxies import path_gateway
 
 
 def test_endpoint_has_default_ports_and_user() -> None:
@@ -28,7 +33,8 @@ def test_endpoint_has_default_ports_and_user() -> None:
     "url",
     [
         "", "clickhouse:9000", "http://", "ftp://h/headroom", "http://h:x", "http://h:0", "http://h:99999",
-        "http://h:1/a/b", "http://h/with-dash", "http://h/system",
+        "http://h/with-dash", "http://h/system", "http://h/a/with-dash", "http://h//a b/c", "http://h/a?database=9",
+        "http://h/a?database=b&user=u", "http://h/a/b#f", "http://h/a/system", "http://h/a?database=system",
         "http://h/INFORMATION_SCHEMA", "http://h/9", "http://h/?user=u", "http://h/#f",
     ],
 )  # fmt: skip
@@ -43,6 +49,37 @@ def test_url_may_name_another_database() -> None:
     assert other.url == "http://h:8123/ops_2"
     with pytest.raises(ValueError, match="these have headroom, ops"):
         Endpoint.parse_nodes("http://a,http://b/ops")
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "database"),
+    [
+        ("https://gw:443/clickhouse/headroom", "/clickhouse", "headroom"),
+        ("https://gw:443/team-a/click.house/ops/", "/team-a/click.house", "ops"),
+        ("https://gw:443/clickhouse?database=ops", "/clickhouse", "ops"),
+        ("https://gw:443/clickhouse/?database=", "/clickhouse", "headroom"),
+        ("https://gw:443/?database=ops", "", "ops"),
+    ],
+)
+def test_path_of_a_gateway_comes_before_the_database(url: str, path: str, database: str) -> None:
+    endpoint = Endpoint.parse(url)
+    assert (endpoint.path, endpoint.database, str(endpoint)) == (path, database, f"https://gw:443{path}")
+    assert Endpoint.parse(endpoint.url) == endpoint
+
+
+@pytest.mark.clickhouse
+def test_server_below_a_path_is_reached_by_statements_and_ping(clickhouse: RunningClickHouse) -> None:
+    with path_gateway(clickhouse.writer, "/click/house") as url:
+        writer = replace(clickhouse.writer, port=Endpoint.parse(url).port, path="/click/house")
+        assert ClickHouse((writer,)).rows("SELECT 1 AS one") == [{"one": 1}]
+        ping((writer,), 5)
+        with pytest.raises(StoreError, match=r"not as ClickHouse: .*404.*as in https://gateway/clickhouse/headroom"):
+            ClickHouse((replace(writer, path=""),)).rows("SELECT 1 AS one")
+
+
+def test_port_that_the_url_did_not_name_is_said() -> None:
+    with pytest.raises(StoreAwayError, match=r"cannot reach https://127\.0\.0\.1:8443: .*a gateway may have 443"):
+        ClickHouse((Endpoint.parse("https://127.0.0.1/headroom"),)).rows("SELECT 1 AS one")
 
 
 @pytest.mark.parametrize("url", ["http://u:hidden@h", "http://:hidden@h:1/headroom", "ftp://u:hidden@", "http://u:@h"])

@@ -31,15 +31,22 @@ _CHPROXY_PASSES = frozenset(
 
 @contextlib.contextmanager
 def chproxy(upstream: Endpoint) -> Iterator[str]:
-    """Drops settings of the URL, and ends a response that broke off as if it were whole; yields its URL."""
-    with _http_proxy(upstream, prefix="", drops_settings=True) as url:
+    """Drops settings of the URL; yields its own."""
+    with _http_proxy(upstream, drops_settings=True) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def hiding_proxy(upstream: Endpoint) -> Iterator[str]:
+    """Ends a response that broke off as if it were whole; yields its URL."""
+    with _http_proxy(upstream, hides_errors=True) as url:
         yield url
 
 
 @contextlib.contextmanager
 def path_gateway(upstream: Endpoint, prefix: str) -> Iterator[str]:
     """Serves ClickHouse below a path, and nothing else; yields the URL without the path."""
-    with _http_proxy(upstream, prefix=prefix, drops_settings=False) as url:
+    with _http_proxy(upstream, prefix=prefix) as url:
         yield url
 
 
@@ -47,6 +54,7 @@ class _Forwarding(BaseHTTPRequestHandler):
     upstream: Endpoint
     prefix: str
     drops_settings: bool
+    hides_errors: bool
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -66,6 +74,8 @@ class _Forwarding(BaseHTTPRequestHandler):
             names = [(name, value) for name, value in names if name in _CHPROXY_PASSES or name.startswith("param_")]
         headers = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "content-length", "connection")}
         headers.pop("Transfer-Encoding", None)
+        if self.hides_errors:
+            headers.pop("Accept-Encoding", None)
         connection = http.client.HTTPConnection(self.upstream.host, self.upstream.port, timeout=60)
         with contextlib.closing(connection):
             path = parts.path.removeprefix(self.prefix) or "/"
@@ -75,6 +85,8 @@ class _Forwarding(BaseHTTPRequestHandler):
                 content = response.read()
             except http.client.IncompleteRead as exc:
                 content = exc.partial
+            if self.hides_errors:
+                content = content.partition(b"__exception__")[0]
             self._reply(response.status, response.getheaders(), content)
 
     def _body(self) -> bytes:
@@ -101,9 +113,11 @@ class _Forwarding(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def _http_proxy(upstream: Endpoint, *, prefix: str, drops_settings: bool) -> Iterator[str]:
-    of_this_proxy = {"upstream": upstream, "prefix": prefix, "drops_settings": drops_settings}
-    handler = type("Forwarding", (_Forwarding,), of_this_proxy)
+def _http_proxy(
+    upstream: Endpoint, *, prefix: str = "", drops_settings: bool = False, hides_errors: bool = False
+) -> Iterator[str]:
+    of_this = {"upstream": upstream, "prefix": prefix, "drops_settings": drops_settings, "hides_errors": hides_errors}
+    handler = type("Forwarding", (_Forwarding,), of_this)
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)

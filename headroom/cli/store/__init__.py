@@ -1,0 +1,1 @@
+"""`headroom store`: whether a ClickHouse fits, before the first row."""

@@ -1,0 +1,70 @@
+"""`headroom store check`: whether a server, a user's profile, a proxy and replicas fit, before the first row."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from exporters.clickhouse.connection import Endpoint, password_of, tls_of
+from exporters.printable import json_text, printable
+from headroom.cli.cluster import reported_in_one_line
+from headroom.cli.output.forms import Output
+from headroom.errors import ArgumentError
+
+if TYPE_CHECKING:  # imported late: it is slow
+    from exporters.clickhouse.platform.checks import PlatformFinding
+
+app = typer.Typer(help="The ClickHouse that keeps the rows.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """The ClickHouse that keeps the rows."""
+
+
+@app.command("check")
+def check_command(
+    clickhouse: Annotated[
+        str,
+        typer.Option(
+            metavar="URL,...",
+            envvar="HEADROOM_CLICKHOUSE",
+            help="As for `headroom serve`; the password is HEADROOM_CLICKHOUSE_PASSWORD.",
+        ),
+    ],
+    cluster: Annotated[str, typer.Option(metavar="NAME", help="As store.cluster.name.")] = "",
+    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
+) -> None:
+    """Check a ClickHouse before the first row is stored: its release, the user's profile and rights, proxies that drop
+    settings or hide errors, several servers behind one address. Keeps nothing. Exit 1 when a check fails, 2 for invalid
+    arguments."""
+    from exporters.clickhouse.platform.checks import platform_findings
+
+    with reported_in_one_line():
+        try:
+            nodes = Endpoint.parse_nodes(clickhouse, password_of(os.environ), tls_of(os.environ))
+        except (ValueError, OSError) as exc:
+            raise ArgumentError(f"cannot use --clickhouse: {exc}") from exc
+        findings = [
+            finding if finding.is_note or not finding.ok else finding._replace(advice="")
+            for finding in platform_findings(nodes, cluster)
+        ]
+    if output is Output.JSON:
+        typer.echo(json_text([_document(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            typer.echo(printable(f"{_mark(finding)} {finding.what}"))
+            if finding.advice:
+                typer.echo(printable(f"     {finding.advice}"))
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _mark(finding: PlatformFinding) -> str:
+    return "note" if finding.is_note else "ok  " if finding.ok else "FAIL"
+
+
+def _document(finding: PlatformFinding) -> dict[str, str]:
+    return {"result": _mark(finding).strip().lower(), "check": finding.what, "advice": finding.advice}
