@@ -275,7 +275,7 @@ def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, select:
     cores = max(rows.sparkSession.sparkContext.defaultParallelism, 1)
     few = rows.withColumn("run", F.lit(str(run.id))).coalesce(cores)
     written = few.mapInArrow(_writer(clickhouse, table, select, f"{run.id}/{table}"), "written long").collect()
-    staged = sum(row["written"] for row in written)
+    staged: int = sum(row["written"] for row in written)
     await_staged(clickhouse, table, run, staged)
     return staged
 
