@@ -2,6 +2,7 @@
 
 client.py      ClickHouse: every statement passes it; which node is asked, how often, what an error says
 connection.py  Endpoint: address, user and password
+platform_checks.py  tokens, results that break off, several servers behind one address: before the first row
 platform/      what other people's servers, profiles and proxies have to let our statements have
 ping.py        whether a server is there at all
 errors.py      error codes: which of them are permanent for the same rows

@@ -3,5 +3,4 @@
 settings.py  the table of settings that our statements assume; what of it a connection has to set
 proxies.py   the environment's proxy, and none for what Headroom runs itself
 opening.py   opens a connection and sets them; refuses a profile that fixes others, and a proxy that drops settings
-checks.py    tokens, results that break off, several servers behind one address: before the first row
 """

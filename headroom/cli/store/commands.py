@@ -14,7 +14,7 @@ from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
 
 if TYPE_CHECKING:  # imported late: it is slow
-    from exporters.clickhouse.platform.checks import PlatformFinding
+    from exporters.clickhouse.platform_checks import PlatformFinding
 
 app = typer.Typer(help="The ClickHouse that keeps the rows.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ def check_command(
     """Check a ClickHouse before the first row is stored: its release, the user's profile and rights, proxies that drop
     settings or hide errors, several servers behind one address. Keeps nothing. Exit 1 when a check fails, 2 for invalid
     arguments."""
-    from exporters.clickhouse.platform.checks import platform_findings
+    from exporters.clickhouse.platform_checks import platform_findings
 
     with reported_in_one_line():
         try:
