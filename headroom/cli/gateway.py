@@ -16,7 +16,7 @@ import typer
 
 from exporters.printable import printable
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.gateway_findings import Finding, fact_findings, single_address
+from headroom.cli.gateway_findings import Finding, fact_findings, mechanism_findings, single_address
 from headroom.cli.gateway_share import run_share
 from headroom.cli.http_address import HttpAddress
 from headroom.clock import now_ms
@@ -144,6 +144,7 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
     found.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
     if found[-1].ok and not found[-1].is_note:
         found.append(_clocks(await _clock_skew_ms(admin)))
+    found += mechanism_findings(await admin.offered_mechanisms())
     found += fact_findings(await read_facts(admin), await _seen_as(cluster))
     if listener is not None:
         host = listener.advertised_host

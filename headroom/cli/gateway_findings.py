@@ -71,6 +71,27 @@ def _address_findings(facts: ClusterFacts, seen_as: Mapping[int, str]) -> Iterat
             )
 
 
+def mechanism_findings(offered: Sequence[str]) -> Iterator[Finding]:
+    """Of the SASL mechanisms at the brokers' listener, those whose clients name the host that they connect to: behind a
+    gateway that is the gateway's."""
+    if "AWS_MSK_IAM" in offered:
+        others = [name for name in offered if name != "AWS_MSK_IAM"]
+        yield Finding(
+            bool(others),
+            "the brokers offer AWS_MSK_IAM, which cannot pass a gateway: its clients sign the name of the host",
+            "clients use OAUTHBEARER with AWS's signer or login handler, which sign the region's endpoint instead, or"
+            " SCRAM at its own port (docs/managed-clusters.md)",
+            is_note=bool(others),
+        )
+    if "GSSAPI" in offered:
+        yield Finding(
+            True,
+            "the brokers offer GSSAPI, whose clients ask for a ticket of the host that they connect to",
+            "the brokers' keytab needs the gateway's name as well (docs/security.md)",
+            is_note=True,
+        )
+
+
 def single_address(host: str | None, addresses: Sequence[str]) -> Iterator[Finding]:
     """A note when what is advertised leads to one gateway only. `host`: None when no name is advertised."""
     if host is None:

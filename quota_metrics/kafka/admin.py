@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from quota_metrics.config.entities import Altered, Entity, FilterComponent, QuotaAlteration, entity_of
-from quota_metrics.kafka.authentication import Security
+from quota_metrics.kafka.authentication import NoMechanism, Security
 from quota_metrics.kafka.bootstrap import first_to_answer
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
-from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, NotKafkaError, check
+from quota_metrics.kafka.errors import (
+    BrokerUnreachableError,
+    ClusterError,
+    MechanismNotOfferedError,
+    NotKafkaError,
+    check,
+)
 from quota_metrics.kafka.frames import NegotiatedRequest
 
 NOT_CONTROLLER = 41
@@ -84,6 +91,22 @@ class KafkaAdmin:
             return str(exc)
         await connection.close()
         return ""
+
+    async def offered_mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms of the listener that we use, as its first broker names them; none without SASL."""
+        security = self._options.security
+        if security.sasl is None or not self._learned:
+            return ()
+        options = replace(self._options, security=replace(security, sasl=NoMechanism("", "")))
+        node = self._learned[0]
+        try:
+            connection = await KafkaConnection.open(node.host, node.port, options, options.timeout_ms)
+        except MechanismNotOfferedError as exc:
+            return exc.offered
+        except ClusterError:  # as other checks say
+            return ()
+        await connection.close()
+        return ()
 
     async def send(self, request: NegotiatedRequest, *, node_id: int | None = None) -> Any:
         """Sends a request to `node_id`, or to any live broker, and returns kio's response; the caller must `check` its

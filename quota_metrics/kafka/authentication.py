@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from quota_metrics.kafka.errors import AuthenticationError, error_name, one_line
+from quota_metrics.kafka.errors import AuthenticationError, MechanismNotOfferedError, error_name, one_line
 from quota_metrics.kafka.frames import NegotiatedRequest
-from quota_metrics.kafka.sasl import Conversation, Mechanism, SaslError
+from quota_metrics.kafka.sasl import Conversation, Mechanism, Plain, SaslError
 
 UNSUPPORTED_SASL_MECHANISM = 33
 _HANDSHAKE, _AUTHENTICATE = 17, 36  # after a handshake of version 0 tokens have no header (KIP-152)
@@ -26,6 +26,15 @@ class Security:
     sasl: Mechanism | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NoMechanism(Plain):
+    """One that no broker has, so that it names those that it has."""
+
+    @property
+    def name(self) -> str:
+        return "NONE"
+
+
 async def authenticate(
     mechanism: Mechanism, exchange: Callable[[NegotiatedRequest], Awaitable[Any]], peer: str
 ) -> float:
@@ -35,8 +44,7 @@ async def authenticate(
     """
     handshake = await exchange(NegotiatedRequest(_HANDSHAKE, {"mechanism": mechanism.name}, least=1))
     if handshake.error_code == UNSUPPORTED_SASL_MECHANISM:
-        offered = one_line(", ".join(handshake.mechanisms))
-        raise AuthenticationError(f"{peer} does not offer {mechanism.name}: it offers {offered or 'nothing'}")
+        raise MechanismNotOfferedError(peer, mechanism.name, handshake.mechanisms)
     _check(handshake.error_code, None, mechanism, peer)
     conversation = mechanism.conversation()
     lifetime_ms = 0

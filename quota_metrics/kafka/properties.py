@@ -18,6 +18,12 @@ from quota_metrics.kafka.sasl import Mechanism, Plain, Scram
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
+_NAMES_THE_HOST = {
+    "AWS_MSK_IAM": "signs the name of the host that it connects to, so its clients cannot pass a gateway: use"
+    " OAUTHBEARER with AWS's signer, or SCRAM (docs/managed-clusters.md)",
+}
+
+
 def read_properties(path: Path) -> dict[str, str]:
     """The entries of a file. Raises PropertiesError when it cannot be read, and when a line of it would have no
     effect by mistake."""
@@ -27,6 +33,7 @@ def read_properties(path: Path) -> dict[str, str]:
         raise PropertiesError(f"{path} cannot be read: {exc.strerror}") from exc
     except ValueError as exc:
         raise PropertiesError(f"{path} is not a properties file: {exc}") from exc
+    _check_mechanism(entries.get("sasl.mechanism", ""))
     if faults := [*misspelled(entries), *without_effect(entries)]:
         raise PropertiesError(f"{path}: {'; '.join(faults)}")
     return entries
@@ -64,6 +71,12 @@ def _mechanism(properties: Mapping[str, str]) -> Mechanism:
         return Plain(username, password)
     digest = "sha" + name.removeprefix("SCRAM-SHA-")
     return Scram(digest, username, password, is_token=login.get("tokenauth", "").lower() == "true")
+
+
+def _check_mechanism(name: str) -> None:
+    """Raises PropertiesError for one that is known and cannot be used."""
+    if why := _NAMES_THE_HOST.get(name.upper()):
+        raise PropertiesError(f"sasl.mechanism={name} {why}")
 
 
 def _login_options(properties: Mapping[str, str]) -> dict[str, str]:

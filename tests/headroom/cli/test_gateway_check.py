@@ -109,6 +109,18 @@ def test_ports_that_have_to_lead_to_ours_are_listed(kafka: LocalCluster) -> None
     assert run("--upstream", kafka.bootstrap, "--advertised-port", "443")[0] == 2
 
 
+def test_signature_of_the_host_is_named(tmp_path: Path) -> None:
+    """The file of AWS's documentation."""
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n"
+        "sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;\n"
+        "sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler\n"
+    )
+    code, said = run("--upstream", f"{LOOPBACK}:1", "--command-config", str(properties))
+    assert (code, "AWS_MSK_IAM signs the name of the host" in said, "OAUTHBEARER" in said) == (2, True, True)
+
+
 @pytest.mark.kafka
 def test_missing_permissions_are_reported(guarded: SecureCluster) -> None:
     for user, expected in (("admin", 0), ("alice", 1)):

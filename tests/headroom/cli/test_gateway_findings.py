@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headroom.cli.gateway_findings import fact_findings, single_address
+from headroom.cli.gateway_findings import fact_findings, mechanism_findings, single_address
 from quota_metrics.cluster.facts import AddressQuota, BrokerFacts, ClusterFacts, HostAcl
 
 OWN = {1: "192.0.2.10"}
@@ -39,6 +39,14 @@ def test_exceptions_that_exist_are_enough(seen_as: dict[int, str]) -> None:
     quotas = (AddressQuota(None, 2.0), AddressQuota("192.0.2.10", 500.0))
     found = fact_findings(ClusterFacts(brokers=(limited,), address_quotas=quotas), seen_as)
     assert [one.what for one in found if not one.ok] == []
+
+
+def test_mechanisms_that_name_the_host() -> None:
+    assert list(mechanism_findings(("PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"))) == []
+    (iam,) = mechanism_findings(("AWS_MSK_IAM",))
+    assert (iam.ok, "sign the name of the host" in iam.what, "OAUTHBEARER" in iam.advice) == (False, True, True)
+    beside, kerberos = mechanism_findings(("AWS_MSK_IAM", "OAUTHBEARER", "GSSAPI"))
+    assert (beside.ok, beside.is_note, kerberos.is_note, "keytab" in kerberos.advice) == (True, True, True, True)
 
 
 def test_acls_with_hosts_and_callbacks_are_noted() -> None:

@@ -132,3 +132,16 @@ def test_expired_session_is_reestablished(secure_kafka: SecureBroker) -> None:
         return failures
 
     assert asyncio.run(run()) == 0
+
+
+def test_mechanisms_of_a_listener_are_known(secure_kafka: SecureBroker) -> None:
+    async def run(listener: str, properties: dict[str, str]) -> set[str]:
+        admin = secure_kafka.admin(listener, properties)
+        await admin.start()
+        try:
+            return set(await admin.offered_mechanisms())
+        finally:
+            await admin.close()
+
+    assert asyncio.run(run("SCRAM", login("SCRAM-SHA-256"))) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+    assert asyncio.run(run("PLAINTEXT", {})) == set()
