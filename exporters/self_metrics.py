@@ -1,6 +1,7 @@
 """The catalogue of all metrics that Headroom exposes.
 
-Metrics about Headroom have labels from closed sets, never client-made text. Those that a broker has, too (KIP-714,
+Metrics about Headroom have labels from closed sets, never client-made text. Labels that Prometheus' targets often have
+(cluster, team, release) are not among them: Prometheus would rename ours. Those that a broker has, too (KIP-714,
 group client-metrics), have the broker's name in Prometheus' form: kafka_server_client_metrics_*. Metrics about clients
 (kafka_client_*) are off by default, and their number of series is limited by configuration.
 """
@@ -33,12 +34,12 @@ class SelfMetric(NamedTuple):
 CLUSTER_INFO = SelfMetric(
     "headroom_cluster_info",
     "Always 1: the cluster's oldest release, and its metadata.version.",
-    ("cluster", "release", "metadata_version"),
+    ("kafka_cluster", "kafka_release", "metadata_version"),
 )
 BROKER_INFO = SelfMetric(
     "headroom_broker_info",
     "Always 1: what the broker's configuration says that limits and rates depend on; empty: not set, or not read.",
-    ("cluster", "broker_id", "release", "quota_window_num", "quota_window_size_seconds", "callback_class",
+    ("kafka_cluster", "broker_id", "kafka_release", "quota_window_num", "quota_window_size_seconds", "callback_class",
      "telemetry_max_bytes"),
 )  # fmt: skip
 FACTS_UNREAD = SelfMetric(
@@ -260,8 +261,8 @@ WINDOW_MUTED = SelfMetric(
 CLIENT_LEVEL = SelfMetric(
     "headroom_client_quota_level",
     "Level of the client in that minute, as headroom_now has it: 4 throttled, 3 critical, 2 warn, 1 watch, 0 ok,"
-    " -1 unknown. `team` is that of the operator's file of owners.",
-    (*_WINDOW, "team"),
+    " -1 unknown. `client_team` is that of the operator's file of owners.",
+    (*_WINDOW, "client_team"),
 )
 CLIENT_IMPACT = SelfMetric(
     "headroom_client_impact",

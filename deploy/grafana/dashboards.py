@@ -204,7 +204,7 @@ def quota() -> Any:
         graph(
             "Utilization of the fullest quotas",
             "kafka_client_quota_utilization_ratio, needs quotas.metrics.enabled.",
-            "topk(10, max without (instance, pod, job) (kafka_client_quota_utilization_ratio))",
+            "topk(10, max by (kafka_cluster, quota_type, user, client_id) (kafka_client_quota_utilization_ratio))",
             "percentunit",
             "{{user}} {{client_id}} {{quota_type}}",
             WIDE,

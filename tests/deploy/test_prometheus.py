@@ -131,6 +131,29 @@ def test_each_runbook_has_an_alert() -> None:
     assert {page.stem for page in RUNBOOKS.glob("*.md")} == {alert["alert"] for _, alert in ALERTS}
 
 
+OF_TARGETS = {
+    "app",
+    "cluster",
+    "container",
+    "endpoint",
+    "env",
+    "environment",
+    "host",
+    "instance",
+    "job",
+    "namespace",
+    "node",
+}
+OF_TARGETS |= {"owner", "pod", "region", "release", "service", "stage", "team", "tenant", "tier", "version", "zone"}
+
+
+def test_rules_and_metrics_do_not_depend_on_labels_of_targets() -> None:
+    for name in NAMES:
+        across_targets = [rule["expr"] for rule in rules(name) if re.search(r"(max|min) without", rule["expr"])]
+        assert not across_targets, "targets have labels that a list of names to leave out does not have"
+    assert {metric.name: OF_TARGETS & {*metric.labels} for metric in CATALOGUE if OF_TARGETS & {*metric.labels}} == {}
+
+
 def test_rules_use_exposed_metrics() -> None:
     exposed = {metric.name for metric in CATALOGUE} | {rule["record"] for rule in rules("headroom") if "record" in rule}
     used = {
