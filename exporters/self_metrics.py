@@ -216,6 +216,9 @@ JMX_FAILURES = SelfMetric("headroom_jmx_scrape_failures_total", "Failed scrapes 
 JMX_LEFT_OUT = SelfMetric(
     "headroom_jmx_values_left_out_total", "Values of quota sensors that were ignored, by reason.", ("reason",)
 )
+JMX_WITHOUT_SENSORS = SelfMetric(
+    "headroom_jmx_targets_without_sensors", "JMX targets that answered the last scrape without a known quota sensor."
+)
 CALLBACK_FAULTS = SelfMetric(
     "headroom_quota_callback_faults_total", "Failed calls of the quota callback, by method.", ("method",)
 )
@@ -337,6 +340,7 @@ CATALOGUE: tuple[SelfMetric, ...] = (
     NETWORK_RESTARTS,
     JMX_FAILURES,
     JMX_LEFT_OUT,
+    JMX_WITHOUT_SENSORS,
     CALLBACK_FAULTS,
     SERIES_LEFT_OUT,
     CLIENT_LIMIT,

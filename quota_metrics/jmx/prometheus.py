@@ -1,9 +1,15 @@
-"""Reads quota sensors from the output of the Prometheus JMX exporter. Sans-I/O.
+"""Reads quota sensors from the expositions of the Prometheus JMX exporter and of Strimzi's Metrics Reporter. Sans-I/O.
 
-Clean names are those of deploy/jmx/kafka-quotas.yml and of the exporter's kafka-2_0_0.yml, with the usual variants of
-labels: kafka_server_quota_byte_rate{resource="Produce",user="alice",clientId="app"}. The exporter's rules for KRaft
-mangle them to kafka_server_produce_user_alice_client_id_app_byte_rate, lower case, with `_` for every character
-not allowed in metric names. Such a name cannot be decoded; it is accepted if it matches exactly one known client.
+What a sensor measures is in the name, in labels, or in both, as the exporter's rules say:
+kafka_server_quota_byte_rate{resource="Produce",user="alice",clientId="app"}   deploy/jmx/kafka-quotas.yml
+kafka_server_produce_byte_rate{user="alice",client_id="app"}   Strimzi's reporter, Confluent's rules, no rules at all
+kafka_server_quota_Produce_byte_rate{user="alice",client="app"}
+kafka_server_produce{user="alice",client_id="app",attribute_name="byte-rate"}
+
+Rules that look for one property match beans with two, because `.+` takes everything: the exporter's kafka-2_0_0.yml
+has resource="Produce, user=alice". Its example for KRaft has all in the name, lower case, with `_` for every character
+that names may not have: kafka_server_produce_user_alice_client_id_app_byte_rate. Such a name cannot be decoded; it is
+accepted if it matches exactly one known client.
 """
 
 from __future__ import annotations
@@ -15,18 +21,28 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from quota_metrics.config.entities import sanitize
-from quota_metrics.jmx.sensors import BEANS, SensorReading, SensorTable
+from quota_metrics.jmx.sensors import BEANS, THROTTLE, SensorReading, SensorTable
 
 _ATTRIBUTES = "byte_rate|request_time|mutation_rate|throttle_time"
-_OURS = re.compile(rb"^kafka_server_(?:quota|produce|fetch|request|controllermutation)_[^\n]*$", re.I | re.M)
-_CLEAN = re.compile(rf"kafka_server_quota_({_ATTRIBUTES})(?:_ms)?", re.I)
+_OURS = re.compile(rb"^kafka_server_(?:quota|produce|fetch|request|controllermutation)[_{][^\n]*$", re.I | re.M)
+# What is measured, and which attribute of it; either may be in a label instead.
+_CLEAN = re.compile(
+    rf"kafka_server_(?:quota_?)?(?:(produce|fetch|request|controllermutation)(?:_|$))?({_ATTRIBUTES})?(?:_ms|_percent)?",
+    re.I,
+)
 _MANGLED = re.compile(
     rf"kafka_server_(produce|fetch|request|controllermutation)((?:_user_.+?)?(?:_client_id_.+)?)_({_ATTRIBUTES})", re.I
 )
 _NOT_IN_A_NAME = re.compile("[^a-z0-9]+")
 
 _BEAN_OF = {bean.lower(): bean for bean in BEANS}
-_ALIASES = {"resource": "resource", "type": "resource", "quotatype": "resource", "user": "user", "clientid": "clientid"}
+_ALIASES = {
+    **dict.fromkeys(("resource", "type", "quotatype"), "resource"),
+    **dict.fromkeys(("user", "principal", "username"), "user"),
+    **dict.fromkeys(("clientid", "client"), "clientid"),
+    **dict.fromkeys(("attributename", "attribute", "attr"), "attribute"),
+}
+_USER, _CLIENT_ID = ", user=", ", client-id="
 
 
 def read_exposition(body: bytes, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
@@ -41,8 +57,8 @@ def read_exposition(body: bytes, known: Iterable[tuple[str, str]] = ()) -> Senso
         sample = _sample(line[0])
         if sample is None:
             malformed += 1
-        elif name := _CLEAN.fullmatch(sample.name):
-            _put_clean(table, name[1], sample)
+        elif (name := _CLEAN.fullmatch(sample.name)) and sample.labels:
+            _put_clean(table, name[1] or "", name[2] or "", sample)
         elif (name := _MANGLED.fullmatch(sample.name)) and name[2]:
             mangled.append((name, sample.value))
     ambiguous = _put_mangled(table, mangled, known) if mangled and not table.values else 0
@@ -51,17 +67,27 @@ def read_exposition(body: bytes, known: Iterable[tuple[str, str]] = ()) -> Senso
 
 def _sample(line: bytes) -> Sample | None:
     try:
-        families = text_string_to_metric_families(line.decode())
+        families = text_string_to_metric_families(line.decode("utf-8", "replace"))
         return next((sample for family in families for sample in family.samples), None)
     except (ValueError, LookupError):  # the parser fails on malformed input in many ways
         return None
 
 
-def _put_clean(table: SensorTable, attribute: str, sample: Sample) -> None:
-    labels = {_ALIASES.get(re.sub("[_-]", "", name.lower())): value for name, value in sample.labels.items()}
-    bean = _BEAN_OF.get(labels.get("resource", "").lower())
-    if bean is not None:
-        table.put(bean, labels.get("user", ""), labels.get("clientid", ""), _attribute(attribute), sample.value)
+def _put_clean(table: SensorTable, resource: str, attribute: str, sample: Sample) -> None:
+    """`resource`, `attribute`: of the name, empty where a label has them."""
+    labels = {_ALIASES.get(re.sub("[_-]", "", name.lower()), name): value for name, value in sample.labels.items()}
+    stated, user, client_id = labels.get("resource", ""), labels.get("user", ""), labels.get("clientid", "")
+    # A user is percent-encoded, and JMX quotes a client id with commas: no client can write these.
+    if not user and _USER in stated:
+        stated, _, user = stated.partition(_USER)
+    if not client_id and _CLIENT_ID in user:
+        user, _, client_id = user.partition(_CLIENT_ID)
+    if not user and "resource" in labels and _USER in client_id and not client_id.startswith('"'):
+        client_id, _, user = client_id.partition(_USER)
+    bean = _BEAN_OF.get((resource or stated).lower())
+    name = _attribute(attribute or labels.get("attribute", ""))
+    if bean is not None and name in (BEANS[bean][1], THROTTLE):
+        table.put(bean, user, client_id, name, sample.value)
 
 
 def _put_mangled(

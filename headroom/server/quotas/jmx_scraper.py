@@ -1,6 +1,6 @@
 """Reads the brokers' quota sensors periodically: rows of usage with source 'jmx'.
 
-A failing broker is logged when it begins and stops failing; nothing else is affected.
+A failing broker is logged when it begins and stops failing, one without sensors once; nothing else is affected.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class JmxScraper:
         self._targets = [Target(target.broker_id, target.agent, target.url) for target in config.targets]
         self._failing: set[Target] = set()
         self._logged_ambiguous: set[Target] = set()
+        self._without_sensors: set[Target] = set()
+        self._logged_without_sensors: set[Target] = set()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="jmx")
 
     async def step(self) -> None:
@@ -59,7 +61,11 @@ class JmxScraper:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def readings(self) -> dict[SelfMetric, Values]:
-        return {catalogue.JMX_FAILURES: self.failures, catalogue.JMX_LEFT_OUT: dict(self.left_out)}
+        return {
+            catalogue.JMX_FAILURES: self.failures,
+            catalogue.JMX_LEFT_OUT: dict(self.left_out),
+            catalogue.JMX_WITHOUT_SENSORS: len(self._without_sensors),
+        }
 
     async def _read(self, target: Target) -> None:
         try:
@@ -87,6 +93,17 @@ class JmxScraper:
         )
 
     def _count(self, target: Target, reading: SensorReading) -> None:
+        if any(reading):
+            self._without_sensors.discard(target)
+        else:
+            self._without_sensors.add(target)
+        if target in self._without_sensors - self._logged_without_sensors:
+            self._logged_without_sensors.add(target)
+            log.warning(
+                "this broker answers without a quota sensor that Headroom knows, which reads as no usage: no client"
+                " has used it for an hour, or its exporter leaves them out or names them in another way (docs/jmx.md)",
+                broker_id=target.broker_id,
+            )
         for reason in ("ambiguous", "malformed", "left_out"):
             if getattr(reading, reason):
                 self.left_out[reason] += getattr(reading, reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,100 @@ def test_alternative_label_names_are_accepted() -> None:
         ("Produce", "", "a"): {"byte-rate": 1.0, "throttle-time": 3.0},
         ("Fetch", "", "b"): {"byte-rate": 2.0},
     }
+
+
+# The sensors of one client in the bytes of other people's exporters: name and labels as their rules or code make them.
+OTHERS = {
+    "Strimzi's Metrics Reporter": """# HELP kafka_server_produce_byte_rate Use it in allowlist
+# TYPE kafka_server_produce_byte_rate gauge
+kafka_server_produce_byte_rate{client_id="app",user="alice"} 7.5
+kafka_server_produce_throttle_time{client_id="app",user="alice"} 20.0
+kafka_server_request_request_time{client_id="app",user="alice"} 0.5
+kafka_server_request_throttle_time{client_id="app",user="alice"} NaN
+kafka_server_controllermutation_mutation_rate{client_id="app",user="alice"} 3.0
+kafka_server_controllermutation_tokens{client_id="app",user="alice"} 9.0
+kafka_server_produce_queue_size 0.0
+""",
+    "Confluent's jmx-monitoring-stacks": """kafka_server_produce_byte_rate{client_id="app",user="alice",} 7.5
+kafka_server_produce_throttle_time{client_id="app",user="alice",} 20.0
+kafka_server_request_request_time{client_id="app",user="alice",} 0.5
+""",
+    "Confluent for Kubernetes": """kafka_server_Produce_byte_rate{client_id="app",user="alice",} 7.5
+kafka_server_Produce_throttle_time{client_id="app",user="alice",} 20.0
+kafka_server_Request_request_time{client_id="app",user="alice",} 0.5
+""",
+    "the JMX exporter without rules": """kafka_server_Produce_byte_rate{user="alice",client_id="app"} 7.5
+kafka_server_Produce_throttle_time{user="alice",client_id="app"} 20.0
+kafka_server_Request_request_time{user="alice",client_id="app"} 0.5
+kafka_server_ControllerMutation_mutation_rate{user="alice",client_id="app"} 3.0
+""",
+    "kafka-2_0_0.yml": """kafka_server_quota_byte_rate{clientId="app",resource="Produce, user=alice"} 7.5
+kafka_server_quota_throttle_time{clientId="app",resource="Produce, user=alice"} 20.0
+kafka_server_quota_request_time{clientId="app",resource="Request, user=alice"} 0.5
+""",
+    "rules with the user's first": """kafka_server_quota_byte_rate{resource="Produce",user="alice, client-id=app"} 7.5
+kafka_server_quota_throttle_time{resource="Produce",user="alice, client-id=app"} 20.0
+kafka_server_quota_request_time{resource="Request",user="alice, client-id=app"} 0.5
+""",
+    "beans with the client id first": """kafka_server_quota_byte_rate{resource="Produce",clientId="app, user=alice"} 7.5
+kafka_server_quota_throttle_time{resource="Produce",clientId="app, user=alice"} 20.0
+kafka_server_quota_request_time{resource="Request",clientId="app, user=alice"} 0.5
+""",
+    "type and attribute in the name": """kafka_server_quota_Produce_byte_rate{user="alice",client="app"} 7.5
+kafka_server_quota_Produce_throttle_time{user="alice",client="app"} 20.0
+kafka_server_quota_Request_request_time{user="alice",client="app"} 0.5
+""",
+    "the attribute in a label": """kafka_server_produce{user="alice",client_id="app",attribute_name="byte-rate"} 7.5
+kafka_server_produce{user="alice",client_id="app",attribute_name="throttle-time"} 20.0
+kafka_server_request{user="alice",client_id="app",attribute_name="request-time"} 0.5
+kafka_server_request{user="alice",client_id="app",attribute_name="queue-size"} 5
+""",
+    "type in a label": """kafka_server_quota_byte_rate{type="Produce",user="alice",client_id="app"} 7.5
+kafka_server_quota_throttle_time{type="Produce",user="alice",client_id="app"} 20.0
+kafka_server_quota_request_time{type="Request",user="alice",client_id="app"} 0.5
+""",
+}
+
+
+@pytest.mark.parametrize("exporter", OTHERS)
+def test_names_of_other_exporters_are_read(exporter: str) -> None:
+    reading = read(OTHERS[exporter])
+    assert reading.values["Produce", "alice", "app"] == {"byte-rate": 7.5, "throttle-time": 20.0}
+    assert reading.values["Request", "alice", "app"]["request-time"] == 0.5
+    if "mutation_rate" in OTHERS[exporter]:
+        assert reading.values["ControllerMutation", "alice", "app"] == {"mutation-rate": 3.0}
+    assert {place[1:] for place in reading.values} == {("alice", "app")}
+    assert reading[1:] == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        ('user="alice",client_id=""', ("Fetch", "alice", "")),
+        ('user="",client_id="app"', ("Fetch", "", "app")),
+        ('user="CN%3Dalice%2CO%3Dx",client_id="app"', ("Fetch", "CN=alice,O=x", "app")),
+        ('user="alice",client_id="app, user=bob"', ("Fetch", "alice", "app, user=bob")),
+        ('client_id="app, user=bob"', ("Fetch", "", "app, user=bob")),
+        ('user="alice",client_id="app",pod="kafka-0",type="broker",instance="b1"', ("Fetch", "alice", "app")),
+    ],
+)
+def test_no_client_can_write_another_users_name(labels: str, place: tuple[str, str, str]) -> None:
+    assert list(read(f"kafka_server_fetch_byte_rate{{{labels}}} 1").values) == [place]
+
+
+def test_quoted_client_id_is_not_taken_for_a_user() -> None:
+    line = r'kafka_server_quota_byte_rate{resource="Fetch",clientId="\"app, user=bob\""} 1'
+    assert list(read(line).values) == [("Fetch", "", "app, user=bob")]
+
+
+def test_other_metrics_of_such_names_are_no_sensors() -> None:
+    reading = read(
+        'kafka_server_replica_fetcher_metrics_incoming_byte_rate{client_id="x"} 1\n'
+        'kafka_server_fetch_sessions{user="x"} 1\nkafka_server_request_handler_avg_idle_percent{user="x"} 1\n'
+        'kafka_server_produce_request_time{user="x"} 1\nkafka_server_fetch_byte_rate 3\n'
+        'kafka_server_socket_server_metrics_byte_rate{client_id="x"} 1\nkafka_server_quota{user="x"} 1\n'
+    )
+    assert reading == SensorReading({})
 
 
 MANGLED = """kafka_server_produce_user_anonymous_client_id_app1_byte_rate 121004.01606425703

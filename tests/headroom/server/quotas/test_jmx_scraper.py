@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import structlog
 from structlog.testing import capture_logs
 
+from exporters import self_metrics as catalogue
 from exporters.model import UsageSample
 from headroom.config.settings import JmxConfig, JmxTarget
 from headroom.server.quotas.jmx_scraper import JmxScraper
@@ -68,3 +69,17 @@ def test_ambiguous_names_are_logged_once_and_counted_each_time() -> None:
     brokers = Brokers(broker_1=[MANGLED] * 3)
     assert brokers.steps(3) == ["warning 1"]
     assert brokers.scraper.left_out == {"ambiguous": 9}
+
+
+def test_broker_without_sensors_is_said_once() -> None:
+    nothing = SensorReading({})
+    brokers = Brokers(broker_1=[nothing, nothing, READING, nothing], broker_2=[READING] * 4)
+    assert brokers.steps(4) == ["warning 1"]
+    assert brokers.scraper.readings()[catalogue.JMX_WITHOUT_SENSORS] == 1
+    assert [rates for broker, rates in brokers.taken if broker == 1] == [[], [], [5.0], []]
+
+
+def test_broker_of_which_only_ambiguous_names_are_known_is_not_one_without_sensors() -> None:
+    brokers = Brokers(broker_1=[SensorReading({}, ambiguous=1)])
+    assert brokers.steps(1) == ["warning 1"]
+    assert brokers.scraper.readings()[catalogue.JMX_WITHOUT_SENSORS] == 0
