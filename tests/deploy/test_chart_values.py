@@ -26,7 +26,7 @@ def bad_values(schema: dict[str, Any]) -> Iterator[Any]:
     if "type" in schema:
         yield WRONG_TYPE[schema["type"]]
     if "enum" in schema or "oneOf" in schema:
-        yield from ("no-such", True)
+        yield from (value for value in ("no-such", True) if value not in schema.get("enum", ()))
     if "pattern" in schema:
         yield next(text for text in STRINGS if not re.search(schema["pattern"], text))
     if "minimum" in schema:

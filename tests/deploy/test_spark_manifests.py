@@ -38,6 +38,7 @@ POD = {
     "serviceAccount": TEXT,
     "env": {"type": "array"},  # as in a pod, see below
     "envSecretKeyRefs": {"type": "object", "additionalProperties": closed(["name", "key"], name=TEXT, key=TEXT)},
+    "podSecurityContext": {"type": "object"},  # and this
     "securityContext": {"type": "object"},  # and this
     "volumeMounts": {"type": "array"},  # and this
 }
@@ -80,7 +81,8 @@ def of_the_chart() -> dict[str, Any]:
 
 
 def of_the_file() -> dict[str, Any]:
-    return dict(yaml.safe_load(FILE.read_text()))
+    """The first document; others are its service account and what that may do."""
+    return dict(next(yaml.safe_load_all(FILE.read_text())))
 
 
 @pytest.mark.parametrize("manifest", [of_the_file, of_the_chart])
@@ -92,9 +94,33 @@ def test_manifest_matches_the_operator_api(manifest: Any) -> None:
         container = {"name": role, "image": "headroom", "env": part.get("env", [])}
         container["securityContext"] = part.get("securityContext", {})
         container["volumeMounts"] = part.get("volumeMounts", [])
-        spec = {"containers": [container], "volumes": found["spec"]["template"].get("volumes", [])}
+        spec = {
+            "securityContext": part["podSecurityContext"],
+            "containers": [container],
+            "volumes": found["spec"]["template"].get("volumes", []),
+        }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role}, "spec": spec}
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("manifest", [of_the_file, of_the_chart])
+def test_pods_are_accepted_where_the_restricted_standard_is_enforced(manifest: Any) -> None:
+    template = manifest()["spec"]["template"]
+    for role in ("driver", "executor"):
+        pod, container = template[role]["podSecurityContext"], template[role]["securityContext"]
+        assert (pod["runAsNonRoot"], pod["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+        assert container["allowPrivilegeEscalation"] is False
+        assert container["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_account_of_the_driver_is_in_the_same_file() -> None:
+    application, account, role, binding = yaml.safe_load_all(FILE.read_text())
+    for manifest in (account, role, binding):
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+    name = application["spec"]["template"]["driver"]["serviceAccount"]
+    assert account["metadata"]["name"] == name
+    assert [(one["kind"], one["name"]) for one in binding["subjects"]] == [("ServiceAccount", name)]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
 def test_read_only_pods_mount_a_writable_tmp() -> None:

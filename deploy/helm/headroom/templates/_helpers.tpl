@@ -19,19 +19,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
 {{- end }}
 
-{{- define "headroom.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile: {type: RuntimeDefault}
+{{- define "headroom.jobImage" -}}
+{{- $image := mergeOverwrite (deepCopy .Values.image) .Values.jobs.quotaHeadroom.image -}}
+{{ printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) | quote }}
 {{- end }}
 
-{{- define "headroom.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{- define "headroom.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "headroom.name" .) }}
+{{- end }}
+
+{{- /* OpenShift chooses the ids of a namespace itself, and refuses a pod that names others. */ -}}
+{{- define "headroom.podSecurity" -}}
+{{- $openshift := .Values.openshift -}}
+{{- if eq (toString $openshift) "auto" }}{{ $openshift = .Capabilities.APIVersions.Has "security.openshift.io/v1" }}{{ end -}}
+{{- $context := .Values.podSecurityContext -}}
+{{- if $openshift }}{{ $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}{{ end -}}
+{{ toYaml $context }}
 {{- end }}
 
 {{- define "headroom.password" -}}
@@ -42,37 +45,52 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
-{{- /* What the schema cannot say: values that need each other. */ -}}
-{{/* The ids of the brokers that have a port each, as JSON. */}}
-{{- define "headroom.brokerPorts" -}}
-{{- ternary (list) .Values.kafka.brokerIds (ne .Values.listener.brokerNames "") | toJson }}
+{{- /* The secret of the pages' token: a given one, or one that the chart makes; none when config has a token. */ -}}
+{{- define "headroom.tokenSecret" -}}
+{{- $web := .Values.config.web | default dict -}}
+{{- if .Values.http.tokenSecret }}{{ .Values.http.tokenSecret -}}
+{{- else if not (or $web.token $web.token_file) }}{{ include "headroom.name" . }}-pages{{ end -}}
 {{- end }}
 
-{{- define "headroom.check" -}}
-{{- if and (gt (int .Values.replicas) 1) (not .Values.clickhouse.url) }}
-{{- fail "replicas: more than 1 needs clickhouse.url; without it each pod would have a ClickHouse of its own" }}
+{{- define "headroom.host" -}}
+{{ .Values.listener.advertisedHost | default (printf "%s.%s.svc" (include "headroom.name" .) .Release.Namespace) }}
 {{- end }}
-{{- if and .Values.clickhouse.cluster (not .Values.clickhouse.url) }}
-{{- fail "clickhouse.cluster: needs clickhouse.url, the URLs of its nodes with commas between them" }}
+
+{{- /* All listeners as JSON: the first one is `listener`, and has no name. */ -}}
+{{- define "headroom.listeners" -}}
+{{- $listeners := list (merge (dict "name" "") .Values.listener) -}}
+{{- range .Values.listeners }}{{ $listeners = append $listeners (merge (deepCopy .) (dict "securityProtocol" "PLAINTEXT" "serviceType" "ClusterIP")) }}{{ end -}}
+{{ $listeners | toJson }}
 {{- end }}
-{{- if and .Values.clickhouse.url (not .Values.clickhouse.passwordSecret) }}
-{{- fail "clickhouse.passwordSecret: needed with clickhouse.url; a secret with the key password" }}
+
+{{- /* The ports of a listener as JSON: bootstrap, and one for each broker unless they have TLS server names. */ -}}
+{{- define "headroom.listenerPorts" -}}
+{{- $ports := list (dict "name" (.listener.name | default "bootstrap") "port" .listener.port "nodePort" (.listener.nodePort | default 0)) -}}
+{{- $brokers := ternary (list) .root.Values.kafka.brokerIds (ne (.listener.brokerNames | default "") "") -}}
+{{- $listener := .listener -}}
+{{- range $brokers -}}
+{{- $after := add1 (int .) -}}
+{{- $node := ternary (add (int ($listener.nodePort | default 0)) $after) 0 (gt (int ($listener.nodePort | default 0)) 0) -}}
+{{- $ports = append $ports (dict "name" (printf "%s-%d" ($listener.name | default "broker") (int .)) "port" (add (int $listener.port) $after) "nodePort" $node) -}}
+{{- end -}}
+{{ $ports | toJson }}
 {{- end }}
-{{- if and (has .Values.listener.securityProtocol (list "SSL" "SASL_SSL")) (not .Values.listener.tlsSecret) }}
-{{- fail (printf "listener.tlsSecret: needed with securityProtocol %s" .Values.listener.securityProtocol) }}
+
+{{- /* The ports of the telemetry receivers of `config` as JSON, without those that only the pod itself reaches. */ -}}
+{{- define "headroom.telemetryPorts" -}}
+{{- $otlp := .Values.config.otlp | default dict -}}
+{{- $ports := list -}}
+{{- range $name, $address := dict "otlp-grpc" $otlp.grpc "otlp-http" $otlp.http "grpc" (.Values.config.grpc | default dict).listen -}}
+{{- if and $address (not (regexMatch "^(127\\.|localhost:|\\[::1\\]:)" (toString $address))) -}}
+{{- $ports = append $ports (dict "name" $name "port" (regexFind "[0-9]+$" (toString $address) | int)) -}}
+{{- end -}}
+{{- end -}}
+{{ $ports | toJson }}
 {{- end }}
-{{- if and .Values.jobs.quotaHeadroom.enabled (not .Values.clickhouse.url) }}
-{{- fail "jobs.quotaHeadroom: needs clickhouse.url; the managed ClickHouse listens inside its pod only" }}
-{{- end }}
-{{- if and .Values.listener.brokerNames (not (has .Values.listener.securityProtocol (list "SSL" "SASL_SSL"))) }}
-{{- fail "listener.brokerNames: TLS server names; needs listener.securityProtocol SSL or SASL_SSL" }}
-{{- end }}
-{{- range (include "headroom.brokerPorts" . | fromJsonArray) }}
-{{- if gt (add (int $.Values.listener.port) 1 (int .)) 65535 }}
-{{- fail (printf "kafka.brokerIds: broker %d has no port below 65536 with listener.port %d" (int .) (int $.Values.listener.port)) }}
-{{- end }}
-{{- if eq (int (add (int $.Values.listener.port) 1 (int .))) (int $.Values.http.port) }}
-{{- fail (printf "http.port: %d is the port of broker %d" (int $.Values.http.port) (int .)) }}
-{{- end }}
+
+{{- define "headroom.ipFamilies" -}}
+{{- with .Values.ipFamilyPolicy }}ipFamilyPolicy: {{ . }}{{ end }}
+{{- with .Values.ipFamilies }}
+ipFamilies: {{ toJson . }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,87 @@
+{{- /* What the schema cannot say: values that need each other. */ -}}
+{{- define "headroom.check" -}}
+{{- if and (gt (int .Values.replicas) 1) (not .Values.clickhouse.url) }}
+{{- fail "replicas: more than 1 needs clickhouse.url; without it each pod would have a ClickHouse of its own" }}
+{{- end }}
+{{- if and .Values.clickhouse.cluster (not .Values.clickhouse.url) }}
+{{- fail "clickhouse.cluster: needs clickhouse.url, the URLs of its nodes with commas between them" }}
+{{- end }}
+{{- if and .Values.clickhouse.url (not .Values.clickhouse.passwordSecret) }}
+{{- fail "clickhouse.passwordSecret: needed with clickhouse.url; a secret with the key password" }}
+{{- end }}
+{{- if and .Values.jobs.quotaHeadroom.enabled (not .Values.clickhouse.url) }}
+{{- fail "jobs.quotaHeadroom: needs clickhouse.url; the managed ClickHouse listens inside its pod only" }}
+{{- end }}
+{{- $values := dict "listen" "listener.port" "http" "http.port" "listeners" "listeners" "upstream" "kafka.upstream" "cluster" "kafka.clusterName" "clickhouse" "clickhouse.url" "data" "spool" }}
+{{- range $setting, $value := $values }}
+{{- if hasKey $.Values.config $setting }}
+{{- fail (printf "config.%s: set the value %s instead; ports of pods, services and policies, and volumes, follow from it" $setting $value) }}
+{{- end }}
+{{- end }}
+{{- range (include "headroom.listeners" . | fromJsonArray) }}
+{{- include "headroom.checkListener" (dict "listener" . "is" (ternary (printf "listeners, %s: " .name) "listener." (ne .name ""))) }}
+{{- end }}
+{{- include "headroom.checkPorts" . }}
+{{- end }}
+
+{{- define "headroom.checkListener" -}}
+{{- $tls := has .listener.securityProtocol (list "SSL" "SASL_SSL") }}
+{{- with .listener }}
+{{- if and $tls (not .tlsSecret) }}
+{{- fail (printf "%stlsSecret: needed with securityProtocol %s" $.is .securityProtocol) }}
+{{- end }}
+{{- if and .brokerNames (not $tls) }}
+{{- fail (printf "%sbrokerNames: TLS server names; needs securityProtocol SSL or SASL_SSL" $.is) }}
+{{- end }}
+{{- if and (ne .serviceType "ClusterIP") (not .advertisedHost) }}
+{{- fail (printf "%sadvertisedHost: needed with serviceType %s: clients outside the cluster do not resolve the service's name" $.is .serviceType) }}
+{{- end }}
+{{- if and (eq .serviceType "NodePort") (not .nodePort) (not .brokerNames) }}
+{{- fail (printf "%snodePort: needed with serviceType NodePort: broker N is advertised at nodePort + 1 + N" $.is) }}
+{{- end }}
+{{- if and .nodePort (ne .serviceType "NodePort") }}
+{{- fail (printf "%snodePort: only with serviceType NodePort" $.is) }}
+{{- end }}
+{{- if and .advertisedPort .nodePort (ne (int .advertisedPort) (int .nodePort)) }}
+{{- fail (printf "%sadvertisedPort: clients of a NodePort are sent to nodePort" $.is) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Two uses of one port, and brokers without one. */ -}}
+{{- define "headroom.checkPorts" -}}
+{{- $http := dict "name" "http" "port" .Values.http.port "nodePort" 0 }}
+{{- $used := dict (toString (int .Values.http.port)) "http.port" }}
+{{- $nodes := dict }}
+{{- $names := dict "http" "http" "broker" "listener" "bootstrap" "listener" "pods" "a service" "telemetry" "a service" }}
+{{- range $listener := (include "headroom.listeners" . | fromJsonArray) }}
+{{- if hasKey $names (.name | default "-") }}
+{{- fail (printf "listeners: the name %s is taken" .name) }}
+{{- end }}
+{{- $_ := set $names (.name | default "-") "listeners" }}
+{{- range (include "headroom.listenerPorts" (dict "root" $ "listener" .) | fromJsonArray) }}
+{{- $port := toString (int .port) }}
+{{- if gt (int .port) 65535 }}
+{{- fail (printf "kafka.brokerIds: %s has no port below 65536 with port %d" .name (int $listener.port)) }}
+{{- end }}
+{{- if hasKey $used $port }}
+{{- fail (printf "%s: %s is the port of %s, too" (get $used $port) $port .name) }}
+{{- end }}
+{{- $_ := set $used $port .name }}
+{{- if .nodePort }}
+{{- $node := toString (int .nodePort) }}
+{{- if or (hasKey $nodes $node) (gt (int .nodePort) 65535) }}
+{{- fail (printf "nodePort: %s has no node port of its own, %s" .name $node) }}
+{{- end }}
+{{- $_ := set $nodes $node .name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range (include "headroom.telemetryPorts" . | fromJsonArray) }}
+{{- $port := toString (int .port) }}
+{{- if hasKey $used $port }}
+{{- fail (printf "config: %s has the port %s of %s" .name $port (get $used $port)) }}
+{{- end }}
+{{- $_ := set $used $port .name }}
+{{- end }}
+{{- end }}

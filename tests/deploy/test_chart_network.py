@@ -1,0 +1,263 @@
+"""Who reaches a gateway of the chart, at which names and ports: services, pods, policies and settings agree."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+from headroom.config.settings import ServeConfig
+from headroom.config.sources import load
+from tests.kit.helm_chart import CHART, LEAST, merged, rendered
+
+EXAMPLES = sorted((CHART.parent / "examples").glob("*.yaml"))
+OUTSIDE = {"name": "outside", "port": 9192}
+TLS = {"securityProtocol": "SSL", "tlsSecret": "tls"}
+CUSTOM = {"ServiceMonitor", "PrometheusRule"}
+
+
+def config_of(manifests: dict[tuple[str, str], Any], directory: Path) -> ServeConfig:
+    """As `headroom serve` reads it; it needs the files of certificates only when it starts."""
+    file = directory / "headroom.yaml"
+    file.write_text(manifests["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
+    return load(file, {})
+
+
+def container_of(manifests: dict[tuple[str, str], Any]) -> dict[str, Any]:
+    [container] = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_example_is_valid_and_its_settings_are_accepted(chart: helm_python.Chart, file: Path, tmp_path: Path) -> None:
+    manifests = rendered(chart, yaml.safe_load(file.read_text()))
+    for (kind, _), manifest in manifests.items():
+        if kind not in CUSTOM:
+            kubernetes_validate.validate(manifest, "1.34", strict=True)
+    config = config_of(manifests, tmp_path)
+    ports = {port["name"]: port["containerPort"] for port in container_of(manifests)["ports"]}
+    listening = [config.listen, config.http, *(one.listen for one in config.listeners)]
+    assert {address.port for address in listening} <= set(ports.values())
+    policy = manifests["NetworkPolicy", "prod-headroom"]["spec"]["ingress"]
+    assert {one["port"] for rule in policy for one in rule["ports"]} == set(ports)
+    led_to = {
+        one["targetPort"] for (kind, _), it in manifests.items() if kind == "Service" for one in it["spec"]["ports"]
+    }
+    assert led_to == set(ports)
+
+
+def test_node_ports_are_the_advertised_ones(chart: helm_python.Chart, tmp_path: Path) -> None:
+    node_port = {**OUTSIDE, "serviceType": "NodePort", "nodePort": 31092, "advertisedHost": "node.example"}
+    manifests = rendered(chart, merged(LEAST, {"kafka": {"brokerIds": [0, 7]}, "listeners": [node_port]}))
+    service = manifests["Service", "prod-headroom-outside"]["spec"]
+    assert service["type"] == "NodePort"
+    assert {one["name"]: (one["port"], one["nodePort"]) for one in service["ports"]} == {
+        "outside": (9192, 31092),
+        "outside-0": (9193, 31093),
+        "outside-7": (9200, 31100),
+    }
+    config = config_of(manifests, tmp_path)
+    assert (config.gateway.advertised_host, config.gateway.advertised_port) == ("prod-headroom.kafka.svc", None)
+    [outside] = config.listeners
+    assert (outside.listen.port, outside.advertised_host, outside.advertised_port) == (9192, "node.example", 31092)
+
+
+def test_first_listener_has_node_ports_too(chart: helm_python.Chart, tmp_path: Path) -> None:
+    listener = {"serviceType": "NodePort", "nodePort": 31000, "advertisedHost": "10.0.0.1"}
+    manifests = rendered(chart, merged(LEAST, {"listener": listener}))
+    assert [one["nodePort"] for one in manifests["Service", "prod-headroom"]["spec"]["ports"]] == [
+        31000, 31001, 31002, 31003,
+    ]  # fmt: skip
+    assert config_of(manifests, tmp_path).gateway.advertised_port == 31000
+
+
+def test_receivers_of_telemetry_have_ports_in_pod_service_and_policy(chart: helm_python.Chart) -> None:
+    config = {"otlp": {"grpc": "0.0.0.0:4317", "http": "127.0.0.1:4318"}, "grpc": {"listen": "[::]:9100"}}
+    peers: list[dict[str, Any]] = [{"namespaceSelector": {}}]
+    manifests = rendered(chart, merged(LEAST, {"config": config, "networkPolicy": {"telemetry": peers}}))
+    service = manifests["Service", "prod-headroom-telemetry"]["spec"]
+    assert {one["name"]: one["port"] for one in service["ports"]} == {"otlp-grpc": 4317, "grpc": 9100}
+    assert {("otlp-grpc", 4317), ("grpc", 9100)} < {
+        (one["name"], one["containerPort"]) for one in container_of(manifests)["ports"]
+    }
+    rule = manifests["NetworkPolicy", "prod-headroom"]["spec"]["ingress"][-1]
+    assert ({one["port"] for one in rule["ports"]}, rule["from"]) == ({"otlp-grpc", "grpc"}, peers)
+
+
+def test_certificate_of_a_further_listener_is_mounted(chart: helm_python.Chart, tmp_path: Path) -> None:
+    names = {**OUTSIDE, **TLS, "brokerNames": "broker-{id}.example:9094", "advertisedHost": "bootstrap.example"}
+    manifests = rendered(chart, merged(LEAST, {"listeners": [names]}))
+    [outside] = config_of(manifests, tmp_path).listeners
+    mounts = {one["name"]: one["mountPath"] for one in container_of(manifests)["volumeMounts"]}
+    assert outside.tls_certificate == Path(mounts["tls-outside"]) / "tls.crt"
+    assert outside.broker_names == "broker-{id}.example:9094"
+    assert [one["name"] for one in manifests["Service", "prod-headroom-outside"]["spec"]["ports"]] == ["outside"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"listener": {"serviceType": "NodePort", "nodePort": 31000}}, r"listener\.advertisedHost: needed"),
+        ({"listener": {"serviceType": "LoadBalancer"}}, r"listener\.advertisedHost: needed"),
+        ({"listener": {"serviceType": "NodePort", "advertisedHost": "n"}}, r"listener\.nodePort: needed"),
+        ({"listener": {"nodePort": 31000}}, r"listener\.nodePort: only with"),
+        (
+            {"listeners": [{**OUTSIDE, "serviceType": "NodePort", "advertisedHost": "n"}]},
+            "listeners, outside: nodePort",
+        ),
+        ({"listeners": [{**OUTSIDE, "securityProtocol": "SSL"}]}, "listeners, outside: tlsSecret: needed"),
+        ({"listeners": [{**OUTSIDE, "brokerNames": "b-{id}.example"}]}, "listeners, outside: brokerNames"),
+        ({"listeners": [{**OUTSIDE, "port": 9093}]}, "9093"),
+        ({"listeners": [{**OUTSIDE, "port": 9643}]}, "9644"),
+        ({"listeners": [OUTSIDE, {**OUTSIDE, "port": 9292}]}, "the name outside is taken"),
+        ({"listeners": [{**OUTSIDE, "name": "pods"}]}, "the name pods is taken"),
+        ({"listeners": [{**OUTSIDE, "name": "far-too-long"}]}, "name"),
+        ({"config": {"otlp": {"grpc": "0.0.0.0:9644"}}}, "config: otlp-grpc has the port 9644"),
+        ({"config": {"listen": "[::]:9092"}}, r"config\.listen: set the value listener\.port"),
+        ({"config": {"http": "[::]:9644"}}, r"config\.http: set the value http\.port"),
+        ({"config": {"listeners": []}}, r"config\.listeners: set the value listeners"),
+        ({"config": {"clickhouse": "http://c"}}, r"config\.clickhouse: set the value clickhouse\.url"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(
+    chart: helm_python.Chart, values: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(helm_python.HelmError, match=said):
+        rendered(chart, merged(LEAST, values))
+
+
+def test_pages_answer_at_all_names_of_the_chart_and_further_ones(chart: helm_python.Chart, tmp_path: Path) -> None:
+    manifests = rendered(chart, merged(LEAST, {"config": {"web": {"host_names": ["pages.example"]}}}))
+    names = set(config_of(manifests, tmp_path).web.host_names)
+    service = manifests["StatefulSet", "prod-headroom"]["spec"]["serviceName"]
+    assert {"pages.example", "prod-headroom", "prod-headroom.kafka.svc.cluster.local"} < names
+    for pod in ("prod-headroom-0", "prod-headroom-1"):  # by which members of a StatefulSet are reached
+        assert {
+            pod,
+            f"{pod}.{service}",
+            f"{pod}.{service}.kafka.svc",
+            f"{pod}.{service}.kafka.svc.cluster.local",
+        } < names
+
+
+def test_pages_have_a_token_without_any_value(chart: helm_python.Chart) -> None:
+    manifests = rendered(chart, LEAST)
+    token = base64.b64decode(manifests["Secret", "prod-headroom-pages"]["data"]["token"]).decode()
+    assert len(token) == 32
+    env = {one["name"]: one for one in container_of(manifests)["env"]}
+    assert env["HEADROOM_WEB__TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": "prod-headroom-pages", "key": "token"}
+    assert env["HEADROOM_HTTP_ADDRESS"]["value"] == "127.0.0.1:9644"  # of `headroom top` in the pod
+
+
+@pytest.mark.parametrize(
+    "values", [{"http": {"tokenSecret": "mine"}}, {"config": {"web": {"token_file": "/etc/token"}}}]
+)
+def test_token_of_the_user_takes_the_place_of_the_charts(chart: helm_python.Chart, values: dict[str, Any]) -> None:
+    manifests = rendered(chart, merged(LEAST, values))
+    assert [name for kind, name in manifests if kind == "Secret"] == []
+    secrets = [
+        one["valueFrom"]["secretKeyRef"]["name"] for one in container_of(manifests)["env"] if "TOKEN" in one["name"]
+    ]
+    assert secrets == (["mine"] if "http" in values else [])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kafka": {"upstream": "[fd00::1]:9092,[fd00::2]:9092"}},
+        {"clickhouse": {"url": "http://headroom@[fd00::3]:8123/headroom"}},
+        {"listener": {"advertisedHost": "fd00::4"}},
+        {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]},
+    ],
+)
+def test_ipv6_is_accepted(chart: helm_python.Chart, values: dict[str, Any], tmp_path: Path) -> None:
+    manifests = rendered(chart, merged(LEAST, values))
+    config = config_of(manifests, tmp_path)
+    assert config.upstream[0].host in ("fd00::1", "broker-1")
+    for (kind, _), manifest in manifests.items():
+        if kind == "Service":
+            kubernetes_validate.validate(manifest, "1.34", strict=True)
+            assert manifest["spec"].get("ipFamilies") == values.get("ipFamilies")
+
+
+def test_openshift_chooses_the_ids(chart: helm_python.Chart) -> None:
+    manifests = rendered(chart, merged(LEAST, {"openshift": True}))
+    pods = [manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]]
+    pods += [
+        it["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        for (kind, _), it in manifests.items()
+        if kind == "CronJob"
+    ]
+    assert len(pods) == 2
+    for pod in pods:
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(pod["securityContext"])
+        assert pod["securityContext"]["runAsNonRoot"] is True
+
+
+def test_quantities_may_be_numbers(chart: helm_python.Chart) -> None:
+    resources = {"requests": {"cpu": 1, "memory": 1073741824}, "limits": {"cpu": 0.5}}
+    manifests = rendered(chart, merged(LEAST, {"resources": resources, "spool": {"size": 1e10}}))
+    assert container_of(manifests)["resources"]["requests"]["cpu"] == 1
+
+
+def test_what_charts_of_the_field_have(chart: helm_python.Chart) -> None:
+    values = {
+        "extraEnv": [{"name": "HEADROOM_LOG_LEVEL", "value": "debug"}],
+        "extraEnvFrom": [{"secretRef": {"name": "more"}}],
+        "extraVolumes": [{"name": "owners", "configMap": {"name": "owners"}}],
+        "extraVolumeMounts": [{"name": "owners", "mountPath": "/etc/owners"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [
+            {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        ],
+        "podLabels": {"team": "kafka"},
+        "serviceAccount": {"create": False, "name": "mine"},
+        "jobs": {"quotaHeadroom": {"image": {"repository": "registry.example/headroom-jobs"}}},
+    }
+    manifests = rendered(chart, merged(LEAST, values))
+    template = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]
+    kubernetes_validate.validate(manifests["StatefulSet", "prod-headroom"], "1.34", strict=True)
+    assert template["metadata"]["labels"]["team"] == "kafka"
+    assert template["spec"]["affinity"] == {"nodeAffinity": {}}
+    assert [one["maxSkew"] for one in template["spec"]["topologySpreadConstraints"]] == [2]
+    assert template["spec"]["serviceAccountName"] == "mine"
+    assert ("ServiceAccount", "mine") not in manifests
+    assert {"owners"} < {one["name"] for one in template["spec"]["volumes"]}
+    job = manifests["CronJob", "prod-headroom-quota"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][
+        0
+    ]
+    assert job["image"] == "registry.example/headroom-jobs:0.1.0"
+    assert job["envFrom"] == values["extraEnvFrom"]
+
+
+def test_monitors_have_the_labels_by_which_prometheus_selects(chart: helm_python.Chart) -> None:
+    on = {"enabled": True, "labels": {"release": "kube-prometheus-stack"}, "namespace": "monitoring"}
+    manifests = rendered(chart, merged(LEAST, {"serviceMonitor": on, "prometheusRule": on}))
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        metadata = manifests[kind, "prod-headroom"]["metadata"]
+        assert metadata["labels"]["release"] == "kube-prometheus-stack"
+        assert metadata["namespace"] == "monitoring"
+    assert manifests["ServiceMonitor", "prod-headroom"]["spec"]["namespaceSelector"] == {"matchNames": ["kafka"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "get secret prod-headroom-pages -o jsonpath"),
+        ({}, "bootstrap.servers=prod-headroom.kafka.svc:9092"),
+        ({}, "serviceMonitor.labels.release=NAME"),
+        ({"serviceMonitor": {"enabled": True}}, "NOT SET here"),
+        ({"listeners": [{**OUTSIDE, "advertisedHost": "out.example"}]}, "outside: bootstrap.servers=out.example:9192"),
+        ({"config": {"otlp": {"grpc": "0.0.0.0:4317"}}}, "otlp-grpc: prod-headroom-telemetry.kafka.svc:4317"),
+    ],
+)
+def test_notes_are_the_first_hour(chart: helm_python.Chart, values: dict[str, Any], said: str) -> None:
+    texts = chart.render(values=merged(LEAST, values), name="prod", namespace="kafka")
+    [notes] = [text for name, text in texts.items() if name.endswith("NOTES.txt")]
+    assert said in notes
+    assert "kubectl -n kafka exec -it prod-headroom-0 -c headroom -- headroom top" in notes
