@@ -16,7 +16,7 @@ from kio.serial.errors import SerialError
 from kio.static.primitive import i32
 from kio.static.protocol import RequestPayload
 
-from quota_metrics.kafka.decoding import decode, decode_head, without_none
+from quota_metrics.kafka.decoding import decode_head, without_none
 from quota_metrics.kafka.primitives import ProtocolError
 
 
@@ -61,10 +61,10 @@ def encoded(request: RequestPayload, correlation_id: int, client_id: str) -> byt
 
 
 def decoded(request: RequestPayload, frame: bytes) -> Any:
-    """The response to this request. Raises ProtocolError."""
+    """The response to this request. Bytes behind it are ignored, as by Java's clients. Raises ProtocolError."""
     response_type: Any = load_response_from_request(request)
     _, at = decode_head(response_type.__header_schema__, frame)
-    return decode(response_type, frame, at)
+    return decode_head(response_type, frame[at:])[0]
 
 
 def api_name(request: RequestPayload) -> str:
