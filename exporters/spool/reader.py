@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from exporters.spool.records import (
     SegmentName,
     frame_bytes,
     is_heavy,
+    payers_writer,
     read_name,
     scan,
 )
@@ -173,6 +174,22 @@ class Batch:
         )
 
 
+class _Served:
+    def __init__(self) -> None:
+        self._cost: dict[str, float] = {}  # of what was committed, by writer
+        self._now = 0.0
+
+    def in_turn(self, writers: Iterable[str]) -> list[tuple[str, float]]:
+        """The one that was served least first, each with the start of its turn."""
+        return sorted(((w, max(self._cost.get(w, 0.0), self._now)) for w in writers), key=lambda turn: turn[1])
+
+    def begin(self, writer: str, start: float) -> None:
+        self._now = self._cost[writer] = start
+
+    def add(self, writer: str, cost: float) -> None:
+        self._cost[writer] = self._cost.get(writer, self._now) + cost
+
+
 class SpoolReader:
     """Reads the segments of all writers in `directory`. One reader per directory at a time.
 
@@ -200,8 +217,8 @@ class SpoolReader:
         self.is_counted = False  # whether `buffered` is exact: a large backlog is counted in steps
         self._segments: dict[str, FollowedSegment] = {}
         self._unfreed: dict[str, int] = {}  # finished segments that are not freed yet: name -> end
-        self._served: dict[str, float] = {}  # cost of what was committed, by writer: see next_batch
-        self._now_serving = 0.0
+        self._served = _Served()  # by the writers that stand for payers
+        self._served_within: dict[str, _Served] = {}  # of each of these, by its writers
         self.totals = state.totals
         self.note = state.note
         self.isolated = state.isolated  # by table, what `isolate` saved of the begun batch
@@ -219,23 +236,25 @@ class SpoolReader:
     def next_batch(self, max_records: int, max_bytes: int) -> Batch | None:
         """The next records of one segment, or None. A begun batch is returned again until it is committed.
 
-        Serves the writers in turn, by start-time fair queueing (Goyal, Vin, Cheng 1996): the next batch is of the
-        writer that was served least; one that had nothing to read gains nothing by it. What heavy writers are served
-        counts _HEAVY_COSTS times. Reads the segments of a writer in order of age. Returns at least one record, however
-        large. Raises OSError.
+        Serves the payers' writers in turn, and the writers of one payer in turn, by start-time fair queueing (Goyal,
+        Vin, Cheng 1996): the next batch is of the writer that was served least; one that had nothing to read gains
+        nothing by it. What heavy writers are served counts _HEAVY_COSTS times. Reads the segments of a writer in order
+        of age. Returns at least one record, however large. Raises OSError.
         """
         if self._begun is not None:
             return self._begun
-        waiting: dict[str, list[str]] = {}
+        waiting: dict[str, dict[str, list[str]]] = {}
         for name in self._follow():
-            waiting.setdefault(self._segments[name].named.writer, []).append(name)
-        start = {writer: max(self._served.get(writer, 0.0), self._now_serving) for writer in waiting}
-        for writer in sorted(waiting, key=lambda one: (start[one], one)):
-            for name in waiting[writer]:
-                batch = self._read(name, max_records, max_bytes)
-                if batch is not None:
-                    self._now_serving = self._served[writer] = start[writer]
-                    return batch
+            writer = self._segments[name].named.writer
+            waiting.setdefault(payers_writer(writer), {}).setdefault(writer, []).append(name)
+        for payers, start in self._served.in_turn(sorted(waiting)):
+            within = self._served_within.setdefault(payers, _Served())
+            for writer, start_within in within.in_turn(sorted(waiting[payers], reverse=True)):  # the quiet one first
+                for name in waiting[payers][writer]:
+                    if (batch := self._read(name, max_records, max_bytes)) is not None:
+                        self._served.begin(payers, start)
+                        within.begin(writer, start_within)
+                        return batch
         return None
 
     def batch_of(self, segment: str, max_records: int, max_bytes: int) -> Batch | None:
@@ -277,8 +296,9 @@ class SpoolReader:
         self._begun, self.isolated, self.totals, self.note = None, {}, totals, note
         self._segments[batch.segment].move_on(batch.end, len(batch.records) + batch.corrupt)
         cost = batch.end - batch.start + _RECORD_COST * len(batch.records)
-        cost *= _HEAVY_COSTS if is_heavy(batch.writer) else 1
-        self._served[batch.writer] = self._served.get(batch.writer, self._now_serving) + cost
+        payers, costs = payers_writer(batch.writer), _HEAVY_COSTS if is_heavy(batch.writer) else 1
+        self._served.add(payers, cost * costs)
+        self._served_within.setdefault(payers, _Served()).add(batch.writer, cost)
         self._delete_if_done(batch.segment, seen_to=batch.end)
 
     def buffered(self, writer: str | None = None) -> tuple[int, int]:

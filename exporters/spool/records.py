@@ -53,6 +53,7 @@ SUFFIX: Final = ".spool"
 FREE_SUFFIX: Final = ".free"  # finished, to be overwritten
 FORMAT: Final = 1
 _HEAVY: Final = ".heavy"
+_QUIET: Final = ".quiet"
 USAGE_WRITER: Final = "quotas"  # writes usage and limits, all others pushes; each side has its own share of the spool
 _CHECKED: Final = 12  # where the checksummed bytes of a frame begin
 _NAME: Final = re.compile(r"\d{20}-([A-Za-z0-9_.]+)-([0-9a-f]{8})-v(\d{1,4})(r?)\.spool")
@@ -88,6 +89,21 @@ def holds_usage(segment: str) -> bool:
 def heavy_writer(name: str, number: int) -> str:
     """The name of a writer of those who send most; `name`: of the writer for the others."""
     return f"{name}{_HEAVY}{number}"
+
+
+def quiet_writer(name: str, number: int) -> str:
+    """The name of a writer of the same payers, for those of their connections that send little."""
+    return heavy_writer(name, number) + _QUIET
+
+
+def payers_writer(writer: str) -> str:
+    """The writer that stands for its payers: of a `quiet_writer` the one beside it."""
+    return writer.removesuffix(_QUIET)
+
+
+def of_share(segment: str, writer: str) -> bool:
+    """Whether a segment is of this writer of payers, or of the quiet one beside it."""
+    return f"-{writer}-" in segment or f"-{writer}{_QUIET}-" in segment
 
 
 def is_heavy(writer: str) -> bool:

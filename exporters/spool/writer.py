@@ -2,7 +2,7 @@
 
 Each writer appends to its own segments and holds a lock (flock) on the open segment while it lives. A crash of the
 process loses no flushed record; a power loss loses at most the records that were not synced. Those who send most have
-segments of their own (`PushSpool`), so that a flood waits behind itself: the reader serves writers in turn.
+segments of their own (`PushSpool`).
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from typing import Final
 
 from crc32c import crc32c
 
-from exporters.identity import payer_of
 from exporters.model import RecordKind
+from exporters.spool.lanes import ORDINARY, Lane, Lanes, Sender, writer_at
 from exporters.spool.positions import segment_sizes, sync_directory
 from exporters.spool.records import (
-    CONNECTION_AT,
     CRC_OF_KIND,
     FRAME,
     FREE_SUFFIX,
     USAGE_WRITER,
-    decode_connection,
-    heavy_writer,
     holds_usage,
+    of_share,
+    payers_writer,
     segment_name,
 )
 
@@ -152,7 +151,8 @@ class SpoolWriter:
                 raise
 
     def is_over_share(self, free_times: int) -> bool:
-        """Whether this writer's segments hold more than `free_times` what is free; measured again before it says so."""
+        """Whether the segments of this writer and of the one beside it hold more than `free_times` what is free;
+        measured again before it says so."""
         if not self._is_over_share(free_times):
             return False
         if self._clock_s() - self._measured_at > _MEASURE_AGAIN_S:
@@ -260,52 +260,23 @@ class SpoolWriter:
         own = self._path.name if self._fd >= 0 else ""
         sizes = segment_sizes(self._directory)
         self._deleted = own != "" and own not in sizes
-        is_usage, mine = self._name == USAGE_WRITER, f"-{self._name}-"
+        is_usage, mine = self._name == USAGE_WRITER, payers_writer(self._name)
         self._others_bytes = self._own_bytes = 0
         for name, size in sizes.items():
             if name != own and holds_usage(name) is is_usage:
                 self._others_bytes += size
-                self._own_bytes += size if mine in name else 0
+                self._own_bytes += size if of_share(name, mine) else 0
 
 
-_PUSH: Final = RecordKind.PUSH  # enum member access is slow in Python 3.11
-PUSH_COST: Final = 500  # rows that ingest allows for the smallest push
-_HEAVY_PER_S: Final = 100_000  # a fleet of 700 Java clients that push every 10 s
-_LIGHT_SHARE: Final = 0.5  # of that: below it for _LIGHT_AFTER_S a payer is ordinary again
-_LIGHT_AFTER_S: Final = 10.0
 _PERIOD_S: Final = 1.0
-_MAX_LANES: Final = 8
-_MAX_CONNECTIONS: Final = 65_536  # whose payer is remembered
-_IDLE_S: Final = 60.0  # a lane without payers closes its segment, so that the reader can free it
 _FREE_TIMES: Final = 4  # what a heavy writer may hold of what is free: alone 4/5 of the spool, and newcomers find room
 
 
-class _Lane:
-    """The writer of heavy payers, mostly of one."""
-
-    def __init__(self, writer: SpoolWriter) -> None:
-        self.writer = writer
-        self.payers = 0
-        self.idle_since_s = 0.0
-        self.is_full = False  # as of the last flush
-
-
-class _Payer:
-    """What a payer sent in this period. `lane` is None for one of ordinary size."""
-
-    def __init__(self, writer: SpoolWriter) -> None:
-        self.writer = writer
-        self.lane: _Lane | None = None
-        self.spent = 0
-        self.light_since_s = -1.0
-
-
 class PushSpool:
-    """Writes as SpoolWriter does, in the lanes of payers. `open_writer` opens a writer by its name.
+    """Writes as SpoolWriter does, in the lanes of payers (lanes.py).
 
-    Who pays for a push (`exporters.identity.payer_of`) chooses its segments by what it sent in the last seconds: payers
-    of ordinary size share the writer `NAME`, each of the largest has a writer `NAME.heavyN`. A push costs the rows that
-    it may become: its bytes, since ingest bounds points per byte, and a constant.
+    `open_writer` opens a writer by its name: `NAME` for payers of ordinary size, `NAME.heavyN` for the busy connections
+    of the largest, `NAME.heavyN.quiet` for their others.
     """
 
     def __init__(
@@ -314,51 +285,47 @@ class PushSpool:
         self._open_writer = open_writer
         self._name = name
         self._clock_s = clock_s
-        self._ordinary = open_writer(name)
-        self._lanes: list[_Lane] = []
-        self._by_connection: dict[bytes, _Payer] = {}
-        self._by_payer: dict[str, _Payer] = {}
+        self._writers = {ORDINARY: open_writer(name)}
+        self._lanes = Lanes()
         self._began_s = clock_s()
 
     @property
     def records(self) -> int:
         """Written since the start."""
-        return sum(writer.records for writer in self._writers())
+        return sum(writer.records for writer in self._writers.values())
 
     def append(self, kind: RecordKind, body: bytes) -> None:
         """Queues a push or instance record. Raises SpoolFull."""
-        payer = self._payer_of(kind, body)
-        self._refuse_if_full(payer)
-        payer.writer.append(kind, body)
-        payer.spent += len(body) + PUSH_COST
-        if payer.lane is None and payer.spent > _HEAVY_PER_S:
-            self._separate(payer)
+        sender = self._lanes.sender_of(kind, body)
+        self._refuse_if_full(sender.lane)
+        self._writer_of(sender).append(kind, body)
+        self._lanes.charge(sender, len(body))
 
     def append_all(self, kind: RecordKind, bodies: Sequence[bytes]) -> None:
-        """Queues all of these records or none, each in its payer's lane of now. Raises SpoolFull."""
-        payers = [self._payer_of(kind, body) for body in bodies]
-        for payer in set(payers):
-            self._refuse_if_full(payer)
+        """Queues all of these records or none, each in its sender's lane of now. Raises SpoolFull."""
+        senders = [self._lanes.sender_of(kind, body) for body in bodies]
+        for lane in {sender.lane for sender in senders}:
+            self._refuse_if_full(lane)
         nbytes = sum(map(len, bodies))
-        for writer in {payer.writer for payer in payers}:
+        writers = [self._writer_of(sender) for sender in senders]
+        for writer in set(writers):
             writer.reserve(nbytes, len(bodies))
-        for payer, body in zip(payers, bodies, strict=True):
-            payer.writer.append(kind, body)
-            payer.spent += len(body) + PUSH_COST
-        for payer in set(payers):
-            if payer.lane is None and payer.spent > _HEAVY_PER_S:
-                self._separate(payer)
+        for writer, sender, body in zip(writers, senders, bodies, strict=True):
+            writer.append(kind, body)
+            self._lanes.charge(sender, len(body))
 
     def flush(self) -> None:
         """Writes all queued records. Raises OSError, after which some of them may have been written."""
         try:
             self._each(SpoolWriter.flush)
         finally:
-            for lane in self._lanes:
-                lane.is_full = lane.writer.is_over_share(_FREE_TIMES)
+            for lane in self._lanes.lanes:
+                lane.is_full = self._is_over_share(lane)
             now_s = self._clock_s()
             if now_s - self._began_s >= _PERIOD_S:
-                self._settle(now_s, now_s - self._began_s)
+                for lane in self._lanes.settle(now_s, now_s - self._began_s):
+                    for writer in self._writers_of(lane):
+                        writer.rest()
                 self._began_s = now_s
 
     def sync(self) -> None:
@@ -375,7 +342,7 @@ class PushSpool:
     def _each(self, action: Callable[[SpoolWriter], None]) -> None:
         """Raises the last OSError, after all writers had their turn."""
         failed: OSError | None = None
-        for writer in self._writers():
+        for writer in list(self._writers.values()):
             try:
                 action(writer)
             except OSError as exc:
@@ -383,65 +350,21 @@ class PushSpool:
         if failed is not None:
             raise failed
 
-    def _writers(self) -> list[SpoolWriter]:
-        return [self._ordinary] + [lane.writer for lane in self._lanes]
+    def _writer_of(self, sender: Sender) -> SpoolWriter:
+        place = self._lanes.place_of(sender)
+        writer = self._writers.get(place)
+        if writer is None:
+            writer = self._writers[place] = self._open_writer(writer_at(place, self._name))
+        return writer
 
-    def _payer_of(self, kind: RecordKind, body: bytes) -> _Payer:
-        at = CONNECTION_AT[kind is _PUSH]
-        start = at + 4
-        end = start + (body[at] << 8 | body[at + 1])
-        connection = body[start:end]
-        return self._by_connection.get(connection) or self._payer(connection)
+    def _writers_of(self, lane: Lane) -> list[SpoolWriter]:
+        return [self._writers[place] for place in (lane.place, lane.place + 1) if place in self._writers]
 
-    def _refuse_if_full(self, payer: _Payer) -> None:
+    def _is_over_share(self, lane: Lane) -> bool:
+        """As one of its writers says: each measures when it writes."""
+        return any(writer.is_over_share(_FREE_TIMES) for writer in self._writers_of(lane))
+
+    def _refuse_if_full(self, lane: Lane | None) -> None:
         """While all records are refused nothing is flushed: the reader may have made room since."""
-        lane = payer.lane
-        if lane is not None and lane.is_full and lane.writer.is_over_share(_FREE_TIMES):
+        if lane is not None and lane.is_full and self._is_over_share(lane):
             raise SpoolFull("the largest sender's part of the spool is full")
-
-    def _payer(self, connection: bytes) -> _Payer:
-        try:
-            found = decode_connection(connection)
-            name = payer_of(found.principal, found.source_address)
-        except ValueError:  # an address that a sender of OTLP states
-            name = ""
-        payer = self._by_payer.get(name)
-        if payer is None:
-            payer = self._by_payer[name] = _Payer(self._ordinary)
-        if len(self._by_connection) >= _MAX_CONNECTIONS:
-            self._by_connection.clear()
-        self._by_connection[connection] = payer
-        return payer
-
-    def _separate(self, payer: _Payer) -> None:
-        """Gives a payer a lane: an empty one, a new one, or that with the fewest payers."""
-        lane = min(self._lanes, key=lambda lane: lane.payers, default=None)
-        if lane is None or (lane.payers and len(self._lanes) < _MAX_LANES):
-            lane = _Lane(self._open_writer(heavy_writer(self._name, len(self._lanes))))
-            self._lanes.append(lane)
-        lane.payers += 1
-        payer.lane, payer.writer, payer.light_since_s = lane, lane.writer, -1.0
-
-    def _settle(self, now_s: float, elapsed_s: float) -> None:
-        """Ends a period: payers that send little again join the others; those that sent nothing are forgotten."""
-        forgotten = False
-        for name, payer in list(self._by_payer.items()):
-            spent, payer.spent = payer.spent, 0
-            lane = payer.lane
-            if lane is None:
-                if spent == 0 and len(self._by_payer) > _MAX_CONNECTIONS:
-                    del self._by_payer[name]
-                    forgotten = True
-            elif spent > _LIGHT_SHARE * _HEAVY_PER_S * elapsed_s:
-                payer.light_since_s = -1.0
-            elif payer.light_since_s < 0:
-                payer.light_since_s = now_s
-            elif now_s - payer.light_since_s >= _LIGHT_AFTER_S:
-                lane.payers -= 1
-                lane.idle_since_s = now_s
-                payer.lane, payer.writer = None, self._ordinary
-        if forgotten:
-            self._by_connection.clear()
-        for lane in self._lanes:
-            if not lane.payers and now_s - lane.idle_since_s >= _IDLE_S:
-                lane.writer.rest()

@@ -95,7 +95,7 @@ class ConnectionLimits:
     max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes
     max_response_bytes: int = 2**31 - 1
     max_held_request_bytes: int = 2_097_152  # fits a push of telemetry.max.bytes; longer are refused by their header
-    max_in_flight: int = 10_000
+    max_in_flight: int = 2_000  # more wait in the sockets, as they do before a broker, where clients time them
     known_heads: KnownHeads = dataclasses.field(default_factory=KnownHeads)
     topics: TopicSampler | None = None
 

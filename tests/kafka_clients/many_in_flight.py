@@ -61,7 +61,8 @@ def send(bootstrap: str, topic: str, client_id: str, records: int, crowded: Call
             "linger.ms": 0,
             "batch.num.messages": 1,
             "queue.buffering.max.messages": records + 1,
-            "message.timeout.ms": 3_600_000,  # also that of a request in flight, which waits for those before it
+            "message.timeout.ms": 3_600_000,
+            "socket.timeout.ms": 300_000,  # a request waits for those before it, here as at the broker
             "statistics.interval.ms": _STATISTICS_MS,
             "stats_cb": statistics,
         }

@@ -228,3 +228,100 @@ def test_payer_that_becomes_heavy_within_a_request_has_a_lane_afterwards(tmp_pat
     assert writers(tmp_path) == {"pushes", "pushes.heavy0"}
     assert spool.records == 600
     spool.close()
+
+
+BUSY, QUIET = (connection(ANONYMOUS, port=port) for port in (1, 2))  # two clients behind one address
+LARGE = bytes(60_000)
+
+
+def ports(reader: SpoolReader) -> list[set[int]]:
+    """The source ports in each batch, in the order in which they are served."""
+    found = []
+    while batch := reader.next_batch(10_000, 64 << 10):
+        reader.begin(batch)
+        found.append({decode_push(body).connection.source_port for _, body in batch.records})
+        reader.commit(batch)
+    return found
+
+
+def test_connection_waits_for_one_batch_of_another_of_its_payer(tmp_path: Path) -> None:
+    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+    for n in range(40):
+        spool.append(RecordKind.PUSH, push(BUSY, n, LARGE))
+    spool.append_all(RecordKind.PUSH, [push(QUIET, 100)])
+    spool.append(RecordKind.PUSH, push(QUIET, 101))
+    spool.flush()
+    assert writers(tmp_path) == {"pushes", "pushes.heavy0", "pushes.heavy0.quiet"}
+    reader = SpoolReader(tmp_path)
+    served = ports(reader)
+    assert len(served) > 30
+    assert max(n for n, found in enumerate(served) if 2 in found) <= 3
+    for n in range(40):  # the same while the spool is being read
+        spool.append(RecordKind.PUSH, push(BUSY, n, LARGE))
+    spool.flush()
+    begun = reader.next_batch(10_000, 64 << 10)
+    assert begun is not None
+    reader.begin(begun)
+    spool.append(RecordKind.PUSH, push(QUIET, 102))
+    spool.flush()
+    reader.commit(begun)
+    assert ports(reader)[0] == {2}
+    reader.close()
+    spool.close()
+
+
+def test_two_writers_do_not_give_a_payer_two_turns(tmp_path: Path) -> None:
+    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+    for n in range(40):
+        for port in (1, 1, 2 + n, 2 + n, 2 + n):
+            spool.append(
+                RecordKind.PUSH, push(connection(ANONYMOUS, port=port), n, LARGE if port == 1 else LARGE[:15_000])
+            )
+        spool.append(RecordKind.PUSH, push(connection("single"), n, LARGE))
+    spool.flush()
+    assert writers(tmp_path) == {"pushes", "pushes.heavy0", "pushes.heavy0.quiet", "pushes.heavy1"}
+    reader = SpoolReader(tmp_path)
+    served = [name for name in order(reader) if name in (ANONYMOUS, "single")][4:]
+    assert abs(served[:30].count("single") - 15) <= 2
+    reader.close()
+    spool.close()
+
+
+def test_connection_that_becomes_quiet_is_read_with_the_others_again(tmp_path: Path) -> None:
+    clock = Clock()
+    spool = PushSpool(opener(tmp_path), "pushes", clock)
+    for second in range(30):
+        clock.now_s = float(second)
+        for n in range(4 if second < 5 else 1):
+            spool.append(RecordKind.PUSH, push(BUSY, n, LARGE if second < 5 else PAYLOAD))
+        spool.append(RecordKind.PUSH, push(connection(ANONYMOUS, port=3), second, bytes(200_000)))
+        spool.flush()
+    reader = SpoolReader(tmp_path)
+    by_writer: dict[str, int] = {}
+    while batch := reader.next_batch(10_000, 64 << 10):
+        reader.begin(batch)
+        for _, body in batch.records:
+            one = decode_push(body)
+            if one.connection.source_port == 1 and len(one.payload) == len(PAYLOAD):
+                by_writer[batch.writer] = by_writer.get(batch.writer, 0) + 1
+        reader.commit(batch)
+    assert by_writer["pushes.heavy0.quiet"] >= 10
+    reader.close()
+    spool.close()
+
+
+def test_quiet_connections_of_a_payer_are_of_its_part_of_the_spool(tmp_path: Path) -> None:
+    clock = Clock()
+
+    def open_writer(name: str) -> SpoolWriter:
+        return SpoolWriter(tmp_path, name, segment_bytes=256 << 10, max_bytes=4 * MIB, clock_s=clock)
+
+    spool = PushSpool(open_writer, "pushes", clock)
+    with pytest.raises(SpoolFull, match="largest sender"):
+        for n in range(4_000):  # a connection of its own for each push
+            clock.now_s += 0.01
+            spool.append(RecordKind.PUSH, push(connection(ANONYMOUS, port=n), n, LARGE[:20_000]))
+            spool.flush()
+    assert "pushes.heavy0.quiet" in writers(tmp_path)
+    spool.append(RecordKind.PUSH, push(connection("polite"), 1))
+    spool.close()
