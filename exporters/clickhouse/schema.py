@@ -3,7 +3,8 @@
 Migration 1 is the schema: the files of deploy/clickhouse/schema, in the order of their names. Later ones change it:
 deploy/clickhouse/migrations/NNNN_name.sql, from 2 on. All files are templates (template.py): `{{database}}` is the
 database, `{{columns_of_NAME}}` the text of deploy/clickhouse/columns/NAME.sql, which tables and views of the same rows
-share; other names are values of the caller.
+share, `{{settings_of_views}}` what views that join or aggregate set (platform/settings.py); other names are values of
+the caller.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
+from exporters.clickhouse.platform.settings import OF_VIEWS
 from exporters.clickhouse.template import filled
 
 RECORD_TABLE = (
@@ -25,7 +27,10 @@ RECORD_TABLE = (
 APPLIED = "SELECT version, checksum FROM {{database}}.schema_migrations FINAL"
 
 _DIRECTORY = files("deploy") / "clickhouse"
-_KEEP_DATABASE = {"database": "{{database}}"}
+_OURS = {
+    "database": "{{database}}",
+    "settings_of_views": ", ".join(f"{name} = {value}" for name, value in OF_VIEWS.items()),
+}
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _EXPIRING = re.compile(r"CREATE TABLE IF NOT EXISTS \{\{database\}\}\.(\w+)\b.*^TTL ", re.DOTALL | re.MULTILINE)
 _COMMENT_LINE = re.compile(r"^\s*--.*$", re.MULTILINE)
@@ -61,7 +66,7 @@ def migrations(values: Mapping[str, object], directory: Traversable = _DIRECTORY
     named NNNN_name.sql or numbers repeat.
     """
     first = (1, "schema", "\n".join(_schema_texts(directory)))
-    known = {**values, **_KEEP_DATABASE, **_columns(values, directory)}
+    known = {**values, **_OURS, **_columns(values, directory)}
     found = sorted((first, *_later(directory)))
     versions = [version for version, _, _ in found]
     if len(set(versions)) != len(versions):

@@ -269,7 +269,7 @@ LIMIT 500
 # The topics of clients over whole minutes that have ended: estimates of sampled frames. `share`: of what the client
 # transfers in this direction.
 TOPICS = f"""
-SELECT *, toString(toStartOfMinute(now()) - toIntervalSecond({{seconds:UInt32}})) AS window_start,
+SELECT *, toString(toStartOfMinute(now('UTC')) - toIntervalSecond({{seconds:UInt32}})) AS window_start,
        {{seconds:UInt32}} AS window_s
 FROM
 (
@@ -278,8 +278,8 @@ FROM
            bytes / sum(bytes) OVER (PARTITION BY cluster, user, client_id, direction) AS share,
            toFloat64(sum(t.sampled_frames)) AS sampled_frames
     FROM topic_usage AS t
-    WHERE t.window_start >= toStartOfMinute(now()) - toIntervalSecond({{seconds:UInt32}})
-      AND t.window_start < toStartOfMinute(now()) AND {_NAMED}
+    WHERE t.window_start >= toStartOfMinute(now('UTC')) - toIntervalSecond({{seconds:UInt32}})
+      AND t.window_start < toStartOfMinute(now('UTC')) AND {_NAMED}
     GROUP BY cluster, user, client_id, topic, direction
 )
 WHERE {{topic:String}} = '' OR topic = {{topic:String}}

@@ -109,7 +109,7 @@ LEFT ANY JOIN (
            source_address, broker_id, attributes, resource, scope_name, scope_version
     FROM {{database}}.series FINAL
 ) AS s ON p.series_id = s.series_id AND p.metric = s.metric AND p.cluster = s.cluster
-SETTINGS query_plan_use_new_logical_join_step = 0;
+SETTINGS query_plan_use_new_logical_join_step = 0, {{settings_of_views}};
 
 CREATE TABLE IF NOT EXISTS {{database}}.client_histograms
 (

@@ -122,7 +122,8 @@ SELECT
         ),
         '; '
     ) AS known_issue
-FROM libraries;
+FROM libraries
+SETTINGS {{settings_of_views}};
 
 -- Client software with a known telemetry bug.
 CREATE VIEW IF NOT EXISTS {{database}}.bad_client_versions
@@ -155,7 +156,8 @@ FROM
     GROUP BY cluster, software_name, software_version
 ) AS i
 INNER JOIN {{database}}.client_versions AS v
-    ON i.cluster = v.cluster AND i.software_name = v.software_name AND i.software_version = v.software_version;
+    ON i.cluster = v.cluster AND i.software_name = v.software_name AND i.software_version = v.software_version
+SETTINGS {{settings_of_views}};
 
 -- One row per software that client instances named when they connected. The library is what pushes: a binding of
 -- librdkafka names itself, and has librdkafka's version in its own (2.16.1-rdkafka-2.16.0), or for its own.
@@ -182,7 +184,8 @@ FROM
     GROUP BY cluster, software_name, software_version
 ) AS s
 INNER JOIN {{database}}.client_versions AS v
-    ON s.cluster = v.cluster AND s.software_name = v.software_name AND s.software_version = v.software_version;
+    ON s.cluster = v.cluster AND s.software_name = v.software_name AND s.software_version = v.software_version
+SETTINGS {{settings_of_views}};
 
 -- Client instances heard of in the last 15 minutes that did not push a terminating push, by client.
 CREATE VIEW IF NOT EXISTS {{database}}.client_instances_now
@@ -211,4 +214,5 @@ FROM
     GROUP BY cluster, principal, client_id, client_instance_id
     HAVING max(terminated) = 0
 )
-GROUP BY cluster, principal, client_id;
+GROUP BY cluster, principal, client_id
+SETTINGS {{settings_of_views}};

@@ -58,7 +58,8 @@ SELECT u.* EXCEPT is_deleted
 FROM {{database}}.quota_utilization AS u FINAL
 INNER JOIN (
     SELECT cluster, source, window_s, window_start, run_version FROM {{database}}.quota_utilization_windows FINAL
-) AS w USING (cluster, source, window_s, window_start, run_version);
+) AS w USING (cluster, source, window_s, window_start, run_version)
+SETTINGS {{settings_of_views}};
 
 -- The limits that Spark resolved for the clients of a run, as intervals: what joins usage with its bucket.
 CREATE TABLE IF NOT EXISTS {{database}}.quota_client_limits
@@ -256,4 +257,5 @@ SELECT s.*
 FROM {{database}}.quota_suggestions AS s FINAL
 INNER JOIN (
     SELECT cluster, source, max(made_at) AS made_at FROM {{database}}.quota_suggestions GROUP BY cluster, source
-) AS newest USING (cluster, source, made_at);
+) AS newest USING (cluster, source, made_at)
+SETTINGS {{settings_of_views}};

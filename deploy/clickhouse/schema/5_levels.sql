@@ -118,15 +118,11 @@ CREATE VIEW IF NOT EXISTS {{database}}.newest_minute
     `window_start` DateTime('UTC')       COMMENT 'beginning of the minute; 1970 when none was computed in six hours',
     `computed_at`  DateTime64(3, 'UTC')  COMMENT 'when it was computed last'
 ) AS
-SELECT newest.1 AS window_start, newest.2 AS computed_at
+SELECT assumeNotNull(max(last.window_start)) AS window_start, assumeNotNull(max(last.computed_at)) AS computed_at
 FROM
 (
-    SELECT max((last.window_start, last.computed_at)) AS newest
-    FROM
-    (
-        SELECT m.window_start AS window_start, m.computed_at AS computed_at
-        FROM {{database}}.headroom_minutes AS m
-        ORDER BY m.window_start DESC, m.computed_at DESC
-        LIMIT 1
-    ) AS last
-);
+    SELECT m.window_start AS window_start, m.computed_at AS computed_at
+    FROM {{database}}.headroom_minutes AS m
+    ORDER BY m.window_start DESC, m.computed_at DESC
+    LIMIT 1
+) AS last;

@@ -61,7 +61,8 @@ FROM
     GROUP BY cluster, quota_key, user, client_id, broker_id, source, second
 ) AS by_second
 GROUP BY cluster, quota_key, user, client_id, broker_id, by_second.source
-HAVING max(until_ms) > now_ms - 60000;
+HAVING max(until_ms) > now_ms - 60000
+SETTINGS {{settings_of_views}};
 
 -- Instances that pushed, are late by more than two of their own intervals, said nothing of an end, and are not muted: a
 -- muted client cannot push, so its silence is no fault of it.
@@ -115,7 +116,8 @@ LEFT ANTI JOIN
       AND (r.throttle_ms > 0 OR r.muted_ms > 0)
       AND toUnixTimestamp64Milli(r.ts) + least(ceil(r.throttle_ms), 1e9)
           > toUnixTimestamp64Milli(now64(3, 'UTC')) - 60000
-) AS t ON i.cluster = t.cluster AND i.principal = t.user AND i.client_id = t.client_id;
+) AS t ON i.cluster = t.cluster AND i.principal = t.user AND i.client_id = t.client_id
+SETTINGS {{settings_of_views}};
 
 CREATE VIEW IF NOT EXISTS {{database}}.usage_by_user
 (
@@ -236,4 +238,5 @@ LEFT JOIN
 ) AS g
     ON b.cluster = g.cluster AND b.quota_key = g.quota_key AND b.user = g.bucket_user
    AND b.client_id = g.bucket_client_id AND b.broker_id = g.broker_id AND b.second = g.second
-GROUP BY cluster, quota_key, user, client_id, broker_id;
+GROUP BY cluster, quota_key, user, client_id, broker_id
+SETTINGS {{settings_of_views}};

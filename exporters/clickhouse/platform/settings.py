@@ -104,6 +104,18 @@ ASSUMED: Final[Mapping[str, str]] = MappingProxyType(
         "materialized_views_ignore_errors": "0",
     }
 )
+# What our views have themselves, because others read them whose connections set nothing: dashboards, people.
+OF_VIEWS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "aggregate_functions_null_for_empty": "0",
+        "enable_global_with_statement": "1",
+        "join_algorithm": "'direct,parallel_hash,hash'",
+        "join_any_take_last_row": "0",
+        "join_use_nulls": "0",
+        "prefer_column_name_to_alias": "0",
+        "single_join_prefer_left_table": "1",
+    }
+)
 # Other values that mean the same to our statements: those with a hash join among them, and names of UTC.
 _SAME: Mapping[str, re.Pattern[str]] = {
     "join_algorithm": re.compile(r".*\b(hash|parallel_hash|default)\b.*"),
