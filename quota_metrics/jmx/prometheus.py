@@ -43,6 +43,8 @@ _ALIASES = {
     **dict.fromkeys(("attributename", "attribute", "attr"), "attribute"),
 }
 _USER, _CLIENT_ID = ", user=", ", client-id="
+# A property of a bean, as the exporter's rules see it. Users are percent-encoded; JMX quotes a client id with commas.
+_PROPERTY = re.compile(r', (user|client-id)=("(?:\\.|[^"\\])*"|[^,"]*)', re.DOTALL)
 
 
 def read_exposition(body: bytes, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
@@ -77,17 +79,25 @@ def _put_clean(table: SensorTable, resource: str, attribute: str, sample: Sample
     """`resource`, `attribute`: of the name, empty where a label has them."""
     labels = {_ALIASES.get(re.sub("[_-]", "", name.lower()), name): value for name, value in sample.labels.items()}
     stated, user, client_id = labels.get("resource", ""), labels.get("user", ""), labels.get("clientid", "")
-    # A user is percent-encoded, and JMX quotes a client id with commas: no client can write these.
-    if not user and _USER in stated:
-        stated, _, user = stated.partition(_USER)
-    if not client_id and _CLIENT_ID in user:
-        user, _, client_id = user.partition(_CLIENT_ID)
-    if not user and "resource" in labels and _USER in client_id and not client_id.startswith('"'):
-        client_id, _, user = client_id.partition(_USER)
+    if "resource" in labels or _CLIENT_ID in user:
+        stated, user, client_id = _divided(stated, user, client_id)
     bean = _BEAN_OF.get((resource or stated).lower())
     name = _attribute(attribute or labels.get("attribute", ""))
     if bean is not None and name in (BEANS[bean][1], THROTTLE):
         table.put(bean, user, client_id, name, sample.value)
+
+
+def _divided(resource: str, user: str, client_id: str) -> tuple[str, str, str]:
+    """The three properties of a bean whose rule may have cut it elsewhere; unchanged if they do not make a bean."""
+    text = resource + (_USER + user if user else "") + (_CLIENT_ID + client_id if client_id else "")
+    kind, _, _ = text.partition(",")
+    properties, place = dict[str, str](), len(kind)
+    while (match := _PROPERTY.match(text, place)) is not None:
+        properties[match[1]] = match[2]
+        place = match.end()
+    if place < len(text):
+        return resource, user, client_id
+    return kind, properties.get("user", ""), properties.get("client-id", "")
 
 
 def _put_mangled(

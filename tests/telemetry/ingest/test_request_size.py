@@ -161,11 +161,11 @@ def test_each_push_is_stored_once_behind_a_proxy_with_a_small_limit(
             bench.reader, store, Quarantine(tmp_path / "q", 100, MIB), options, Progress(time.monotonic)
         )
         assert ingester.step(NOW_MS) == pushes
-        found = clickhouse.store.query(
+        stored = clickhouse.store.query(
             "SELECT count(), uniqExact(client_instance_id) FROM headroom.points WHERE client_id = 'behind-a-proxy'"
         )
         store.close()
-    assert found == [(POINTS * pushes, pushes)]
+    assert stored == [(POINTS * pushes, pushes)]
     assert min(refused) > 40_000
     assert ingester.as_dict()["dropped"] == 0
 

@@ -56,9 +56,9 @@ MALFORMED = {
 @pytest.mark.parametrize("what", MALFORMED)
 def test_only_what_cannot_be_parsed_is_left_out(what: str) -> None:
     parsed = parse_protobuf(request("a") + MALFORMED[what] + request("b"))
-    found = clients(parsed)
-    assert {name: found[name] for name in "ab"} == {"a": 2, "b": 2}
-    assert sum(found.values()) == (5 if what == "a point" else 4)
+    kept = clients(parsed)
+    assert {name: kept[name] for name in "ab"} == {"a": 2, "b": 2}
+    assert sum(kept.values()) == (5 if what == "a point" else 4)
     partial = exported(parsed).response().partial_success
     assert (parsed.left_out, partial.rejected_data_points) == (1, 1)
     assert partial.error_message == "1 data points that cannot be parsed"
@@ -109,5 +109,5 @@ def test_damage_to_one_sender_leaves_the_others(damage: bytes, at: int) -> None:
     middle = bytearray(ExportMetricsServiceRequest.FromString(request("m")).resource_metrics[0].SerializeToString())
     middle[at % len(middle) : at % len(middle) + len(damage)] = damage
     parsed = parse_protobuf(request("a") + field(1, bytes(middle)) + request("b"))
-    found = clients(parsed)
-    assert (found["a"], found["b"]) == (2, 2)
+    kept = clients(parsed)
+    assert (kept["a"], kept["b"]) == (2, 2)
