@@ -46,7 +46,8 @@ _ANYWAY: Final[Mapping[str, tuple[str, ...]]] = {
     "ssl.keymanager.algorithm": ("SunX509",),
     "ssl.trustmanager.algorithm": ("PKIX",),
 }
-_FAMILIES: Final = ("sasl.", "ssl.", "https.")
+# `config.providers`: where Java would take `${env:PASSWORD}` from, which here would be the password itself.
+_FAMILIES: Final = ("sasl.", "ssl.", "https.", "config.providers", "security.providers")
 _LIKE = 0.9  # of difflib: one letter in ten is wrong
 _DOTTED = re.compile(r"[\w-]+(\.[\w-]+)+")
 

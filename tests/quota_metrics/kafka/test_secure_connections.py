@@ -23,6 +23,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 OAUTH = 'x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{}";'
 
+EXTENDED = (
+    "x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub='admin' unsecuredLoginExtension_traceId='7';"
+)
+
 
 def login(mechanism: str, user: str = "admin", password: str | None = None) -> dict[str, str]:
     secret = password or f"{user}-secret"
@@ -44,6 +48,7 @@ async def described(admin: KafkaAdmin) -> Any:
         ("SCRAM", login("SCRAM-SHA-256")),
         ("SCRAM", login("SCRAM-SHA-512")),
         ("OAUTH", {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH.format("admin")}),
+        ("OAUTH", {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": EXTENDED}),
         ("MTLS", {}),
         ("SASLTLS", login("SCRAM-SHA-512")),
     ],
