@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from exporters.listening_socket import listening_socket
 from exporters.printable import printable
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.gateway_findings import Finding, fact_findings, mechanism_findings, single_address
@@ -248,8 +249,7 @@ def _ports(listener: PlannedListener, cluster: Cluster) -> Iterator[Finding]:
     for number, purpose in listener.ports(cluster).items():
         what = f"port {number}, which {purpose}, is free on {host}"
         try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            with socket.create_server((host, number), family=family):
+            with listening_socket(host, number):
                 yield Finding(True, what)
         except (OSError, OverflowError) as exc:
             yield Finding(False, what, str(exc))

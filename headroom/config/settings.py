@@ -237,7 +237,7 @@ class ServeConfig(Section):
 
     listen: ListenAddress = Field(
         default=Address(host="127.0.0.1", port=9092),
-        description="Address of the Kafka listener, the bootstrap address of clients",
+        description="Address of the Kafka listener, the bootstrap address of clients; [::] takes IPv4 clients as well",
     )
     processes: int = Field(
         default=1, ge=1, le=64, description="Network processes that accept clients at the same ports (SO_REUSEPORT)"

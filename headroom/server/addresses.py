@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Iterator
 
+from exporters.listening_socket import is_any_of_ipv6, listening_socket
 from headroom.config.settings import Address, ServeConfig
 
 
@@ -56,6 +57,9 @@ def _open_once(address: Address) -> None:
 
     As in asyncio, one that this machine lacks is no fault beside others: `localhost` may name ::1 where IPv6 is off.
     """
+    if is_any_of_ipv6(address.host):
+        listening_socket(address.host, address.port).close()
+        return
     missing: list[OSError] = []
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     for family, *_, bound in found:

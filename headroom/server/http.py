@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from exporters.listening_socket import listening_socket
 from headroom.daemon_thread import in_daemon_thread
 from headroom.logs import thin_out
 from headroom.server.health import Health
@@ -30,7 +31,6 @@ from telemetry.gateway.listener import HandshakeServer
 _PEER_S = 60.0  # to send a request, or to read a response
 _HANDSHAKE_S = 5.0  # for TLS; HandshakeServer adds five seconds
 _ENCODERS = 4
-_BACKLOG = 2048  # uvicorn's
 
 
 def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute] = ()) -> Starlette:
@@ -152,7 +152,7 @@ class HttpServer:
 
     async def start(self) -> tuple[str, int]:
         """Raises OSError when the port is in use."""
-        listener = socket.create_server((self._host, self._port), family=_family(self._host), backlog=_BACKLOG)
+        listener = listening_socket(self._host, self._port)
         listener.setblocking(False)
         thin_out("uvicorn.error")  # a line for each invalid request
         config = uvicorn.Config(
@@ -173,7 +173,3 @@ class HttpServer:
     async def stop(self) -> None:
         self._server.should_exit = True
         await self._task
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

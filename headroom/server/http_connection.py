@@ -8,6 +8,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from exporters.listening_socket import end_of
+
 _CHECK_S = 5.0
 _turns = itertools.count()  # times may be equal
 
@@ -30,6 +32,7 @@ class LimitedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
+        self.client = self.client and end_of(self.client)
         self._check()
         if len(self.connections) > self._max_connections:
             self._evict_one()

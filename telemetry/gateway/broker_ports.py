@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from exporters.listening_socket import listening_socket
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.networks import Network, is_in
 
@@ -25,7 +26,6 @@ log = structlog.get_logger(__name__)
 
 BOOTSTRAP = -1  # the listener that connects to any broker
 NO_BROKER = -1  # broker_id of a connection that leads to none
-BACKLOG = 1024  # connections that wait to be accepted; asyncio has to be given it again, it sets 100 otherwise
 _FORGET_AFTER = 3  # consecutive readings of the metadata without a broker: a restarting one returns soon
 _MAX_BROKERS = 2_000
 _MAX_UNKNOWN = 1_000
@@ -292,10 +292,7 @@ class BrokerPorts:
             del self._opening[node_id]
 
     def _listen(self, port: int) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listener = socket.create_server(
-            (self._host, port), backlog=BACKLOG, family=family, reuse_port=self._options.follows
-        )
+        listener = listening_socket(self._host, port, reuse_port=self._options.follows)
         if self._options.shared:  # set after binding, so that binding fails for a port in use, even a shared one
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         return listener

@@ -12,6 +12,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from exporters.listening_socket import end_of
 from exporters.model import UNKNOWN, Connection
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.primitives import ProtocolError
@@ -136,12 +137,13 @@ class ClientConnection(TimedConnection, UpstreamOwner):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self.streams(transport)
         self._gateway.counts.connections_total += 1
-        peer = self._proxied or self._transport.get_extra_info("peername")
+        connected = self._proxied or self._transport.get_extra_info("peername")
+        peer = None if connected is None else end_of(connected)
         if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
             self._transport.abort()
             return
-        self._peer = peer[:2]
-        self._own_address = self._transport.get_extra_info("sockname")[:2]  # a closed transport has none
+        self._peer = peer
+        self._own_address = end_of(self._transport.get_extra_info("sockname"))  # a closed transport has none
         self._gateway.clients.add(self)
         self._gateway.counts.connections += 1
         try:

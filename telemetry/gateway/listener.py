@@ -17,10 +17,11 @@ from typing import TypeAlias
 
 import structlog
 
+from exporters.listening_socket import BACKLOG, end_of
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.admission import Admission, Reason
-from telemetry.gateway.broker_ports import BACKLOG, BrokerPorts, ListeningServer, PortOptions
+from telemetry.gateway.broker_ports import BrokerPorts, ListeningServer, PortOptions
 from telemetry.gateway.client_connection import (
     ClientConnection,
     ListenerContext,
@@ -143,11 +144,12 @@ class HandshakeServer:
                 self._loop.remove_reader(self._listener)
                 self._paused = self._loop.call_later(_ACCEPT_AGAIN_S, self._listen)
                 return
-            if self._admission.admit(address[0]) is not None:
+            peer = end_of(address)
+            if self._admission.admit(peer[0]) is not None:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            task = self._loop.create_task(self._handshake(accepted, address[:2]))
+            task = self._loop.create_task(self._handshake(accepted, peer))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import socket
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Final, NamedTuple
 import grpc
 import grpc.aio
 
+from exporters.listening_socket import end_of, listening_socket
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access, MessageError, NotAllowedError, Peer, UnauthenticatedError
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
@@ -52,8 +52,7 @@ class GrpcEndpoint:
 
     async def start(self, host: str, port: int, handlers: grpc.GenericRpcHandler) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.create_server((host, port), family=family).close()  # gRPC does not say why it cannot listen
+        listening_socket(host, port).close()  # gRPC does not say why it cannot listen
         self._server = grpc.aio.server(
             options=_options(self._limits), maximum_concurrent_rpcs=self._limits.max_concurrent_calls
         )
@@ -131,7 +130,7 @@ def _credentials(tls: GrpcTls) -> grpc.ServerCredentials:
 def _address(peer: str) -> tuple[str, int]:
     """gRPC's ipv4:ADDRESS:PORT or ipv6:[ADDRESS]:PORT, percent-encoded."""
     host, _, port = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")
-    return host.strip("[]"), int(port)
+    return end_of((host.strip("[]"), port))
 
 
 class GrpcRefusal(NamedTuple):

@@ -46,6 +46,7 @@ _NOT_FOR_NETWORK: Any = {
     "grpc": True,
     "otlp": True,
     "store": {"server": True},
+    "web": True,
 }
 
 
@@ -60,7 +61,7 @@ def message_of(line: bytes) -> dict[str, Any] | None:
 
 
 def config_message(config: ServeConfig, listen: tuple[str, int]) -> Message:
-    """The settings of a network process: the parent's listen address, no other receivers and no store."""
+    """The settings of a network process: the parent's listen address, no other receivers, no pages and no store."""
     settings = config.model_dump(exclude=_NOT_FOR_NETWORK)
     return settings | {"listen": Address(host=listen[0], port=listen[1]).model_dump()}
 

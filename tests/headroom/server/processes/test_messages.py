@@ -23,6 +23,7 @@ clickhouse: http://user@server/headroom
 clickhouse_password: secret
 gateway: {advertised_host: gateway.example, drain_ms: 7}
 grpc: {listen: "127.0.0.1:9095", token: 0123456789012345678901234567890123456789}
+web: {trusted_proxies: [10.0.0.0/8], token: 0123456789012345678901234567890123456789}
 quotas:
   jmx: {targets: [{broker_id: 1, agent: jolokia, url: "http://broker1:8778/jolokia"}]}
   metrics: {enabled: true}
@@ -43,8 +44,8 @@ def test_child_process_uses_the_parents_settings_and_not_its_environment(
     assert reported is not None
     child = config_of(reported["config"])
     assert child.listen == Address(host="::1", port=1234)
-    assert (child.clickhouse_password, child.grpc) == (None, ServeConfig().grpc)
-    kept = {"listen", "clickhouse_password", "grpc"}
+    assert (child.clickhouse_password, child.grpc, child.web) == (None, ServeConfig().grpc, ServeConfig().web)
+    kept = {"listen", "clickhouse_password", "grpc", "web"}
     assert child.model_dump(exclude=kept) == ours.model_dump(exclude=kept)
 
 
