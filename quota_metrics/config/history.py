@@ -58,7 +58,7 @@ def unrecorded(changes: Iterable[QuotaLimit], stored: Iterable[QuotaLimit]) -> l
 
 def _limits(described: Rules) -> Iterator[tuple[tuple[str, str, str, str], float]]:
     for entity, values in described.items():
-        if not _has_a_row(entity):
+        if not has_a_row(entity):
             continue
         names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in entity}
         user, client_id, ip = (names.get(kind, "") for kind in (USER, CLIENT_ID, IP))
@@ -66,7 +66,7 @@ def _limits(described: Rules) -> Iterator[tuple[tuple[str, str, str, str], float
             yield (user, client_id, ip, key), value if math.isfinite(value) else UNLIMITED
 
 
-def _has_a_row(entity: Entity) -> bool:
+def has_a_row(entity: Entity) -> bool:
     """Whether a row can represent the entity: each type has a column, and no name is the mark of 'absent' or 'default'.
 
     Kafka accepts neither an empty name nor other types. It accepts infinity and NaN, which never throttle.

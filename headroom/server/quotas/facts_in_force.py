@@ -18,7 +18,8 @@ from headroom.config.settings import QuotaConfig
 from quota_metrics.cluster.document import document, stored_facts
 from quota_metrics.cluster.facts import CALLBACK, QUOTA_WINDOW, TELEMETRY_MAX_BYTES, ClusterFacts
 from quota_metrics.cluster.releases import release_text
-from quota_metrics.config.entities import Rules, is_kafkas
+from quota_metrics.config.entities import Rules, is_kafkas, text
+from quota_metrics.config.history import has_a_row
 from quota_metrics.measure.quota_in_force import entity_text
 from quota_metrics.windows import QuotaWindow
 
@@ -49,6 +50,7 @@ class FactsInForce:
         self._callbacks: dict[int, str] = {}
         self._logged: set[str] = set()
         self._foreign: list[str] = []
+        self._unrecorded: list[str] = []
 
     async def step(self) -> None:
         """Reads all facts once. Raises ClusterError, OSError, SpoolFull; the next step stores what was not stored."""
@@ -90,10 +92,11 @@ class FactsInForce:
         self._log()
 
     def follow_rules(self, rules: Rules) -> None:
-        """The cluster's quotas, of which other vendors' are remarked."""
+        """The cluster's quotas, of which other vendors' are remarked, and those that the store cannot record."""
         foreign = sorted(entity_text(entity) for entity in rules if not is_kafkas(entity))
-        if foreign != self._foreign:
-            self._foreign = foreign
+        unrecorded = sorted(text(entity) for entity in rules if is_kafkas(entity) and not has_a_row(entity))
+        if (foreign, unrecorded) != (self._foreign, self._unrecorded):
+            self._foreign, self._unrecorded = foreign, unrecorded
             self._log()
 
     def document(self) -> dict[str, Any]:
@@ -109,6 +112,8 @@ class FactsInForce:
         """Where a setting overrides what the cluster has, and quotas that are not understood."""
         for entity in self._foreign:
             yield f"the quota of {entity} is not understood, and may apply: limits that it may change are unknown"
+        for entity in self._unrecorded:
+            yield f"the quota of {entity} holds, but quota_limits has no row of it: there its name is a default"
         for broker in self.facts.brokers:
             window, used = broker.quota_window, self.window_at(broker.broker_id)
             if window is not None and window != used:

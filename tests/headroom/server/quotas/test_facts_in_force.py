@@ -171,6 +171,14 @@ def test_quotas_of_other_vendors_are_remarked() -> None:
     assert one.document()["remarks"] == []
 
 
+def test_quota_of_a_name_that_reads_as_the_default_is_remarked() -> None:
+    one, _ = after({}, facts(11))
+    one.follow_rules({entity_of({"user": name}): {"producer_byte_rate": 1.0} for name in (None, "alice", "<default>")})
+    (remark,) = one.document()["remarks"]
+    assert remark.startswith("the quota of {user=%3Cdefault%3E} holds, but quota_limits has no row of it")
+    assert one.document()["not_understood"] == []
+
+
 def test_info_metrics() -> None:
     readings = after({}, facts(31, client_quota_callback_class="x.Y"))[0].readings()
     assert readings[catalogue.CLUSTER_INFO] == {("c", "4.3", "4.3"): 1.0}
