@@ -251,7 +251,7 @@ def test_versions_of_tls_are_limited() -> None:
 
 
 @contextmanager
-def issuer(answer: bytes) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+def issuer(answer: bytes, tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
     """A token endpoint: its URL, and the requests that it received."""
     asked: list[tuple[str, bytes]] = []
 
@@ -267,9 +267,11 @@ def issuer(answer: bytes) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
             """Quiet."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/token", asked
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}/token", asked
         server.shutdown()
         thread.join()
 
@@ -297,6 +299,23 @@ def test_token_is_requested_by_both_families_names(client: Mapping[str, str]) ->
     assert header == "Basic " + base64.b64encode(b"me:i~t").decode()
     assert body == b"grant_type=client_credentials&scope=kafka"
     assert asked[1][0] == "Basic " + base64.b64encode(b"me:i%7Et").decode()
+
+
+def test_issuer_is_trusted_by_both_families_names(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    own.load_cert_chain(*authority.issue("issuer"))
+    client = "x.OAuthBearerLoginModule required clientId=me clientSecret=it"
+    with issuer(b'{"access_token": "abc"}', own) as (url, _):
+        for trusted in (
+            {"sasl.jaas.config": f"{client} ssl.truststore.type=PEM ssl.truststore.location='{authority.ca}';"},
+            {"sasl.jaas.config": f"{client};", "https.ca.location": str(authority.ca)},
+            {"sasl.jaas.config": f"{client};", "https.ca.pem": authority.ca.read_text()},
+        ):
+            asking = {**sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url), **trusted}
+            assert b"Bearer abc\x01" in first_message(asking)
+        with pytest.raises(SaslError, match="certificate verify failed"):
+            first_message({**asking, "https.ca.pem": ""})
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"access_token": 1}'])
