@@ -9,9 +9,23 @@ set_spark_home() {
     export SPARK_HOME
 }
 
+# Java asks for the name of its user. One whose id the platform has chosen has none (OpenShift), and Spark does not start.
+name_user() {
+    id=$(id -u)
+    if ! getent passwd "$id" > /dev/null; then
+        NSS_WRAPPER_PASSWD=${TMPDIR:-/tmp}/headroom-passwd
+        NSS_WRAPPER_GROUP=/etc/group
+        HOME=${TMPDIR:-/tmp}
+        LD_PRELOAD=libnss_wrapper.so${LD_PRELOAD:+:$LD_PRELOAD}
+        echo "headroom:x:$id:$(id -g):headroom:$HOME:/usr/sbin/nologin" > "$NSS_WRAPPER_PASSWD"
+        export NSS_WRAPPER_PASSWD NSS_WRAPPER_GROUP HOME LD_PRELOAD
+    fi
+}
+
 case "${1:-}" in
 driver)
     shift
+    name_user
     set_spark_home
     exec "$SPARK_HOME/bin/spark-submit" --deploy-mode client \
         --conf "spark.driver.bindAddress=${SPARK_DRIVER_BIND_ADDRESS:?}" \
@@ -19,6 +33,7 @@ driver)
         "$@"
     ;;
 executor)
+    name_user
     set_spark_home
     set --
     number=0
@@ -37,6 +52,10 @@ executor)
         --hostname "${SPARK_EXECUTOR_POD_IP:?}" \
         --resourceProfileId "${SPARK_RESOURCE_PROFILE_ID:-0}" \
         --podName "${SPARK_EXECUTOR_POD_NAME:?}"
+    ;;
+job | demo)
+    name_user
+    exec headroom "$@"
     ;;
 *)
     exec headroom "$@"

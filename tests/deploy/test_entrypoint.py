@@ -55,6 +55,37 @@ def test_driver_submits_in_client_mode_with_its_bind_address(home: Path) -> None
     assert output[-len(arguments) :] == arguments
 
 
+ROLES = {
+    "driver": {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.6"},
+    "executor": EXECUTOR,
+    "job": {},
+    "serve": {},
+}
+
+
+@pytest.mark.parametrize(("role", "environment"), ROLES.items())
+@pytest.mark.parametrize("is_known", [True, False])
+def test_spark_has_a_name_for_a_user_of_any_id(
+    home: Path, role: str, environment: dict[str, str], *, is_known: bool
+) -> None:
+    """As in a pod of OpenShift: an id that is in no passwd file."""
+    programs = {"id": '[ "$1" = -u ] && echo 1000680000 || echo 0', "getent": f"exit {0 if is_known else 2}"}
+    names = ("HOME", "LD_PRELOAD", "NSS_WRAPPER_PASSWD", "NSS_WRAPPER_GROUP")
+    shown = "; ".join(f'echo "{name}=${{{name}:-}}"' for name in names)
+    for name, body in (programs | dict.fromkeys(("headroom", "java", "spark-submit"), shown)).items():
+        (home / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (home / "bin" / name).chmod(0o755)
+    done = started(home, role, **environment, TMPDIR=str(home), HOME="/")
+    variables = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    passwd = home / "headroom-passwd"
+    if is_known or role == "serve":  # which works without a name
+        assert (variables["LD_PRELOAD"], passwd.exists()) == ("", False)
+    else:
+        assert variables["LD_PRELOAD"] == "libnss_wrapper.so"
+        assert (variables["NSS_WRAPPER_PASSWD"], variables["HOME"]) == (str(passwd), str(home))
+        assert passwd.read_text() == f"headroom:x:1000680000:0:headroom:{home}:/usr/sbin/nologin\n"
+
+
 def test_executor_connects_to_the_driver_with_the_options_of_its_environment(home: Path) -> None:
     output = started(home, "executor", **EXECUTOR).stdout.splitlines()
     assert output[:5] == ["java", "-Dspark.driver.port=7078", "-Dname=two words", "-Xms1g", "-Xmx1g"]

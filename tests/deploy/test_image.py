@@ -106,6 +106,17 @@ def test_entry_point_starts_headroom_and_spark(container: str) -> None:
     assert "version 4.3.0" in run(container, "sh", "-c", driver)
 
 
+def test_spark_runs_as_a_user_of_any_id(container: str) -> None:
+    """As OpenShift starts it: an id without a name, of group 0."""
+    job = "from pyspark.sql import SparkSession as S; print('rows', S.builder.getOrCreate().range(7).count())"
+    driver = f"{ENTRYPOINT} driver --master 'local[1]' --conf spark.ui.enabled=false /tmp/job.py"
+    script = f'echo "{job}" > /tmp/job.py && cd /tmp && SPARK_DRIVER_BIND_ADDRESS=127.0.0.1 {driver}'
+    options = ["--isolation", "chroot", "--hostname", "localhost", "--user", "1000680000:0"]
+    assert "rows 7" in buildah("run", *options, container, "--", "sh", "-c", script)
+    written = f"touch {DATA}/any && headroom --version"
+    assert "compiled" in buildah("run", *options, container, "--", "sh", "-c", written)
+
+
 def test_java_client_pushes_and_a_read_only_container_drains(container: str, jvm: Jvm, tmp_path: Path) -> None:
     kafka, http, sql = (f"127.0.0.1:{port}" for port in free_ports(3))
     pids = tmp_path / "pids"
