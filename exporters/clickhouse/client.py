@@ -157,7 +157,7 @@ class ClickHouse:
 
         self._ask(run)
 
-    def insert(self, table: str, rows: pa.Table, *, token: str, select: str = "") -> None:
+    def insert(self, table: str, rows: pa.Table, *, token: str, select: str = "", divide: bool = True) -> None:
         """Writes rows into a table of the database; they are durable when it returns.
 
         The columns of `rows` have the names of the table's columns; missing ones take their defaults. Types:
@@ -170,8 +170,20 @@ class ClickHouse:
 
         `select`: `(columns) SELECT ... FROM input(...)` of an INSERT whose columns are made of those of `rows`.
 
-        Raises StoreTooLargeError also for a block of a size that was refused before, without sending it.
+        `divide`: rows that a proxy refuses for their size are written in halves, with tokens of their own. Rows that
+        are sent again must then be refused again: who cannot be sure of that divides them itself. Without it such rows
+        raise StoreTooLargeError, also unsent where as many bytes were refused before.
         """
+        try:
+            self._insert_block(table, rows, token, select)
+        except StoreTooLargeError:
+            if not divide or rows.num_rows < 2:
+                raise
+            middle = rows.num_rows // 2
+            for half, part in enumerate((rows.slice(0, middle), rows.slice(middle))):
+                self.insert(table, part, token=f"{token}/{half}", select=select)
+
+    def _insert_block(self, table: str, rows: pa.Table, token: str, select: str) -> None:
         block = _arrow_stream(rows, self.compression)
         if self._too_large_bytes is not None and len(block) >= self._too_large_bytes:
             raise StoreTooLargeError(str(self.current))

@@ -106,10 +106,10 @@ class Store:
                 raise TransientWriteError(f"cannot read {what}: {exc}") from exc
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
-        """Writes rows as ClickHouse.insert does. Raises TransientWriteError and PermanentWriteError."""
+        """Writes rows as ClickHouse.insert does, as a whole. Raises TransientWriteError and PermanentWriteError."""
         name = f"{self._clickhouse.database}.{table}"
         with self._write_errors(f"cannot write {rows.num_rows} rows to {name}"):
-            self._clickhouse.insert(table, rows, token=token)
+            self._clickhouse.insert(table, rows, token=token, divide=False)
 
     def holds(self, table: str, rows: pa.Table) -> bool:
         """Whether the table has all of these rows, by a sample of them; False if its rows have no identity.

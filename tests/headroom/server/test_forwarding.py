@@ -17,7 +17,7 @@ from headroom.demo.kit.processes import LOOPBACK, free_ports
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.certificates import CertificateAuthority
-from tests.kit.otlp_endpoints import Received, ServerTls, grpc_endpoint
+from tests.kit.otlp_endpoints import Received, Refusal, ServerTls, grpc_endpoint
 from tests.kit.serving import Served, eventually, rows
 
 SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
@@ -91,6 +91,14 @@ def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path:
         with grpc_endpoint(received, port, tls):
             eventually(received.values, lambda values: values == [1, 2, 3, 4, 5])
             eventually(served.metrics, lambda found: found["headroom_forward_points_total"] == 5)
+            received.refuses_all = Refusal("UNAUTHENTICATED")  # as after its token was changed
+            asyncio.run(push(served.address, [6, 7]))
+            refused = eventually(served.metrics, lambda found: found["headroom_forward_up"] == 0)
+            assert refused["headroom_forward_lag_bytes"] > 0
+            received.refuses_all = None
+            eventually(received.values, lambda values: values == [1, 2, 3, 4, 5, 6, 7])
+            eventually(served.metrics, lambda found: found["headroom_forward_up"] == 1)
+        assert served.metrics()["headroom_forward_lost_points_total:refused"] == 0
         assert served.metrics()["headroom_forward_lost_pushes_total:lag"] == 0
     assert {headers["authorization"] for headers in received.headers} == {"Bearer t"}
     assert {resource["client_id"] for resource in received.resources()} == {"forwarded"}

@@ -178,7 +178,21 @@ def test_refusal_of_a_size_names_the_proxy_and_is_not_asked_for_again(clickhouse
         client = ClickHouse((endpoint,))
         for _ in range(2):
             with pytest.raises(StoreTooLargeError, match=r"a proxy before http://127\.0\.0\.1:.* client_max_body_size"):
-                client.insert("write_checks", rows, token="too-large")
+                client.insert("write_checks", rows, token="too-large", divide=False)
         client.insert("write_checks", rows.slice(0, 10), token="fits")
         client.close()
     assert len(refused) == 1
+
+
+@pytest.mark.clickhouse
+def test_rows_of_a_job_are_written_in_halves_and_count_once(clickhouse: RunningClickHouse) -> None:
+    refused = list[int]()
+    rows = pa.table({"token": [f"halved-{n:0100d}" for n in range(1_000)]})
+    with limited(clickhouse.writer, 20_000, refused) as endpoint:
+        for _ in range(2):
+            client = ClickHouse((endpoint,))
+            client.insert("write_checks", rows, token="halved")
+            client.close()
+    query = "SELECT count(), uniqExact(token) FROM headroom.write_checks WHERE startsWith(token, 'halved-')"
+    assert clickhouse.store.query(query) == [(1_000, 1_000)]
+    assert refused
