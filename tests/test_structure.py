@@ -22,7 +22,7 @@ LINES_OF_A_FUNCTION = 60
 LONG_FUNCTIONS = {("headroom/cli/main.py", "serve")}  # a parameter for each flag
 LARGE_FOLDERS = {
     "tests/kit": 40,
-    "docs": 27,
+    "docs": 28,
     "docs/runbooks": 60,
 }  # a page or file per subject
 # Each had several meanings, or none that a reader of the field knows.

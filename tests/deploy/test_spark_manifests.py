@@ -81,8 +81,7 @@ def of_the_chart() -> dict[str, Any]:
 
 
 def of_the_file() -> dict[str, Any]:
-    """The first document; others are its service account and what that may do."""
-    return dict(next(yaml.safe_load_all(FILE.read_text())))
+    return dict(yaml.safe_load(FILE.read_text()))
 
 
 @pytest.mark.parametrize("manifest", [of_the_file, of_the_chart])
@@ -113,14 +112,34 @@ def test_pods_are_accepted_where_the_restricted_standard_is_enforced(manifest: A
         assert container["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_account_of_the_driver_is_in_the_same_file() -> None:
-    application, account, role, binding = yaml.safe_load_all(FILE.read_text())
+def test_account_of_the_driver_exists() -> None:
+    application = of_the_file()
+    account, role, binding = yaml.safe_load_all((FILE.parent / "account.yaml").read_text())
     for manifest in (account, role, binding):
         kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
     name = application["spec"]["template"]["driver"]["serviceAccount"]
     assert account["metadata"]["name"] == name
     assert [(one["kind"], one["name"]) for one in binding["subjects"]] == [("ServiceAccount", name)]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def test_pods_of_spark_submit_are_those_of_the_operator() -> None:
+    template = yaml.safe_load((FILE.parent / "pod-template.yaml").read_text())
+    kubernetes_validate.validate(
+        {**template, "metadata": {"name": "spark"}}
+        | {
+            "spec": merged(
+                template["spec"], {"containers": [{**template["spec"]["containers"][0], "image": "headroom"}]}
+            )
+        },
+        KUBERNETES,
+        strict=True,
+    )
+    [container] = template["spec"]["containers"]
+    driver = of_the_file()["spec"]["template"]["driver"]
+    assert template["spec"]["securityContext"] == driver["podSecurityContext"]
+    assert container["securityContext"] == driver["securityContext"]
+    assert container["volumeMounts"] == driver["volumeMounts"]
 
 
 def test_read_only_pods_mount_a_writable_tmp() -> None:

@@ -20,6 +20,7 @@ NOT_RUN = {
     "podman": "make image",
     "docker": "tests/deploy/test_files.py",
     "helm": "tests/deploy/test_chart.py",
+    "kubectl": "tests/deploy/test_chart_network.py",
     "systemctl": "tests/deploy/test_files.py",
     "useradd": "tests/deploy/test_files.py",
     "install": "tests/deploy/test_files.py",
