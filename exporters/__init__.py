@@ -4,6 +4,7 @@ model.py         values shared by telemetry, quota_metrics and spark_jobs, named
 identity.py      names as they are stored, and who pays for a client
 levels.py        levels of utilisation, throttled time
 amounts.py       formats rates, bytes, shares and durations
+machine.py       cores and memory that this process may use, and how many threads fit
 key_store.py     PKCS12 key and trust stores
 printable.py     makes client-made text safe to print
 self_metrics.py  catalogue of Headroom's own metrics

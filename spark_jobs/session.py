@@ -30,6 +30,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from exporters.machine import threads
+
 OLDEST_JAVA = 8 if pyspark.__version__.startswith("3.") else 17
 
 # Settings on which the jobs' results depend, on any cluster.
@@ -51,10 +53,12 @@ _OWN_JVM = {
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headroom-spark-warehouse"),
 }
 
+# A task of a local session has a Python worker of its own, and the heap of the driver is shared by all of them.
+_TASK_BYTES, _MOST_TASKS = 512 << 20, 8
+
 # Of a session without executors elsewhere: no listeners on other interfaces. On a cluster executors have to reach the
 # driver.
 _LOCAL = {
-    "spark.master": "local[*]",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -144,7 +148,8 @@ def settings(master: str) -> dict[str, str]:
         return {**_OWN_JVM, "spark.master": master}
     # Executors elsewhere may get our packages only after their daemon has started.
     daemon = {} if master else {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
-    return {**_OWN_JVM, **_LOCAL, **daemon} | ({"spark.master": master} if master else {})
+    tasks = min(threads(thread_bytes=_TASK_BYTES), _MOST_TASKS)
+    return {**_OWN_JVM, **_LOCAL, **daemon, "spark.master": master or f"local[{tasks}]"}
 
 
 def _local_jvm(*, long: bool) -> Any:

@@ -83,6 +83,16 @@ def test_failing_java_is_a_one_line_error(tmp_path: Path) -> None:
     assert start(tmp_path) == "cannot start Spark: no room"
 
 
+@pytest.mark.parametrize(("cores", "gib", "tasks"), [(128, 256, 8), (4, 64, 4), (128, 2, 4), (0.5, 4, 1), (2, 0.25, 1)])
+def test_a_local_session_has_no_more_tasks_than_cores_and_memory(
+    cores: float, gib: float, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporters.machine.available_cores", lambda _: cores)
+    monkeypatch.setattr("exporters.machine.available_memory", lambda _: int(gib * (1 << 30)))
+    assert settings("")["spark.master"] == f"local[{tasks}]"
+    assert settings("local[*]")["spark.master"] == "local[*]"
+
+
 def test_executors_elsewhere_can_reach_the_driver() -> None:
     elsewhere, here = settings("spark://master:7077"), settings("")
     assert elsewhere["spark.master"] == "spark://master:7077"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters.clickhouse.connection import DATABASE, WRITER
+from exporters.machine import threads
 
 READER = "headroom_reader"
 PAGES = "headroom_pages"  # so that readers of the SQL endpoint take nothing of the pages
@@ -54,16 +55,16 @@ _READER_S, _READER_MAX_S = 60, 300
 _READER_RESULT_BYTES = 2 * _GIB
 _QUERIES = {"readers": 32, "pages": 16}  # that run at once; further ones wait for their turn
 _WAITING = 128  # of each
-_CORES = os.cpu_count() or 1  # the server's own default
-_READER_THREADS = max(8, _CORES)
+_READER_THREADS = 8  # that readers may ask for, however few are the default
 _READER_UNTRACKED_BYTES = _MIB  # per thread: not counted by any limit on memory
 
 
-def workloads() -> dict[str, str]:
+def workloads(memory_bytes: int) -> dict[str, str]:
     """Statements by the name of their file: how many queries of readers and of pages run and wait.
 
     A query that waits is not refused, as it is with max_concurrent_queries_for_user. The queries of a workload take
-    turns on as many threads as there are cores. Other users (the writer: ingestion and jobs) have no such limits.
+    turns on as many threads as fit into cores and memory. Other users (the writer: ingestion and jobs) have no such
+    limits.
     """
     return {
         "resource_queries": "CREATE RESOURCE queries (QUERY)",
@@ -72,7 +73,7 @@ def workloads() -> dict[str, str]:
         **{
             f"workload_{name}": f"CREATE WORKLOAD {name} IN everyone"
             f" SETTINGS max_concurrent_queries = {most}, max_waiting_queries = {_WAITING},"
-            f" max_concurrent_threads = {_CORES}"
+            f" max_concurrent_threads = {threads(memory_bytes)}"
             for name, most in _QUERIES.items()
         },
     }
@@ -97,9 +98,14 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
         # that a reader cannot switch away from its constraints.
         "profiles": {
             BASE_PROFILE: {"readonly": 0, "session_timezone": "UTC", **_TIMEOUTS},
-            "writer": {"profile": BASE_PROFILE, "readonly": 0, "max_partitions_per_insert_block": 1000},
-            "reader": {"profile": BASE_PROFILE, **_reader_profile("readers", memory_bytes // 2)},
-            "pages": {"profile": BASE_PROFILE, **_reader_profile("pages", memory_bytes // 4)},
+            "writer": {
+                "profile": BASE_PROFILE,
+                "readonly": 0,
+                "max_partitions_per_insert_block": 1000,
+                "max_threads": threads(memory_bytes),  # the server's own default is one for each core
+            },
+            "reader": {"profile": BASE_PROFILE, **_reader_profile("readers", memory_bytes // 2, threads(memory_bytes))},
+            "pages": {"profile": BASE_PROFILE, **_reader_profile("pages", memory_bytes // 4, threads(memory_bytes))},
         },
         "quotas": {"default": ""},
         "users": {
@@ -122,11 +128,12 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
     }
 
 
-def _reader_profile(workload: str, memory_bytes: int) -> dict[str, Any]:
+def _reader_profile(workload: str, memory_bytes: int, default_threads: int) -> dict[str, Any]:
     """`readonly = 2`: SELECT with settings, as JDBC and Grafana send them, within the constraints.
 
     0 means "no limit" for each of the limits, so each has a minimum, too.
     """
+    number_of_threads = (default_threads, max(default_threads, _READER_THREADS))
     all_queries = _QUERIES[workload] + _WAITING
     limits = {
         "max_memory_usage": (memory_bytes // 2, memory_bytes),
@@ -137,10 +144,10 @@ def _reader_profile(workload: str, memory_bytes: int) -> dict[str, Any]:
         "max_temporary_data_on_disk_size_for_user": (2 * _GIB, 2 * _GIB),
         "max_concurrent_queries_for_user": (all_queries, all_queries),
         "max_untracked_memory": (_READER_UNTRACKED_BYTES, _READER_UNTRACKED_BYTES),
-        "max_threads": (_CORES, _READER_THREADS),
-        "max_final_threads": (_CORES, _READER_THREADS),
-        "max_threads_for_indexes": (_CORES, _READER_THREADS),
-        "max_parsing_threads": (_CORES, _READER_THREADS),
+        "max_threads": number_of_threads,
+        "max_final_threads": number_of_threads,
+        "max_threads_for_indexes": number_of_threads,
+        "max_parsing_threads": number_of_threads,
         "max_parser_backtracks": (1_000_000, 1_000_000),
         "max_query_size": (1 << 18, 1 << 24),
         "max_parser_depth": (1000, 1000),

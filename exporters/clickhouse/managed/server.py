@@ -101,7 +101,7 @@ class ManagedServer:
         settings.workloads.mkdir(parents=True, exist_ok=True)
         for file in settings.workloads.glob("*.sql"):
             file.unlink()
-        for name, statement in workloads().items():
+        for name, statement in workloads(settings.memory_bytes).items():
             (settings.workloads / f"{name}.sql").write_text(f"{statement}\n")
         password = writer_password(settings.password_file)
         write_document(settings.users_file, users_document(password, settings.reader_password, settings.memory_bytes))

@@ -1,0 +1,154 @@
+"""Threads come from memory and from the container's limits, by files as both versions of cgroups have them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from exporters.clickhouse.managed.access import users_document, workloads
+from exporters.machine import available_cores, available_memory, threads
+
+GIB = 1 << 30
+NODE_CORES, NODE_MEMORY = 192, 384 * GIB
+
+
+@pytest.fixture(autouse=True)
+def node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of 192 cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(NODE_CORES)), raising=False)
+    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": NODE_MEMORY // 4096}
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+V1 = "5:memory:/docker/1a\n4:cpu,cpuacct:/docker/1a\n1:name=systemd:/docker/1a\n0::/system.slice\n"
+NO_LIMIT = str((1 << 63) - 4096)
+
+
+@pytest.mark.parametrize(
+    ("files", "cores", "memory"),
+    [
+        ({}, NODE_CORES, NODE_MEMORY),  # no cgroups: macOS
+        ({"proc/self/cgroup": "0::/\n"}, NODE_CORES, NODE_MEMORY),  # no controllers
+        (  # version 2, a namespace of its own, as containers have it
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/cpu.max": "50000 100000\n",
+                "sys/fs/cgroup/memory.max": f"{GIB}\n",
+            },
+            0.5,
+            GIB,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/cpu.max": "max 100000\n",
+                "sys/fs/cgroup/memory.max": "max\n",
+            },
+            NODE_CORES,
+            NODE_MEMORY,
+        ),
+        (  # version 2, systemd's CPUQuota on the unit and less on its slice
+            {
+                "proc/self/cgroup": "0::/system.slice/headroom.service\n",
+                "sys/fs/cgroup/system.slice/headroom.service/cpu.max": "400000 100000\n",
+                "sys/fs/cgroup/system.slice/headroom.service/memory.max": "max\n",
+                "sys/fs/cgroup/system.slice/cpu.max": "200000 100000\n",
+                "sys/fs/cgroup/system.slice/memory.max": f"{4 * GIB}\n",
+            },
+            2,
+            4 * GIB,
+        ),
+        (  # version 1, the host's paths in /proc and the group itself mounted
+            {
+                "proc/self/cgroup": V1,
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "150000\n",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2 * GIB}\n",
+            },
+            1.5,
+            2 * GIB,
+        ),
+        (  # version 1, the host's tree
+            {
+                "proc/self/cgroup": V1,
+                "sys/fs/cgroup/cpu/docker/1a/cpu.cfs_quota_us": "300000\n",
+                "sys/fs/cgroup/cpu/docker/1a/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/memory/docker/1a/memory.limit_in_bytes": f"{GIB}\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{NO_LIMIT}\n",
+            },
+            3,
+            GIB,
+        ),
+        (  # version 1 without limits
+            {
+                "proc/self/cgroup": V1,
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{NO_LIMIT}\n",
+            },
+            NODE_CORES,
+            NODE_MEMORY,
+        ),
+        (  # both: version 2 has no controllers
+            {
+                "proc/self/cgroup": V1,
+                "sys/fs/cgroup/unified/system.slice/cgroup.procs": "",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "50000\n",
+            },
+            1,
+            NODE_MEMORY,
+        ),
+        (  # files that say nothing
+            {
+                "proc/self/cgroup": "nonsense\n0::/\n",
+                "sys/fs/cgroup/cpu.max": "\n",
+                "sys/fs/cgroup/memory.max": "much\n",
+            },
+            NODE_CORES,
+            NODE_MEMORY,
+        ),
+    ],
+)
+def test_limits_are_those_of_the_container(files: dict[str, str], cores: float, memory: int, tmp_path: Path) -> None:
+    write(tmp_path, files)
+    assert (available_cores(tmp_path), available_memory(tmp_path)) == (cores, memory)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "limit", "number"),
+    [
+        ("max 100000", "max", 2 * GIB, 16),  # a large node: what 2 GiB hold
+        ("max 100000", "max", 64 * GIB, NODE_CORES),
+        ("50000 100000", "max", 2 * GIB, 1),  # half a core
+        ("250000 100000", "max", 2 * GIB, 3),
+        ("max 100000", str(GIB // 2), 2 * GIB, 4),  # the container has less than the server may take
+        ("max 100000", str(GIB // 16), 2 * GIB, 1),
+    ],
+)
+def test_threads_fit_into_memory_and_cores(cpu: str, memory: str, limit: int, number: int, tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": cpu, "sys/fs/cgroup/memory.max": memory}
+    write(tmp_path, files)
+    assert threads(limit, root=tmp_path) == number
+
+
+def test_a_managed_server_on_a_large_node_has_the_threads_that_its_memory_holds() -> None:
+    profiles = users_document("w", "", 2 * GIB)["profiles"]
+    assert profiles["writer"]["max_threads"] == 16
+    for queries in ("readers", "pages"):
+        assert "max_concurrent_threads = 16" in workloads(2 * GIB)[f"workload_{queries}"]
+    assert "192" not in f"{profiles} {workloads(2 * GIB)}"
+
+
+def test_this_machine_has_cores_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert 0 < available_cores() <= (os.cpu_count() or 1)
+    assert available_memory() > GIB // 4
