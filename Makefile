@@ -37,7 +37,7 @@ help: ## list the targets
 
 # What the demo runs; the tests add the rest to the same environment.
 $(DEMO_READY): requirements-demo.txt pyproject.toml exporters/clickhouse/managed/write_guard.c
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"headroom: Python 3.11 or newer is needed, {sys.executable} is {v.major}.{v.minor}; set PYTHON=...")'
+	@$(PYTHON) headroom/platforms.py
 	@echo "setting up $(VENV), once: $$(sed -n 's/^# //p' requirements-demo.txt); then 'headroom demo' fetches Kafka's jars, 45 MB"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --require-hashes -r requirements-demo.txt

@@ -10,10 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from exporters.clickhouse.managed.executable import NoServerError, find_program
 from headroom.demo.evidence import ByteRates
 from headroom.demo.java_clients import JavaClients
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.kit.errors import PrerequisiteError
 from headroom.demo.kit.jars import find_java, kafka_libs
 from headroom.demo.kit.jmx import BrokerJmx, jmx_options
 from headroom.demo.kit.jvm import Jvm
@@ -64,6 +66,10 @@ class Scenario:
     def build(self) -> None:
         """Starts everything. Raises DemoError, or PrerequisiteError before anything is started."""
         java = find_java()
+        try:
+            find_program(None)
+        except NoServerError as exc:
+            raise PrerequisiteError(str(exc)) from exc
         libs = kafka_libs(java, progress=self._tell)
         self._stack.callback(self._tell, "everything stopped")
         self._tell("starting Apache Kafka 4.3.1 (KRaft, one node) and a JVM for the Java clients")

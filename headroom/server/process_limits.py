@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import resource
@@ -21,6 +22,8 @@ _FOR_BATCHES = {_TRIM_THRESHOLD: 256 << 20, _TOP_PAD: 16 << 20, _MMAP_THRESHOLD:
 # uvloop allocates 256 kB for each read of TLS, and gives back what it did not need. By default that is mmap, mremap,
 # munmap and page faults for each record, until a freed block has raised glibc's threshold.
 _FOR_CONNECTIONS = {_TRIM_THRESHOLD: 8 << 20, _MMAP_THRESHOLD: 1 << 20}
+
+_MOST_FILES = 1 << 20  # Linux' default of fs.nr_open
 
 _PR_SET_DUMPABLE = 4  # prctl(2)
 
@@ -57,6 +60,17 @@ def _set_malloc(options: dict[int, int]) -> None:
 
 
 def allow_open_files() -> None:
-    """Raises the soft limit, usually 1024 because of select(2), to the hard limit. Children inherit it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Raises the soft limit, usually 1024 because of select(2), to the hard limit, or as far as the system lets it:
+    macOS has a hard limit of infinity, and refuses more than kern.maxfilesperproc. Children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    smaller = (_MOST_FILES >> halvings for halvings in range(_MOST_FILES.bit_length()))
+    for limit in (hard, *(each for each in smaller if each > soft)):
+        with contextlib.suppress(ValueError, OSError):
+            return resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return None
+
+
+def open_files() -> int:
+    """How many this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_FILES if soft == resource.RLIM_INFINITY else soft

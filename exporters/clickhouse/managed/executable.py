@@ -24,10 +24,10 @@ def find_program(configured: Path | None) -> str:
         raise NoServerError(f"cannot run ClickHouse: {configured} is not an executable file")
     installed = shutil.which("clickhouse") or _library()
     if installed is None:
-        raise NoServerError(
-            "cannot find a ClickHouse server: install headroom[embedded] or a clickhouse executable on PATH,"
-            " or name a server with --clickhouse"
-        )
+        install = "install headroom[embedded] or a clickhouse executable on PATH"
+        if sys.platform != "linux":
+            install = "install a clickhouse executable on PATH (chdb has no server for this system)"
+        raise NoServerError(f"cannot find a ClickHouse server: {install}, or name a server with --clickhouse")
     return installed
 
 
@@ -43,7 +43,7 @@ def write_guard() -> Path | None:
 
 def _library() -> str | None:
     """Does not import chdb, which would load 800 MB into this process."""
-    found = importlib.util.find_spec("chdb")
+    found = importlib.util.find_spec("chdb") if sys.platform == "linux" else None
     for directory in (found.submodule_search_locations if found else None) or ():
         library = Path(directory) / _LIBRARY
         if library.is_file():

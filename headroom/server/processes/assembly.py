@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import resource
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -23,7 +22,7 @@ from headroom.daemon_thread import in_daemon_thread
 from headroom.errors import ServeError
 from headroom.server.metrics import receiver_readings
 from headroom.server.periodic import PeriodicTask
-from headroom.server.process_limits import HTTP_CONNECTIONS
+from headroom.server.process_limits import HTTP_CONNECTIONS, open_files
 from headroom.server.processes.security import listener_security
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.admission import AdmissionLimits
@@ -221,8 +220,8 @@ def _port_options(
 
 def _admission_limits(config: ServeConfig) -> AdmissionLimits:
     """The limits of one process: its share of the connections. A connection takes one open file, with a broker two."""
-    limits, files = config.gateway, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    room = max((files - _open_files_of_others(config)) // (2 if config.upstream else 1), 1)
+    limits = config.gateway
+    room = max((open_files() - _open_files_of_others(config)) // (2 if config.upstream else 1), 1)
     share = min(ceil(limits.max_connections / config.processes), room)
     per_address = limits.max_connections_per_address
     return AdmissionLimits(

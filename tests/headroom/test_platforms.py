@@ -1,0 +1,61 @@
+"""Platforms on which Headroom does not run are named before anything is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporters.clickhouse.managed.executable import NoServerError, find_program
+from headroom.platforms import Platform, obstacle, this_platform
+
+ROOT = Path(__file__).parents[2]
+LINUX = Platform(
+    (3, 12), "cpython-312-x86_64-linux-gnu", "linux", "x86_64", is_free_threaded=False, has_clickhouse=False
+)
+MAC = LINUX._replace(abi="cpython-312-darwin", system="darwin", machine="arm64")
+
+
+@pytest.mark.parametrize(
+    ("platform", "word"),
+    [
+        (LINUX, None),
+        (LINUX._replace(abi="cpython-312-aarch64-linux-gnu", machine="aarch64"), None),
+        (LINUX._replace(python=(3, 10)), "Python 3.11 or newer"),
+        (LINUX._replace(python=(3, 13), is_free_threaded=True), "free-threaded"),
+        (LINUX._replace(abi="cpython-312-x86_64-linux-musl"), "Alpine"),
+        (MAC, "`clickhouse`"),
+        (MAC._replace(has_clickhouse=True), None),
+        (MAC._replace(machine="x86_64", has_clickhouse=True), "Intel"),
+    ],
+)
+def test_an_obstacle_is_one_line(platform: Platform, word: str | None) -> None:
+    line = obstacle(platform)
+    assert (line is None) if word is None else (word in str(line) and "\n" not in str(line))
+
+
+def test_this_platform_is_one_that_it_runs_on() -> None:
+    assert obstacle(this_platform()) is None
+
+
+def test_it_is_said_before_packages_are_loaded() -> None:
+    """By a Python without packages, as `make demo` starts it."""
+    command = [sys.executable, "-I", "-S", str(ROOT / "headroom" / "platforms.py")]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+    recipe = (ROOT / "Makefile").read_text().partition("$(DEMO_READY): ")[2].partition("\n\n")[0]
+    assert recipe.index("headroom/platforms.py") < recipe.index("$(INSTALL)")
+
+
+def test_where_chdb_has_no_server_it_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NoServerError, match="chdb has no server for this system"):
+        find_program(None)
+
+
+@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-demo.txt", "deploy/requirements.txt"])
+def test_chdb_is_loaded_on_linux_only(lock: str) -> None:
+    (line,) = (line for line in (ROOT / lock).read_text().splitlines() if line.startswith("chdb=="))
+    assert "; sys_platform == 'linux'" in line
