@@ -30,7 +30,7 @@ LANE = $(BIN)/python -m pytest -q $(DRAWN) -o cache_dir=build/failed
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers matrix attack fuzz bench bench-against scale fleets truth chaos-jobs chaos-streams fmt lock proto docs clean
+.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers matrix matrix-platforms attack fuzz bench bench-against scale fleets truth chaos-jobs chaos-streams fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -131,6 +131,9 @@ chaos-brokers: $(READY) ## ROUNDS=1: each of three brokers restarted in turn, cl
 
 matrix: $(READY) ## brokers 2.8 to 4.3 with old and new clients, behind the gateway; writes the table of README.md
 	@$(BIN)/python -m tests.matrix
+
+matrix-platforms: $(READY) ## the jobs on Spark 3.5 to 4.3; writes the table of docs/spark-jobs.md
+	@$(BIN)/python -m tests.matrix.spark
 
 powerloss: $(READY) ## SEED=1 SECONDS=60 CUTS=100 power losses under `fsync: each`, by replay of what strace saw
 	@$(BIN)/python -m tests.powerloss $(SEED) $(SECONDS) $(CUTS)

@@ -97,7 +97,8 @@ def run_job(python: Path, clickhouse: RunningClickHouse, name: str, *options: st
     command = [str(python), "-m", "headroom", "job", name, "--url", clickhouse.url, "--output", "json", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=JOB_S, check=False)
-    return Answer(done.returncode, json.loads(done.stdout) if done.returncode == 0 else None, done.stderr)
+    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    return Answer(done.returncode, [{**row, "made_at": None} for row in rows], done.stderr)
 
 
 def answers(release: str, clickhouse: RunningClickHouse, history: tuple[int, int], scratch: Path) -> dict[str, Answer]:
