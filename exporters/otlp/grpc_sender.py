@@ -13,7 +13,13 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
-from exporters.otlp.outcome import EndpointSendError, PermanentSendError, RetryableSendError, SendError
+from exporters.otlp.outcome import (
+    EndpointSendError,
+    PermanentSendError,
+    RetryableSendError,
+    SendError,
+    TooLargeSendError,
+)
 
 _RETRYABLE: Final = frozenset(
     {
@@ -92,6 +98,8 @@ def _send_error(error: Any) -> SendError:
     delay_s = _retry_delay_s(error.trailing_metadata() or ())
     if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
         return RetryableSendError(message, delay_s)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return TooLargeSendError(message)
     return EndpointSendError(message) if code in _OF_THE_ENDPOINT else PermanentSendError(message)
 
 

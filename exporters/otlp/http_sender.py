@@ -10,10 +10,11 @@ import zstandard
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-from exporters.otlp.outcome import EndpointSendError, PermanentSendError, RetryableSendError
+from exporters.otlp.outcome import EndpointSendError, PermanentSendError, RetryableSendError, TooLargeSendError
 
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
-_OF_THE_PAYLOAD: Final = frozenset({400, 413, 422, 500})  # all others are a token, a path, a redirect, a proxy
+_TOO_LARGE: Final = 413
+_OF_THE_PAYLOAD: Final = frozenset({400, 422, 500})  # all others are a token, a path, a redirect, a proxy
 _PAGE = "text/html"
 _MAX_RESPONSE_BYTES = 64 << 10
 _OK = range(200, 300)
@@ -61,6 +62,8 @@ class HttpSender:
             raise EndpointSendError(f"HTTP {response.status} with a page: this is no OTLP endpoint")
         if response.status in _RETRYABLE:
             raise RetryableSendError(f"HTTP {response.status}", _seconds(response.headers.get("Retry-After")))
+        if response.status == _TOO_LARGE:
+            raise TooLargeSendError(f"HTTP {response.status}: the endpoint or a proxy before it has a limit of size")
         error = PermanentSendError if response.status in _OF_THE_PAYLOAD else EndpointSendError
         to = response.headers.get("Location", "").partition("?")[0]  # a query may be secret
         raise error(f"HTTP {response.status}" + (f", to {to[:_MAX_DETAIL_CHARS]!r}" if to else ""))

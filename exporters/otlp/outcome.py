@@ -27,6 +27,10 @@ class PermanentSendError(SendError):
     """The specification forbids retrying this request."""
 
 
+class TooLargeSendError(PermanentSendError):
+    """The endpoint or a proxy before it refuses requests of this size."""
+
+
 class EndpointSendError(SendError):
     """As far as the code says, the endpoint or a proxy before it refuses whoever sends, and not what is sent."""
 

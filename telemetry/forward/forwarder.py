@@ -2,8 +2,8 @@
 
 A request is retried until the receiver accepts it or refuses it for its content, or until its segment is dropped
 because the backlog exceeds its limit. A request that is refused for its content is split in halves and sent again, so
-that one bad push does not cause others to be dropped. The position is saved after each accepted request; a crash before
-that sends the request twice, which OTLP cannot rule out.
+that one bad push does not cause others to be dropped; one that is refused for its size down to single data points. The
+position is saved after each accepted request; a crash before that sends the request twice, which OTLP cannot rule out.
 
 A refusal is one of the content if the receiver accepts anything else: other pushes of the batch, or else an empty
 request, to which OTLP's servers answer with success. A receiver that refuses everything is given a wrong token or path,
@@ -29,11 +29,12 @@ from exporters.otlp.outcome import (
     PermanentSendError,
     RetryableSendError,
     SendError,
+    TooLargeSendError,
 )
 from exporters.spool.mirror import MirrorReader
 from exporters.spool.reader import Batch
 from exporters.spool.records import decode_push
-from telemetry.forward.resources import points_in, resource_metrics_of
+from telemetry.forward.resources import divided, points_in, resource_metrics_of
 from telemetry.forward.selection import ForwardSelection
 
 log = structlog.get_logger(__name__)
@@ -169,6 +170,8 @@ class Forwarder:
                 self._failed(exc)
                 if len(some) > 1:
                     waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
+                elif isinstance(exc, TooLargeSendError) and points > 1:
+                    waiting += [[half] for half in reversed(divided(some[0]))]
                 elif accepts:
                     self._lose(points, exc)
                 else:

@@ -68,11 +68,35 @@ def resource_metrics_of(
 def points_in(resource_metrics: Any) -> int:
     """How many data points a ResourceMetrics holds."""
     return sum(
-        len(getattr(metric, kind).data_points)
-        for scope_metrics in resource_metrics.scope_metrics
-        for metric in scope_metrics.metrics
-        if (kind := metric.WhichOneof("data"))
+        len(_points_of(metric)) for scope_metrics in resource_metrics.scope_metrics for metric in scope_metrics.metrics
     )
+
+
+def divided(resource_metrics: Any) -> tuple[Any, Any]:
+    """Two ResourceMetrics, each with half of the data points."""
+    points = points_in(resource_metrics)
+    return _part(resource_metrics, 0, points // 2), _part(resource_metrics, points // 2, points)
+
+
+def _part(resource_metrics: Any, first: int, last: int) -> Any:
+    """The data points of these numbers, with what they share."""
+    part = ResourceMetrics()
+    part.CopyFrom(resource_metrics)
+    end = points_in(part)
+    for scope_metrics in reversed(part.scope_metrics):
+        for number in reversed(range(len(scope_metrics.metrics))):
+            points = _points_of(scope_metrics.metrics[number])
+            end -= len(points)  # the number of its first
+            del points[max(0, last - end) :]
+            del points[: max(0, first - end)]
+            if not points:
+                del scope_metrics.metrics[number]
+    return part
+
+
+def _points_of(metric: Any) -> Any:
+    kind = metric.WhichOneof("data")
+    return getattr(metric, kind).data_points if kind else []
 
 
 class _Merged:

@@ -65,6 +65,7 @@ class Received:
         self.refuses_empty = False  # likewise those without a metric
         self.refuses_with: Refusal | None = None  # by default as a bad request
         self.refuses_all: Refusal | None = None
+        self.max_bytes = 1 << 30  # of a message; larger ones are refused as collectors and proxies do
 
     def take(self, request: Any, headers: dict[str, str], bad_request: Refusal) -> Refusal | Any:
         """A refusal, or the response."""
@@ -72,6 +73,8 @@ class Received:
         names = metric_names(request)
         if (self.refuses_metric and self.refuses_metric in names) or (self.refuses_empty and not names):
             answer = self.refuses_with or bad_request
+        if request.ByteSize() > self.max_bytes:
+            answer = Refusal(413 if bad_request.status == 400 else "RESOURCE_EXHAUSTED")
         answer = self.refuses_all or answer
         if isinstance(answer, Refusal):
             self.refused += 1

@@ -17,6 +17,7 @@ from exporters.otlp.outcome import (
     PermanentSendError,
     RetryableSendError,
     SendError,
+    TooLargeSendError,
 )
 from headroom.demo.kit.processes import free_ports
 from tests.kit.certificates import CertificateAuthority
@@ -30,7 +31,7 @@ REFUSALS = [
     ("grpc", Refusal("DATA_LOSS"), RetryableSendError, None),
     ("grpc", Refusal("OUT_OF_RANGE"), RetryableSendError, None),
     ("grpc", Refusal("RESOURCE_EXHAUSTED", 3), RetryableSendError, 3),
-    ("grpc", Refusal("RESOURCE_EXHAUSTED"), PermanentSendError, None),
+    ("grpc", Refusal("RESOURCE_EXHAUSTED"), TooLargeSendError, None),
     ("grpc", Refusal("INVALID_ARGUMENT"), PermanentSendError, None),
     ("grpc", Refusal("INTERNAL"), PermanentSendError, None),
     ("grpc", Refusal("UNAUTHENTICATED"), EndpointSendError, None),
@@ -41,7 +42,7 @@ REFUSALS = [
     ("http", Refusal(503, 86_400), RetryableSendError, MAX_RETRY_AFTER_S),
     ("http", Refusal(504), RetryableSendError, None),
     ("http", Refusal(400), PermanentSendError, None),
-    ("http", Refusal(413), PermanentSendError, None),
+    ("http", Refusal(413), TooLargeSendError, None),
     ("http", Refusal(422), PermanentSendError, None),
     ("http", Refusal(500), PermanentSendError, None),
     *(("http", Refusal(code), EndpointSendError, None) for code in (302, 308, 401, 402, 403, 404, 405, 407, 410, 511)),

@@ -182,6 +182,22 @@ def test_only_the_push_that_is_refused_is_lost(
     assert (one.counts.lost_points[LostPoint.REFUSED], one.fault) == (1, None)
 
 
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+@pytest.mark.parametrize("max_bytes", [600, 5_000])
+def test_pushes_are_divided_until_an_endpoint_with_a_limit_of_size_accepts_them(
+    spool: Spool, protocol: str, max_bytes: int
+) -> None:
+    received = Received()
+    received.max_bytes = max_bytes
+    for first in range(0, 300, 100):
+        spool.record(payload(*(gauge(number(as_double=first + n), name=f"g{n % 7}") for n in range(100))))
+    with ENDPOINTS[protocol](received) as address:
+        one = forwarder(spool.reader(), http(address) if protocol == "http" else grpc_sender(address))
+        drain(one)
+    assert received.values() == sorted([0, *range(300)])
+    assert (one.counts.points, one.counts.lost_points.total(), one.fault) == (301, 0, None)
+
+
 def test_a_single_poisoned_push_is_isolated(spool: Spool) -> None:
     received = Received()
     received.refuses_metric = "poison"

@@ -6,11 +6,11 @@ import gzip
 from typing import Any
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
 
 from exporters.model import Connection, Push
 from telemetry.decode.bounds import DecodeError, DecompressError, TooLarge, decompress
-from telemetry.forward.resources import points_in, resource_metrics_of
+from telemetry.forward.resources import divided, points_in, resource_metrics_of
 from telemetry.forward.selection import ForwardSelection
 from telemetry.receiver.otlp_export import OtlpLimits, export_of
 from telemetry.receiver.otlp_identity import DIALECTS, OtlpCaller
@@ -132,3 +132,27 @@ def test_invalid_selection_raises_value_error(metrics: str, match: str, message:
 def test_unreadable_payload_raises(body: bytes, codec: int, error: type[ValueError]) -> None:
     with pytest.raises(error):
         forwarded(push(body, codec))
+
+
+@pytest.mark.parametrize("name", ["java-4.3.1-producer.zst", ""])
+def test_halves_have_all_points_once_with_what_they_share(name: str) -> None:
+    if name:
+        [whole] = forwarded(push((VECTORS / name).read_bytes(), compression_type=4))
+    else:
+        [whole] = forwarded(push(payload(gauge(*(number(as_double=n) for n in range(7))), gauge(number(as_double=7)))))
+    halves = divided(whole)
+    assert sum(map(points_in, halves)) == points_in(whole)
+    assert abs(points_in(halves[0]) - points_in(halves[1])) <= 1
+    assert {half.resource.SerializeToString() for half in halves} == {whole.resource.SerializeToString()}
+
+    def points(*parts: ResourceMetrics) -> list[tuple[str, str, bytes]]:
+        return [
+            (scope.scope.name, metric.name, point.SerializeToString())
+            for part in parts
+            for scope in part.scope_metrics
+            for metric in scope.metrics
+            for point in getattr(metric, metric.WhichOneof("data") or "").data_points
+        ]
+
+    assert points(*halves) == points(whole)
+    assert all(metric.WhichOneof("data") for half in halves for scope in half.scope_metrics for metric in scope.metrics)
