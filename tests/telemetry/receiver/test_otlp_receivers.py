@@ -16,14 +16,17 @@ import pytest
 import zstandard
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from telemetry.receiver import otlp_receiver
 from telemetry.receiver.otlp_grpc import SERVICE
 from telemetry.subscriptions.payers import PayerLimits, Payers
 from tests.kit.grpc_servers import in_loop
-from tests.kit.otlp_payloads import resource
+from tests.kit.otlp_payloads import field, resource
 from tests.kit.otlp_receivers import BEARER, EXPORTERS, MAX_BODY_BYTES, MAX_DECOMPRESSED_BYTES, OpenOtlp, opened, send
 
 REQUEST = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id="app")])
@@ -156,6 +159,23 @@ async def test_http_accepts_protobuf_and_json_in_each_encoding(tmp_path: Path, e
         assert (answer.status_code, answer.content) == (200, b"{}" if as_json else b"")
         assert answer.headers["content-type"].startswith(content_type.partition(";")[0])
         assert [push.client_id for push in receivers.pushes()] == ["app"]
+
+
+@pytest.mark.parametrize("transport", EXPORTERS)
+@in_loop
+async def test_senders_of_a_request_do_not_suffer_from_what_one_of_them_sends(tmp_path: Path, transport: str) -> None:
+    latin = ExportMetricsServiceRequest(resource_metrics=[resource(3, client_id="latin", client_rack="ZZrich")])
+    body = BODY + latin.SerializeToString().replace(b"ZZrich", b"Z\xfcrich") + field(1, field(2, b"\x0a\x05a"))
+    async with opened(tmp_path) as receivers:
+        answer = await export(receivers, body) if transport == "grpc" else (await post(receivers, body)).content
+        pushes = {push.client_id: push.payload for push in receivers.pushes()}
+        counts = receivers.receiver
+        assert (counts.points, counts.rejected_points, counts.replaced_texts) == (6, 1, 1)
+    partial = ExportMetricsServiceResponse.FromString(answer).partial_success
+    assert (partial.rejected_data_points, partial.error_message) == (1, "1 data points that cannot be parsed")
+    assert pushes.keys() == {"app", "latin"}
+    [data] = MetricsData.FromString(pushes["latin"]).resource_metrics
+    assert "Z\N{REPLACEMENT CHARACTER}rich" in {pair.value.string_value for pair in data.resource.attributes}
 
 
 BOMB = gzip.compress(bytes(MAX_DECOMPRESSED_BYTES + 1))
