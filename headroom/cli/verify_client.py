@@ -6,12 +6,13 @@ import asyncio
 import sys
 import time
 import uuid
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from headroom.cli.output.forms import Output
 from headroom.cli.output.verdicts import print_verdicts_json, print_verdicts_junit, print_verdicts_table
+from headroom.config.types import Address, parse_address
 from telemetry.verification.client_check import ClientCheck
 from telemetry.verification.listener import VerificationListener
 from telemetry.verification.rules import Outcome
@@ -57,11 +58,12 @@ def verify_client_command(
 
 
 def _address(listen: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
     try:
-        return host.strip("[]"), int(port)
+        parsed: Any = parse_address(listen)
+        address = Address(**parsed)
     except ValueError as exc:
         raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen") from exc
+    return address.host, address.port
 
 
 def _ready(bootstrap: str) -> None:

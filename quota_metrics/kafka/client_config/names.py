@@ -75,6 +75,6 @@ def without_effect(entries: Mapping[str, str]) -> list[str]:
             continue
         if anyway is None:
             faults.append(f"{name} has no effect here: remove it")
-        elif value.lower() not in (one.lower() for one in anyway):
+        elif value.lower() not in map(str.lower, anyway):
             faults.append(f"{name}={value} has no effect here: remove it, or set {' or '.join(anyway)}")
     return sorted(faults)
