@@ -28,6 +28,7 @@ from quota_metrics.cluster.facts import (
 )
 from quota_metrics.cluster.releases import Release
 from quota_metrics.cluster.replication import LOG_DIRS_RATE, REPLICATION_REPLICAS
+from quota_metrics.cluster.topics import VERSIONS, partition_counts
 from quota_metrics.config.entities import IP, FilterComponent, MatchType
 from quota_metrics.kafka.admin import NOT_CONTROLLER, KafkaAdmin, describe_configs, metadata_request
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check
@@ -43,8 +44,9 @@ _TOPIC, _BROKER = 2, 4  # ConfigResource.Type
 _ANY = 1
 _SECURITY_DISABLED: Final = 54
 _AT_ONCE: Final = 8  # brokers
-_TOPICS_PER_REQUEST: Final = 1_000
+_TOPICS_PER_REQUEST: Final = 50  # encoded on the loop
 _MOST_TOPICS: Final = 20_000
+_LONGEST_TOPIC: Final = 249  # characters, which are bytes
 
 
 async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
@@ -224,13 +226,12 @@ async def _acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
 
 
 async def _partitions(admin: KafkaAdmin) -> Mapping[str, int]:
-    metadata = await admin.send(metadata_request(None))
-    check("Metadata", getattr(metadata, "error_code", 0))  # from version 13 on
-    return {str(topic.name): len(topic.partitions) for topic in metadata.topics if not topic.error_code}
+    counts: Mapping[str, int] = await admin.send(metadata_request(None, versions=VERSIONS), read=partition_counts)
+    return counts
 
 
 async def _throttled_replicas(admin: KafkaAdmin, topics: Iterable[str]) -> Any:
-    names = list(islice(topics, _MOST_TOPICS))
+    names = list(islice((topic for topic in topics if len(topic) <= _LONGEST_TOPIC), _MOST_TOPICS))
     found: dict[str, Any] = {}
     for start in range(0, len(names), _TOPICS_PER_REQUEST):
         part = names[start : start + _TOPICS_PER_REQUEST]

@@ -20,7 +20,7 @@ from quota_metrics.kafka.errors import (
     NotKafkaError,
     check,
 )
-from quota_metrics.kafka.frames import NegotiatedRequest
+from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody
 
 NOT_CONTROLLER = 41
 METADATA: Final = 3
@@ -68,6 +68,7 @@ class KafkaAdmin:
         if not bootstrap:
             raise ValueError("a cluster needs at least one bootstrap address")
         self.bootstrap = list(bootstrap)
+        self.is_paced = False  # whether large responses are decoded slowly, because the loop has more urgent work
         self._learned: list[Node] = []
         self._options = ConnectionOptions(client_id, timeout_ms, max_response_bytes, security or Security())
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
@@ -108,11 +109,14 @@ class KafkaAdmin:
         await connection.close()
         return ()
 
-    async def send(self, request: NegotiatedRequest, *, node_id: int | None = None) -> Any:
-        """Sends a request to `node_id`, or to any live broker, and returns kio's response; the caller must `check` its
-        error codes, and expect that a version lacks fields. UnsupportedError when the broker has no such version."""
+    async def send(
+        self, request: NegotiatedRequest, *, node_id: int | None = None, read: ReadBody | None = None
+    ) -> Any:
+        """Sends a request to `node_id`, or to any live broker, and returns kio's response, or what `read` takes of it;
+        the caller must `check` its error codes, and expect that a version lacks fields. UnsupportedError when the
+        broker has no such version."""
         connection = await (self._any() if node_id is None else self._node(node_id))
-        return await connection.send(request)
+        return await connection.send(request, read=read, is_paced=self.is_paced)
 
     async def describe_cluster(self) -> Cluster:
         """The nodes as advertised in Metadata, which every vendor supports."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from kio.schema.api_versions import v3 as api_versions_v3
 from kio.static.protocol import RequestPayload
 
 from quota_metrics.kafka.authentication import Security, authenticate
+from quota_metrics.kafka.decoding import interrupted
 from quota_metrics.kafka.errors import (
     BrokerUnreachableError,
     NotKafkaError,
@@ -24,11 +26,12 @@ from quota_metrics.kafka.errors import (
     connect_error,
     transport_error,
 )
-from quota_metrics.kafka.frames import NegotiatedRequest, api_name, decoded, encoded
+from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody, api_name, decoded, encoded
 from quota_metrics.kafka.primitives import ProtocolError
 
 UNSUPPORTED_VERSION = 35
 _DECODED_IN_A_THREAD_BYTES = 64 * 1024  # from this size on, decoding would block the loop for milliseconds
+_PACED_FROM_BYTES = 4 * 1024
 _SOFTWARE_NAME = "headroom"  # also the distribution's name
 _TLS_SHUTDOWN_S = 1.0
 _OTHER_PROTOCOLS = {b"HT": "HTTP", b"\x15\x03": "a TLS alert, so it wants TLS", b"SS": "SSH"}  # by first bytes
@@ -86,9 +89,13 @@ class KafkaConnection:
         over = asyncio.get_running_loop().time() >= self._ends_at
         return not (over or self._writer.is_closing() or self._reader.at_eof())
 
-    async def send(self, request: NegotiatedRequest) -> Any:
-        """Sends the request in a version that the broker supports; UnsupportedError if there is none."""
-        return await self._exchange(self._known(request))
+    async def send(self, request: NegotiatedRequest, *, read: ReadBody | None = None, is_paced: bool = False) -> Any:
+        """Sends the request in a version that the broker supports; UnsupportedError if there is none.
+
+        `read` decodes the response instead of kio's entities. `is_paced`: without holding up the loop's other work.
+        """
+        payload = self._known(request)
+        return await self._decoded(payload, await self._frame(payload), read, is_paced)
 
     async def close(self) -> None:
         """Closes after the request in flight."""
@@ -188,11 +195,36 @@ class KafkaConnection:
             raise NotKafkaError(f"{self.peer} answered {correlation_id} when {self._correlation_id} was asked")
         return frame
 
-    async def _decoded(self, request: RequestPayload, frame: bytes) -> Any:
+    async def _decoded(
+        self, request: RequestPayload, frame: bytes, read: ReadBody | None = None, is_paced: bool = False
+    ) -> Any:
         try:
+            if is_paced and len(frame) >= _PACED_FROM_BYTES:
+                return await asyncio.to_thread(_decoded_with_rests, request, frame, read)
             if len(frame) < _DECODED_IN_A_THREAD_BYTES:
-                return decoded(request, frame)
-            return await asyncio.to_thread(decoded, request, frame)
+                return decoded(request, frame, read)
+            return await asyncio.to_thread(decoded, request, frame, read)
         except ProtocolError as exc:
             self._writer.close()
             raise NotKafkaError(f"{self.peer} answered {api_name(request)} with what cannot be read: {exc}") from exc
+
+
+class Rests:
+    """Of a thread that decodes beside more urgent work: it lets go of the interpreter after a tenth of a millisecond,
+    for so long that few frames meet it."""
+
+    _SLICE_S = 0.0001
+    _REST_S = 0.002
+
+    def __init__(self) -> None:
+        self._due_s = time.perf_counter() + self._SLICE_S
+
+    def __call__(self) -> None:
+        if time.perf_counter() >= self._due_s:
+            time.sleep(self._REST_S)
+            self._due_s = time.perf_counter() + self._SLICE_S
+
+
+def _decoded_with_rests(request: RequestPayload, frame: bytes, read: ReadBody | None) -> Any:
+    with interrupted(Rests()):
+        return decoded(request, frame, read)

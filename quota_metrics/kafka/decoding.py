@@ -3,17 +3,21 @@
 kio 0.6.5 allocates memory by an array's stated length before it checks that the bytes are present, which aborts the
 process; it also refuses unknown tagged fields, which KIP-482 allows a newer broker to send. Therefore kio's classes
 only serve as the schema (their dataclass fields define the wire types), and this module reads with bounds checks.
+
+A thread that decodes holds the interpreter for 5 ms at a time, while frames wait; so it may be `interrupted` often.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import threading
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -22,6 +26,31 @@ from quota_metrics.kafka.primitives import ProtocolError, Reader
 
 E = TypeVar("E")
 Read = Callable[[Reader], Any]
+
+_ELEMENTS: Final = 32  # between two interruptions
+
+
+class _OfThread(threading.local):
+    interruption: Callable[[], None] | None = None
+
+
+_of_thread = _OfThread()
+
+
+@contextmanager
+def interrupted(interruption: Callable[[], None]) -> Iterator[None]:
+    """Within it, this thread calls `interruption` every few microseconds that it decodes."""
+    _of_thread.interruption = interruption
+    try:
+        yield
+    finally:
+        _of_thread.interruption = None
+
+
+def interrupt() -> None:
+    """Called between small parts of a response."""
+    if _of_thread.interruption is not None:
+        _of_thread.interruption()
 
 
 def decode(entity_type: type[E], data: bytes, at: int = 0) -> E:
@@ -115,7 +144,15 @@ def _array(read: Read, flexible: bool, optional: bool) -> Read:
             if optional:
                 return None
             raise ProtocolError("cannot read an array: null where the schema allows none")
-        return tuple([read(reader) for _ in range(length)])
+        if length <= _ELEMENTS:
+            interrupt()
+            return tuple([read(reader) for _ in range(length)])
+        elements = []
+        for number in range(length):
+            elements.append(read(reader))
+            if number % _ELEMENTS == 0:
+                interrupt()
+        return tuple(elements)
 
     return read_array
 

@@ -6,8 +6,8 @@ import dataclasses
 import io
 import struct
 import typing
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from kio.index import load_request_schema, load_response_from_request
 from kio.schema.index import api_key_map, schema_name_map
@@ -17,7 +17,10 @@ from kio.static.primitive import i32
 from kio.static.protocol import RequestPayload
 
 from quota_metrics.kafka.decoding import decode_head, without_none
-from quota_metrics.kafka.primitives import ProtocolError
+from quota_metrics.kafka.primitives import ProtocolError, Reader
+
+# (version, body of a response) -> what is needed of it. Raises ProtocolError.
+ReadBody: TypeAlias = Callable[[int, Reader], Any]
 
 
 class NegotiatedRequest:
@@ -60,10 +63,13 @@ def encoded(request: RequestPayload, correlation_id: int, client_id: str) -> byt
     return buffer.getvalue()
 
 
-def decoded(request: RequestPayload, frame: bytes) -> Any:
-    """The response to this request. Bytes behind it are ignored, as by Java's clients. Raises ProtocolError."""
+def decoded(request: RequestPayload, frame: bytes, read: ReadBody | None = None) -> Any:
+    """The response to this request, or what `read` takes of its body. Bytes behind it are ignored, as by Java's
+    clients. Raises ProtocolError."""
     response_type: Any = load_response_from_request(request)
     _, at = decode_head(response_type.__header_schema__, frame)
+    if read is not None:
+        return read(request.__version__, Reader(frame, at))
     return decode_head(response_type, frame[at:])[0]
 
 

@@ -24,7 +24,7 @@ from quota_metrics.config.resolution import Resolver
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, UnsupportedError
-from quota_metrics.kafka.frames import NegotiatedRequest, decoded, encoded
+from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody, decoded, encoded
 from quota_metrics.kafka.primitives import ProtocolError
 from quota_metrics.kafka.scram_users import read_scram_users
 from tests.kit.kio_entities import encode, random_entity
@@ -48,7 +48,9 @@ class HostileCluster(KafkaAdmin):
         super().__init__([("127.0.0.1", 1)])
         self._source, self._key, self._version, self._answer = source, key, version, answer
 
-    async def send(self, request: NegotiatedRequest, *, node_id: int | None = None) -> Any:
+    async def send(
+        self, request: NegotiatedRequest, *, node_id: int | None = None, read: ReadBody | None = None
+    ) -> Any:
         if self._source.random() < 0.02:
             raise UnsupportedError(request.name)
         is_given = request.key == self._key and self._version in request.versions
@@ -58,7 +60,7 @@ class HostileCluster(KafkaAdmin):
         tags = b"\0" if load_response_schema(request.key, version).__header_schema__.__version__ else b""
         body = self._answer if is_given else drawn(self._source, request.key, version)
         try:
-            return decoded(sent, b"\0\0\0\1" + tags + body)
+            return decoded(sent, b"\0\0\0\1" + tags + body, read)
         except ProtocolError as exc:
             raise NotKafkaError(str(exc)) from exc
 
@@ -138,6 +140,6 @@ _READERS: tuple[Callable[[KafkaAdmin], Awaitable[object]], ...] = (
     read_scram_users,
     KafkaAdmin.describe_token_owners,
     lambda admin: admin.topic_names(_TOPICS),
-    lambda admin: read_partitions(admin.send, "c"),
+    lambda admin: read_partitions(admin, "c"),
     lambda admin: alter_subscription(admin, "a", {"metrics": "*"}),
 )

@@ -62,7 +62,9 @@ def send(bootstrap: str, topic: str, client_id: str, records: int, crowded: Call
             "batch.num.messages": 1,
             "queue.buffering.max.messages": records + 1,
             "message.timeout.ms": 3_600_000,
-            "socket.timeout.ms": 300_000,  # a request waits for those before it, here as at the broker
+            # A request waits for those before it, here as at the broker; no longer than clients allow at most.
+            "socket.timeout.ms": 300_000,
+            "socket.send.buffer.bytes": 131_072,
             "statistics.interval.ms": _STATISTICS_MS,
             "stats_cb": statistics,
         }

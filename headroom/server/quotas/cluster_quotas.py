@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from headroom.config.settings import QuotaConfig
+from quota_metrics.cluster.topics import VERSIONS, partition_leaders
 from quota_metrics.config.entities import Rules
-from quota_metrics.kafka.admin import metadata_request
+from quota_metrics.kafka.admin import KafkaAdmin, metadata_request
 from quota_metrics.measure.callbacks import CallbackError, ClusterMetadata, DefaultQuotaCallback, Partition, load
 from quota_metrics.measure.quota_manager import QuotaManager
 
@@ -70,13 +69,7 @@ class ClusterQuotas:
         return {method: float(count) for method, count in total.items()}
 
 
-async def read_partitions(send: Callable[..., Awaitable[Any]], cluster_id: str) -> ClusterMetadata:
+async def read_partitions(admin: KafkaAdmin, cluster_id: str) -> ClusterMetadata:
     """The cluster's metadata, as callbacks get it. Raises ClusterError."""
-    response = await send(metadata_request(None))
-    partitions = (
-        Partition(topic.name, partition.partition_index, partition.leader_id)
-        for topic in response.topics
-        if not topic.error_code
-        for partition in topic.partitions
-    )
-    return ClusterMetadata(cluster_id, tuple(partitions))
+    found = await admin.send(metadata_request(None, versions=VERSIONS), read=partition_leaders)
+    return ClusterMetadata(cluster_id, tuple(Partition(*one) for one in found))

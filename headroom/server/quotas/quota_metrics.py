@@ -67,7 +67,7 @@ class QuotaViews:
         if self._clients is not None:
             self._quotas.configure(rules)
             if self._quotas.has_callback:
-                self._quotas.follow(await read_partitions(self._admin.send, self._cluster.cluster_id))
+                self._quotas.follow(await read_partitions(self._admin, self._cluster.cluster_id))
         self.in_force.configure(rules)
         self.facts.follow_rules(rules)
         self.addresses.follow_rules(rules)

@@ -32,6 +32,7 @@ class ClusterStart:
         self.admin = KafkaAdmin(
             [(address.host, address.port) for address in addresses], security=broker_security(config)
         )
+        self.admin.is_paced = True  # it works beside the gateway
         stack.push_async_callback(self.admin.close)
         self._cluster = f"the cluster at {', '.join(map(str, addresses))}"
         self.reason = f"{self._cluster} has not answered yet"

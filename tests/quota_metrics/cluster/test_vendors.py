@@ -102,7 +102,7 @@ def test_nodes_and_leaders_are_read_from_each_version_of_metadata(version: int) 
     apis = ALL | {METADATA: (version, version)}
     (node,) = asked(lambda admin: admin.describe_cluster(), apis).nodes
     assert (node.id, node.host, node.rack) == (1, "127.0.0.1", "r" if version else None)
-    metadata = asked(lambda admin: read_partitions(admin.send, "c"), apis)
+    metadata = asked(lambda admin: read_partitions(admin, "c"), apis)
     assert [(one.topic, one.partition, one.leader_id) for one in metadata.partitions] == [
         ("orders", index, 1) for index in range(3)
     ]

@@ -17,7 +17,7 @@ from headroom.demo.kit.broker import LocalCluster
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.errors import RefusedError
-from quota_metrics.kafka.frames import NegotiatedRequest
+from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody
 
 NO_THROTTLE = i32Timedelta.parse(datetime.timedelta(0))
 CLIENT_METRICS_CONFIG, DEFAULT_CONFIG = i8(7), i8(5)
@@ -32,7 +32,9 @@ class Cluster714(KafkaAdmin):
         self.list_code = self.describe_code = ErrorCode.none
         self.asked: list[NegotiatedRequest] = []
 
-    async def send(self, request: NegotiatedRequest, *, node_id: int | None = None) -> Any:
+    async def send(
+        self, request: NegotiatedRequest, *, node_id: int | None = None, read: ReadBody | None = None
+    ) -> Any:
         self.asked.append(request)
         return self._list() if len(self.asked) == 1 else self._describe(request.in_version(4))
 

@@ -1,0 +1,109 @@
+"""Reads of a Metadata response what is needed of topics, without entities of a hundred thousand partitions. Sans-I/O.
+
+Source: MetadataResponse.json of Apache Kafka 4.3. Versions up to 8 have no varints, so they are preferred.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from kio.index import load_response_schema
+
+from quota_metrics.kafka.decoding import decode_head, interrupt
+from quota_metrics.kafka.primitives import ProtocolError, Reader
+
+_METADATA: Final = 3
+_LAST_PLAIN: Final = 8
+VERSIONS: Final = (*range(_LAST_PLAIN, -1, -1), *range(13, _LAST_PLAIN, -1))  # best first
+_COUNT: Final = struct.Struct(">i")
+_WITH_EPOCH: Final = struct.Struct(">hiiii")  # error_code, partition_index, leader_id, leader_epoch, replicas
+_WITHOUT_EPOCH: Final = struct.Struct(">hiii")
+
+
+class Topic(NamedTuple):
+    """A topic without an error. `leaders`: the brokers that lead its partitions, by index; empty when not asked for."""
+
+    name: str
+    partitions: int
+    leaders: list[tuple[int, int]]
+
+
+def partition_counts(version: int, reader: Reader) -> dict[str, int]:
+    """Topic -> number of partitions, of the topics without an error. Raises ProtocolError."""
+    return {topic.name: topic.partitions for topic in _topics(version, reader, leaders=False)}
+
+
+def partition_leaders(version: int, reader: Reader) -> list[tuple[str, int, int]]:
+    """Topic, partition and its leader, of the topics without an error. Raises ProtocolError."""
+    return [
+        (topic.name, index, leader)
+        for topic in _topics(version, reader, leaders=True)
+        for index, leader in topic.leaders
+    ]
+
+
+def _topics(version: int, reader: Reader, *, leaders: bool) -> Iterator[Topic]:
+    if version > _LAST_PLAIN:
+        yield from _of_entities(version, reader)
+        return
+    _skip_head(version, reader)
+    data = reader.raw(reader.remaining)
+    at, is_internal, operations = 0, int(version >= 1), 4 if version >= 8 else 0
+    try:
+        (count,) = _COUNT.unpack_from(data, at)
+        at += 4
+        for _ in range(count):
+            error_code, length = struct.unpack_from(">hh", data, at)
+            begin = at + 4
+            at = begin + max(length, 0) + is_internal
+            name = data[begin : begin + max(length, 0)].decode("utf-8", "replace")
+            (partitions,) = _COUNT.unpack_from(data, at)
+            of_topic: list[tuple[int, int]] | None = [] if leaders else None
+            at = _pass_partitions(version, data, at + 4, partitions, of_topic) + operations
+            if not error_code:
+                yield Topic(name, max(partitions, 0), of_topic or [])
+    except struct.error as exc:
+        raise ProtocolError(f"cannot read the topics of Metadata at offset {at}: {exc}") from exc
+
+
+def _of_entities(version: int, reader: Reader) -> Iterator[Topic]:
+    """Of a broker without the preferred versions."""
+    response: Any = decode_head(load_response_schema(_METADATA, version), reader.raw(reader.remaining))[0]
+    for topic in response.topics:
+        if not topic.error_code:
+            leaders = [(partition.partition_index, partition.leader_id) for partition in topic.partitions]
+            yield Topic(topic.name or "", len(leaders), leaders)
+
+
+def _pass_partitions(version: int, data: bytes, at: int, count: int, leaders: list[tuple[int, int]] | None) -> int:
+    """The offset behind them. Raises struct.error."""
+    head, following = (_WITH_EPOCH if version >= 7 else _WITHOUT_EPOCH), 2 if version >= 5 else 1
+    for number in range(count):
+        fields = head.unpack_from(data, at)
+        at += head.size + 4 * max(fields[-1], 0)
+        for _ in range(following):  # isr_nodes, offline_replicas
+            (size,) = _COUNT.unpack_from(data, at)
+            at += 4 + 4 * max(size, 0)
+        if leaders is not None:
+            leaders.append((fields[1], fields[2]))
+        if number % 64 == 63:
+            interrupt()
+    interrupt()
+    return at
+
+
+def _skip_head(version: int, reader: Reader) -> None:
+    if version >= 3:
+        reader.skip(4)  # throttle_time_ms
+    for _ in range(reader.array_length(10)):
+        reader.skip(4)  # node_id
+        reader.nullable_string()
+        reader.skip(4)  # port
+        if version >= 1:
+            reader.nullable_string()  # rack
+    if version >= 2:
+        reader.nullable_string()  # cluster_id
+    if version >= 1:
+        reader.skip(4)  # controller_id
