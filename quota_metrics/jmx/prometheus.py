@@ -37,7 +37,7 @@ _NOT_IN_A_NAME = re.compile("[^a-z0-9]+")
 
 _BEAN_OF = {bean.lower(): bean for bean in BEANS}
 _ALIASES = {
-    **dict.fromkeys(("resource", "type", "quotatype"), "resource"),
+    **dict.fromkeys(("resource", "type", "quotatype", "quota", "kind"), "resource"),
     **dict.fromkeys(("user", "principal", "username"), "user"),
     **dict.fromkeys(("clientid", "client"), "clientid"),
     **dict.fromkeys(("attributename", "attribute", "attr"), "attribute"),
