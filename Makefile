@@ -167,10 +167,11 @@ lock.write_text(f"# {size / 1e6:,.0f} MB to load\n" + lock.read_text())
 endef
 export SIZE
 
-lock: $(READY) ## compile requirements.txt, requirements-demo.txt and deploy/requirements.txt (the image's) anew from pyproject.toml
+lock: $(READY) ## compile requirements.txt, requirements-demo.txt and deploy/requirements*.txt (the images') anew from pyproject.toml
 	@$(COMPILE) --extra dev -o requirements.txt
 	@$(COMPILE) --extra checkout --constraint requirements.txt -o requirements-demo.txt
 	@$(COMPILE) --extra embedded --extra spark --constraint requirements.txt -o deploy/requirements.txt
+	@$(COMPILE) --constraint requirements.txt -o deploy/requirements-gateway.txt
 	@for lock in requirements.txt requirements-demo.txt; do rm -rf build/wheels; \
 		$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes -r $$lock -d build/wheels; \
 		$(BIN)/python -c "$$SIZE" $$lock build/wheels; done; rm -rf build/wheels

@@ -96,7 +96,7 @@ OF_COMPOSE = OF_IMAGE | compose()["services"]["headroom"]["environment"]
     [
         (compose()["services"]["headroom"]["command"], OF_COMPOSE),
         (unit("headroom.service")["Service"]["ExecStart"].split()[1:], {}),
-        (re.findall(r'"([^"]+)"', CONTAINERFILE.splitlines()[-1]), OF_IMAGE),
+        (re.findall(r'"([^"]+)"', re.findall(r"^CMD (.+)$", CONTAINERFILE, re.M)[0]), OF_IMAGE),
     ],
     ids=["compose", "systemd", "image"],
 )

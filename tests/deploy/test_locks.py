@@ -14,7 +14,11 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parents[2]
 EVERYTHING: Final = "requirements.txt"
-PARTS: Final = {"requirements-demo.txt": {"checkout"}, "deploy/requirements.txt": {"embedded", "spark"}}
+PARTS: Final = {
+    "requirements-demo.txt": {"checkout"},
+    "deploy/requirements.txt": {"embedded", "spark"},
+    "deploy/requirements-gateway.txt": set(),
+}
 HEADROOM: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 _PINNED = re.compile(r"^([\w.-]+)==(\S+?)(?: ; .*?)? \\\n((?:    --hash=\S+(?: \\)?\n?)+)", re.MULTILINE)
