@@ -76,6 +76,21 @@ def test_first_listener_has_node_ports_too(chart: helm_python.Chart, tmp_path: P
     assert config_of(manifests, tmp_path).gateway.advertised_port == 31000
 
 
+@pytest.mark.parametrize(
+    ("kind", "ports"), [("LoadBalancer", [19092, 19093, 19098]), ("ClusterIP", [9192, 9193, 9198])]
+)
+def test_load_balancer_leads_from_the_advertised_ports(
+    chart: helm_python.Chart, tmp_path: Path, kind: str, ports: list[int]
+) -> None:
+    """What stands before a ClusterIP service leads from them."""
+    outside = {**OUTSIDE, "serviceType": kind, "advertisedHost": "kafka.example", "advertisedPort": 19092}
+    manifests = rendered(chart, merged(LEAST, {"kafka": {"brokerIds": [0, 5]}, "listeners": [outside]}))
+    service = manifests["Service", "prod-headroom-outside"]["spec"]
+    assert [one["port"] for one in service["ports"]] == ports
+    assert [one["targetPort"] for one in service["ports"]] == ["outside", "outside-0", "outside-5"]
+    assert config_of(manifests, tmp_path).listeners[0].advertised_port == 19092
+
+
 def test_receivers_of_telemetry_have_ports_in_pod_service_and_policy(chart: helm_python.Chart) -> None:
     config = {"otlp": {"grpc": "0.0.0.0:4317", "http": "127.0.0.1:4318"}, "grpc": {"listen": "[::]:9100"}}
     peers: list[dict[str, Any]] = [{"namespaceSelector": {}}]
@@ -118,6 +133,16 @@ def test_certificate_of_a_further_listener_is_mounted(chart: helm_python.Chart, 
         ({"listeners": [{**OUTSIDE, "name": "pods"}]}, "the name pods is taken"),
         ({"listeners": [{**OUTSIDE, "name": "far-too-long"}]}, "name"),
         ({"config": {"otlp": {"grpc": "0.0.0.0:9644"}}}, "config: otlp-grpc has the port 9644"),
+        ({"image": {"repository": "r/headroom-gateway"}}, r"jobs\.quotaHeadroom\.image\.repository: needed"),
+        (
+            {
+                "image": {"repository": "r/headroom-gateway"},
+                "replicas": 1,
+                "clickhouse": {"url": "", "passwordSecret": ""},
+                "jobs": {"quotaHeadroom": {"enabled": False}},
+            },
+            "has no ClickHouse in it",
+        ),
         ({"config": {"listen": "[::]:9092"}}, r"config\.listen: set the value listener\.port"),
         ({"config": {"http": "[::]:9644"}}, r"config\.http: set the value http\.port"),
         ({"config": {"listeners": []}}, r"config\.listeners: set the value listeners"),

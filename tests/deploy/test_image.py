@@ -25,7 +25,10 @@ pytestmark = [pytest.mark.image, pytest.mark.java, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parents[2]
 BASE, IMAGE = "localhost/headroom-base", "localhost/headroom"
+RUN_BASE, GATEWAY = "localhost/headroom-run-base", "localhost/headroom-gateway"
 DEBIAN = "python3,python3-venv,python3-dev,gcc,libc6-dev,ca-certificates"
+SMALL_DEBIAN = "python3,ca-certificates"
+GATEWAY_MB = 400  # unpacked, the base included
 ENTRYPOINT, DATA = "/opt/headroom/entrypoint.sh", "/var/lib/headroom"
 PIDS = "/mnt"  # buildah may mount the image's volume over another one at DATA
 USER = 10001
@@ -39,10 +42,12 @@ def buildah(*argv: str | Path) -> str:
     return done.stdout.strip()
 
 
-def debian(directory: Path) -> None:
-    """An image of Debian with Python and a C compiler, and this machine's certificate authorities."""
+def debian(directory: Path, packages: str, image: str) -> None:
+    """An image of Debian with these packages, and this machine's certificate authorities."""
+    if image in buildah("images", "--format", "{{.Name}}").split():
+        return
     subprocess.run(
-        ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={DEBIAN}", "bookworm", directory / "base.tar"],
+        ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", "bookworm", directory / "base.tar"],
         check=True,
         timeout=600,
     )
@@ -50,19 +55,32 @@ def debian(directory: Path) -> None:
     buildah("add", "-q", container, directory / "base.tar", "/")
     authorities = "/etc/ssl/certs/ca-certificates.crt"
     buildah("copy", "-q", container, authorities, authorities)
-    buildah("commit", "-q", "--rm", container, BASE)
+    buildah("commit", "-q", "--rm", container, image)
+
+
+def built(image: str, run_base: str, *options: str) -> None:
+    bases = [f"--build-arg=BUILD_BASE={BASE}", f"--build-arg=RUN_BASE={run_base}"]
+    file = ["-f", "deploy/Containerfile", "-t", image]
+    buildah("build", "--isolation", "chroot", "--format", "docker", *bases, *options, *file, ".")
 
 
 @pytest.fixture(scope="module")
 def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A container of the image."""
-    if BASE not in buildah("images", "--format", "{{.Name}}").split():
-        debian(tmp_path_factory.mktemp("debian"))
-    bases = [f"--build-arg={stage}_BASE={BASE}" for stage in ("BUILD", "RUN")]
-    buildah(
-        "build", "--isolation", "chroot", "--format", "docker", *bases, "-f", "deploy/Containerfile", "-t", IMAGE, "."
-    )
+    debian(tmp_path_factory.mktemp("debian"), DEBIAN, BASE)
+    built(IMAGE, BASE)
     name = buildah("from", IMAGE)
+    yield name
+    buildah("rm", name)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A container of the image for gateways."""
+    debian(tmp_path_factory.mktemp("debian"), DEBIAN, BASE)
+    debian(tmp_path_factory.mktemp("small"), SMALL_DEBIAN, RUN_BASE)
+    built(GATEWAY, RUN_BASE, "--target", "gateway")
+    name = buildah("from", GATEWAY)
     yield name
     buildah("rm", name)
 
@@ -98,6 +116,22 @@ def test_image_runs_compiled_as_an_unprivileged_user(container: str) -> None:
     assert run(container, "id", "-u") == str(USER)
     assert run(container, "sh", "-c", "test -w /usr || test -w /opt/headroom || echo read-only") == "read-only"
     assert "17." in run(container, "sh", "-c", "java -version 2>&1")
+
+
+def test_image_of_gateways_is_small_and_serves(gateway: str) -> None:
+    size = int(run(gateway, "sh", "-c", "du -smx / 2>/dev/null | cut -f1"))
+    assert size < GATEWAY_MB
+    assert "(compiled, Python 3.11" in run(gateway, ENTRYPOINT, "--version")
+    serve = f"timeout 20 {ENTRYPOINT} serve --data /tmp/data --clickhouse http://127.0.0.1:1 --listen 127.0.0.1:0"
+    served = run(gateway, "sh", "-c", f"{serve} --http 127.0.0.1:0 2>&1 || true")
+    assert served.startswith("ready kafka=127.0.0.1:")
+    without_clickhouse = run(gateway, "sh", "-c", f"{ENTRYPOINT} serve --data /tmp/data 2>&1 || true")
+    assert "install headroom[embedded]" in without_clickhouse
+
+
+def test_jobs_map_the_class_archive(container: str) -> None:
+    mapped = "from spark_jobs.session import mapped; print(mapped())"
+    assert "-XX:SharedArchiveFile=/opt/headroom/" in run(container, "python3", "-c", mapped)
 
 
 def test_entry_point_starts_headroom_and_spark(container: str) -> None:

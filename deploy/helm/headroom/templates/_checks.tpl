@@ -12,6 +12,14 @@
 {{- if and .Values.jobs.quotaHeadroom.enabled (not .Values.clickhouse.url) }}
 {{- fail "jobs.quotaHeadroom: needs clickhouse.url; the managed ClickHouse listens inside its pod only" }}
 {{- end }}
+{{- if hasSuffix "headroom-gateway" .Values.image.repository }}
+{{- if not .Values.clickhouse.url }}
+{{- fail "image.repository: headroom-gateway has no ClickHouse in it; needs clickhouse.url" }}
+{{- end }}
+{{- if and .Values.jobs.quotaHeadroom.enabled (not .Values.jobs.quotaHeadroom.image.repository) }}
+{{- fail "jobs.quotaHeadroom.image.repository: needed, because headroom-gateway has no Spark in it" }}
+{{- end }}
+{{- end }}
 {{- $values := dict "listen" "listener.port" "http" "http.port" "listeners" "listeners" "upstream" "kafka.upstream" "cluster" "kafka.clusterName" "clickhouse" "clickhouse.url" "data" "spool" }}
 {{- range $setting, $value := $values }}
 {{- if hasKey $.Values.config $setting }}
@@ -68,6 +76,9 @@
 {{- fail (printf "%s: %s is the port of %s, too" (get $used $port) $port .name) }}
 {{- end }}
 {{- $_ := set $used $port .name }}
+{{- if gt (int .service) 65535 }}
+{{- fail (printf "kafka.brokerIds: %s has no port below 65536 with advertisedPort %d" .name (int $listener.advertisedPort)) }}
+{{- end }}
 {{- if .nodePort }}
 {{- $node := toString (int .nodePort) }}
 {{- if or (hasKey $nodes $node) (gt (int .nodePort) 65535) }}

@@ -63,15 +63,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ $listeners | toJson }}
 {{- end }}
 
-{{- /* The ports of a listener as JSON: bootstrap, and one for each broker unless they have TLS server names. */ -}}
+{{- /* The ports of a listener as JSON: bootstrap, and one for each broker unless they have TLS server names. A load
+balancer shows clients the service's ports, so these are the advertised ones. */ -}}
 {{- define "headroom.listenerPorts" -}}
-{{- $ports := list (dict "name" (.listener.name | default "bootstrap") "port" .listener.port "nodePort" (.listener.nodePort | default 0)) -}}
-{{- $brokers := ternary (list) .root.Values.kafka.brokerIds (ne (.listener.brokerNames | default "") "") -}}
+{{- $node := int (.listener.nodePort | default 0) -}}
+{{- $port := int .listener.port -}}
+{{- $service := ternary (int (.listener.advertisedPort | default $port)) $port (eq .listener.serviceType "LoadBalancer") -}}
+{{- $ports := list (dict "name" (.listener.name | default "bootstrap") "port" $port "service" $service "nodePort" $node) -}}
 {{- $listener := .listener -}}
-{{- range $brokers -}}
+{{- range ternary (list) .root.Values.kafka.brokerIds (ne (.listener.brokerNames | default "") "") -}}
 {{- $after := add1 (int .) -}}
-{{- $node := ternary (add (int ($listener.nodePort | default 0)) $after) 0 (gt (int ($listener.nodePort | default 0)) 0) -}}
-{{- $ports = append $ports (dict "name" (printf "%s-%d" ($listener.name | default "broker") (int .)) "port" (add (int $listener.port) $after) "nodePort" $node) -}}
+{{- $name := printf "%s-%d" ($listener.name | default "broker") (int .) -}}
+{{- $ports = append $ports (dict "name" $name "port" (add $port $after) "service" (add $service $after) "nodePort" (ternary (add $node $after) 0 (gt $node 0))) -}}
 {{- end -}}
 {{ $ports | toJson }}
 {{- end }}
