@@ -36,7 +36,7 @@ class MessageError(ValueError):
 
 
 class Peer(NamedTuple):
-    """The peer of a call. `subject`: the distinguished name of its verified certificate, in RFC 2253 form."""
+    """The peer of a call. `subject`: the distinguished name of its verified certificate, as Kafka prints it."""
 
     address: str
     port: int

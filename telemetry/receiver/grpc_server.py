@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import ssl
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access, MessageError, NotAllowedError, Peer, UnauthenticatedError
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
 from telemetry.receiver.receiver import Answer
+from telemetry.subscriptions.java.x500_name import subject_name
 
 _MAX_METADATA_BYTES = 16_384
 
@@ -80,11 +82,14 @@ class GrpcEndpoint:
         return Peer(*_address(context.peer()), subject, trusted)
 
     def _subject(self, context: grpc.aio.ServicerContext) -> str | None:
-        """The subject of the caller's verified certificate."""
+        """The subject of the caller's verified certificate, as the gateway names it. Raises UnauthenticatedError."""
         if self._tls is None or self._tls.client_ca is None:
             return None
-        subjects = context.auth_context().get("x509_subject", ())
-        return subjects[0].decode("utf-8", "replace") if subjects else None
+        certificates = context.auth_context().get("x509_pem_cert", ())
+        try:
+            return _subject_of(certificates[0]) if certificates else None
+        except ValueError as exc:  # CertificateError is one
+            raise UnauthenticatedError(f"the certificate cannot be read: {exc}") from exc
 
     async def message(self, context: grpc.aio.ServicerContext) -> bytes:
         """Reads the one message of a call that is handled as a stream. Raises MessageError and TimeoutError."""
@@ -96,6 +101,12 @@ class GrpcEndpoint:
         if not isinstance(message, bytes):
             raise MessageError("the call has no message")
         return message
+
+
+@functools.lru_cache(maxsize=1_024)
+def _subject_of(pem: bytes) -> str:
+    """Of each call the same. Raises ValueError."""
+    return subject_name(ssl.PEM_cert_to_DER_cert(pem.decode()))
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:

@@ -20,7 +20,7 @@ from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.gateway.security.listener_security import ListenerTls
 from telemetry.gateway.security.sasl_tokens import READABLE, claimed_user
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, principal_mapper
-from telemetry.gateway.security.x500_name import CertificateError, subject_name
+from telemetry.subscriptions.java.x500_name import CertificateError, subject_name
 from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from telemetry.wire.proxy_protocol import bytes_wanted, parsed
 from tests.fuzz.seeds import request_frame

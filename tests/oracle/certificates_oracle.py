@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.kit.jvm import Jvm
-from telemetry.gateway.security.x500_name import subject_name
+from telemetry.subscriptions.java.x500_name import subject_name
 
 # CN, C, L, ST, STREET, O, OU, UID, DC; then what Java has no short name for: serialNumber, title, surname, givenName,
 # organizationIdentifier, dnQualifier, e-mail, an OID with large numbers.

@@ -20,7 +20,7 @@ from exporters.model import ANONYMOUS
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError
-from telemetry.gateway.security.x500_name import CertificateError, subject_name
+from telemetry.subscriptions.java.x500_name import CertificateError, subject_name
 
 log = structlog.get_logger(__name__)
 

@@ -1,4 +1,5 @@
-"""Java semantics that KIP-714 depends on: hash codes and hash orders, java.util.regex patterns, character classes.
+"""Java semantics that KIP-714 and principals depend on: hash codes and hash orders, java.util.regex patterns, character
+classes, names of certificates' subjects.
 
 Sans-I/O. Imports telemetry.wire.errors only.
 """

@@ -174,14 +174,14 @@ def test_certificate_authenticates_when_subject_is_listed(tmp_path: Path) -> Non
     authority = CertificateAuthority(tmp_path)
     ca = authority.ca.read_bytes()
     server, server_key = (path.read_bytes() for path in authority.issue("server"))
-    client, client_key = (path.read_bytes() for path in authority.issue("client"))
+    client, client_key = (path.read_bytes() for path in authority.issue("client", "/CN=client/serialNumber=7"))
     tls = GrpcTls(certificate=server, private_key=server_key, client_ca=ca)
     with_certificate = grpc.ssl_channel_credentials(ca, client_key, client)
     without = grpc.ssl_channel_credentials(ca)
 
     @in_loop
     async def listed() -> None:
-        async with opened(tls=tls, subjects=["CN=client"], direct=False) as receiver:
+        async with opened(tls=tls, subjects=["2.5.4.5=#130137,CN=client"], direct=False) as receiver:
             async with receiver.caller(credentials=with_certificate) as caller:
                 assert (await caller.get(get(**BROKERS_CLIENT))).error_code == 0
             async with receiver.caller("Bearer wrong", credentials=with_certificate) as caller:
@@ -196,7 +196,8 @@ def test_certificate_authenticates_when_subject_is_listed(tmp_path: Path) -> Non
                 assert await refused(caller.get(get(**BROKERS_CLIENT))) is grpc.StatusCode.PERMISSION_DENIED
                 assert await caller.push(push()) == 0
             ((_, record),) = receiver.records
-            assert decode_push(record).connection.principal == "CN=client"
+            name = "2.5.4.5=#130137,CN=client"  # as the gateway and Kafka's brokers print it
+            assert decode_push(record).connection.principal == name
 
     listed()
     not_listed()
