@@ -24,7 +24,7 @@ import structlog
 
 from exporters.clickhouse.connection import Endpoint, TlsFiles
 from exporters.clickhouse.options import StoreOptions
-from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError, UnsupportedServerError
+from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 from exporters.printable import one_line
 from exporters.spool.mirror import Mirror
 from exporters.spool.reader import SpoolReader
@@ -93,7 +93,7 @@ def main() -> int:
         store = Store(*nodes, options=StoreOptions(**settings.store))
         follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()
-    except (_OpenError, UnsupportedServerError) as exc:
+    except _OpenError as exc:
         parent.send({"error": one_line(exc)})
         return 1
     follower.run()
@@ -120,7 +120,6 @@ class _Follower:
         self._store = store
         self._mirror = mirror
         self._migrated = False
-        self._unsupported: UnsupportedServerError | None = None
         self._first_try = threading.Thread(target=self._try_store, daemon=True)
         self._fault: str | None = None  # why writes fail
         self._fault_logged_at = -_FAULT_LOGGED_EVERY_S
@@ -150,14 +149,12 @@ class _Follower:
     def begin(self) -> None:
         """Tries to reach the store for _FIRST_TRY_S, then sends the first message, with a fault if that failed.
 
-        Raises UnsupportedServerError.
+        A server that cannot be used is a fault like one that is away: Kafka's clients do not need it.
         """
         self._parent.follow()
         threading.Thread(target=self._report_progress, daemon=True).start()
         self._first_try.start()
         self._first_try.join(_FIRST_TRY_S)
-        if self._unsupported is not None:
-            raise self._unsupported
         fault = "the store does not answer" if self._first_try.is_alive() else self._fault
         self._send({**READY, "counts": self.counts(), "fault": fault})
 
@@ -179,8 +176,6 @@ class _Follower:
     def _try_store(self) -> None:
         try:
             self._migrate()
-        except UnsupportedServerError as exc:
-            self._unsupported = exc
         except Exception as exc:  # noqa: BLE001 - `run` retries; an unexpected exception ends it there
             self._failed(exc)
 
