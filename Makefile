@@ -132,7 +132,8 @@ chaos-brokers: $(READY) ## ROUNDS=1: each of three brokers restarted in turn, cl
 matrix: $(READY) ## brokers 2.8 to 4.3 with old and new clients, behind the gateway; writes the table of README.md
 	@$(BIN)/python -m tests.matrix
 
-matrix-platforms: $(READY) ## the jobs on Spark 3.5 to 4.3; writes the table of docs/spark-jobs.md
+matrix-platforms: $(READY) ## other people's ClickHouse (25.8 and 26.9, profiles, proxies) and releases of Spark; writes tables of docs/clickhouse.md and docs/spark-jobs.md
+	@$(BIN)/python -m tests.matrix.platforms
 	@$(BIN)/python -m tests.matrix.spark
 
 powerloss: $(READY) ## SEED=1 SECONDS=60 CUTS=100 power losses under `fsync: each`, by replay of what strace saw

@@ -95,6 +95,12 @@ class Served:
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
 
 
+def page(http: str, path: str) -> str:
+    """The text of a page, or of an answer of the API, at HOST:PORT."""
+    with urllib.request.urlopen(f"http://{http}{path}", timeout=30) as answer:
+        return bytes(answer.read()).decode()
+
+
 def rows(sql: str, query: str, **parameters: str) -> list[tuple[Any, ...]]:
     """The result of a query at the SQL endpoint HOST:PORT, as a reader."""
     with clickhouse_connect.get_client(dsn=f"http://{sql}/headroom") as client:

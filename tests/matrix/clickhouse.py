@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,17 +86,25 @@ def of_server(clickhouse: RunningClickHouse, asked: list[Asked]) -> Iterator[lis
             yield []
 
 
-def of_engine(directory: Path, asked: list[Asked]) -> list[Any]:
-    """What the newer engine answers: rows, or an error as text."""
+class EngineSetting(NamedTuple):
+    """A row of system.settings; the engine has no users, whom a profile could forbid anything."""
+
+    value: str
+    readonly: int
+
+
+def of_engine(directory: Path, asked: list[Asked], first: Sequence[str] = (), *, empty: bool = False) -> list[Any]:
+    """What the newer engine answers, after the statements `first`: rows, or an error as text. `empty`: without a
+    schema."""
     python = Path(".cache") / ENGINE / "bin" / "python"
     if not python.exists():
         venv.create(python.parents[1], with_pip=True)
         subprocess.run([python, "-m", "pip", "install", "-q", ENGINE], check=True)
     made = (each for one in schema.migrations(SCHEMA_VALUES) for each in one.statements)
-    tables = [each.replace("{{database}}", "headroom") for each in made]
+    tables = [] if empty else [each.replace("{{database}}", "headroom") for each in made]
     texts = ["CREATE DATABASE headroom", "USE headroom", *tables, *(_filled(each) for each in asked)]
     settings = [f"SELECT 1 AS one SETTINGS {name} = '{value}'" for name, value in DEDUPLICATE_SELECT.items()]
-    text = json.dumps([each.replace(EARLIER_PLANNER, "") for each in (*settings, *texts)])
+    text = json.dumps([each.replace(EARLIER_PLANNER, "") for each in (*settings, *first, *texts)])
     done = subprocess.run([python, "-c", _ENGINE, directory], input=text, stdout=subprocess.PIPE, text=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     refused = [answer for answer in answers[: -len(asked)] if isinstance(answer, str)]
