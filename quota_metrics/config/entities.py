@@ -42,8 +42,16 @@ def is_kafkas(entity: Entity) -> bool:
 
 
 def stored_rules(rules: Rules) -> Rules:
-    """The rules with names as usage is stored, so that the rule of a very long client-id applies to its usage."""
-    return {tuple((kind, name and stored_name(name)) for kind, name in entity): of for entity, of in rules.items()}
+    """The rules with names as usage is stored, so that the rule of a very long client-id applies to its usage.
+
+    A limit below 0, which brokers with ZooKeeper accept, is 0: any usage exceeds either.
+    """
+    return {
+        tuple((kind, name and stored_name(name)) for kind, name in entity): {
+            key: 0.0 if value < 0.0 else value for key, value in values.items()
+        }
+        for entity, values in rules.items()
+    }
 
 
 def address_rates(rules: Rules) -> dict[str | None, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,9 +18,11 @@ from quota_metrics.config.entities import (
     literal_address,
     matches,
     sanitize,
+    stored_rules,
     text,
 )
 from quota_metrics.config.resolution import Resolver
+from quota_metrics.measure.utilization import Utilization
 
 ALICE = entity_of({"user": "alice"})
 ALICE_APP = entity_of({"client-id": "app", "user": "alice"})
@@ -113,3 +116,12 @@ def test_literal_addresses_are_read_as_java_reads_them(java: str, kafka_libs: Pa
 def test_quota_of_an_address_in_a_short_form_applies_to_it() -> None:
     resolver = Resolver({entity_of({"ip": "10.1"}): {"connection_creation_rate": 3.0}})
     assert resolver.resolve(None, None, "10.0.0.1")["connection_creation_rate"].value == 3.0
+
+
+def test_limit_below_zero_allows_nothing() -> None:
+    rules = stored_rules(
+        {ALICE: {"producer_byte_rate": -1.0, "request_percentage": 0.0, "consumer_byte_rate": math.inf}}
+    )
+    assert rules == {ALICE: {"producer_byte_rate": 0.0, "request_percentage": 0.0, "consumer_byte_rate": math.inf}}
+    group = Utilization("producer_byte_rate", (), 1, 0.0, 5.0, 0.0, math.nan, 0.0, ())
+    assert group.ratio == math.inf
