@@ -54,6 +54,12 @@ def replicas_behind(cluster: str, table: str) -> str:
     )
 
 
+def replicated(statement: str) -> str:
+    """The statement for a Replicated database of one shard: each replica has all rows, so that tables have Replicated
+    engines and need no Distributed ones on top."""
+    return _ENGINE.sub(r"ENGINE = Replicated\1", _with_window(statement))
+
+
 class ClusterSchema:
     """Renders the statements of all migrations, in order: what a statement becomes depends on the tables before it."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.cluster import DDL_SETTINGS, ClusterSchema, bootstrap, quoted
+from exporters.clickhouse.cluster import DDL_SETTINGS, ClusterSchema, bootstrap, quoted, replicated
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.schema_lock import LOG_COMMENT, schema_lock
 from exporters.clickhouse.template import filled
@@ -16,12 +17,45 @@ _IS_RECORDED = (
     "SELECT count() AS found FROM system.tables WHERE database = {database:String} AND name = 'schema_migrations'"
 )
 _ENGINE = "SELECT engine FROM system.databases WHERE name = {database:String}"
+_SHARDS = "SELECT uniqExact(shard_num) AS shards FROM system.clusters WHERE cluster = {database:String}"
+_DISTRIBUTED = (
+    "SELECT count() AS found FROM system.tables WHERE database = {database:String} AND engine = 'Distributed'"
+)
 _TABLES = "SELECT name, engine_full FROM system.tables WHERE database = {database:String} AND engine LIKE '%MergeTree'"
 _TTL = re.compile(r" TTL (?P<column>.+?) \+ toInterval(?P<unit>Hour|Day)\((?P<length>\d+)\)")
 
 
 class SchemaError(Exception):
     """The database is not one that this configuration can use."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How the schema is laid out: on one server, on a cluster, or on the replicas of a Replicated database."""
+
+    cluster: str = ""
+    is_replicated: bool = False  # by the database, without store.cluster
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of statements that change the schema."""
+        return {"log_comment": LOG_COMMENT, **(DDL_SETTINGS if self.cluster or self.is_replicated else {})}
+
+    @property
+    def processes(self) -> str:
+        """The table of running statements."""
+        return f"clusterAllReplicas({quoted(self.cluster)}, system.processes)" if self.cluster else "system.processes"
+
+    def bootstrap(self, database: str) -> tuple[str, ...]:
+        """What creates the database and the table of migrations."""
+        first = bootstrap(self.cluster, database) if self.cluster else "CREATE DATABASE IF NOT EXISTS {{database}}"
+        return (first, *self.rendered([schema.RECORD_TABLE]))
+
+    def rendered(self, statements: Iterable[str], on_cluster: ClusterSchema | None = None) -> tuple[str, ...]:
+        """On a cluster a statement depends on the tables before it, which `on_cluster` has seen."""
+        if self.cluster:
+            return (on_cluster or ClusterSchema(self.cluster)).render(statements)
+        return tuple(replicated(statement) if self.is_replicated else statement for statement in statements)
 
 
 def apply_schema(clickhouse: ClickHouse, options: StoreOptions, database: str, values: Mapping[str, object]) -> None:
@@ -31,33 +65,35 @@ def apply_schema(clickhouse: ClickHouse, options: StoreOptions, database: str, v
     """
     named = {"database": database}
     every = schema.migrations(values)
-    _check_engine(clickhouse, options.cluster, database)
+    layout = _layout(clickhouse, options.cluster, database)
     if not clickhouse.rows(_IS_RECORDED, named)[0]["found"]:
-        for statement in _bootstrap(options.cluster, database):
-            clickhouse.command(filled(statement, named), settings=_settings(options))
+        for statement in layout.bootstrap(database):
+            clickhouse.command(filled(statement, named), settings=layout.settings)
     if _pending(clickhouse, every, named):
-        with schema_lock(clickhouse, database, _processes(options.cluster)):
-            _apply(clickhouse, every, options, named)
+        with schema_lock(clickhouse, database, layout.processes):
+            _apply(clickhouse, every, layout, named)
     tables = {row["name"]: row["engine_full"] for row in clickhouse.rows(_TABLES, named)}
     for statement in _retention(tables, options.retention_days):
-        clickhouse.command(filled(statement, named), settings=_settings(options))
+        clickhouse.command(filled(statement, named), settings=layout.settings)
 
 
-def _check_engine(clickhouse: ClickHouse, cluster: str, database: str) -> None:
-    for engine in (row["engine"] for row in clickhouse.rows(_ENGINE, {"database": database})):
-        if cluster and engine != "Replicated":
-            raise SchemaError(
-                f"database {database} on this node is no Replicated one, as cluster {cluster} needs it:"
-                " rename it and copy its rows (docs/clickhouse.md)"
-            )
-        if not cluster and engine == "Replicated":
-            raise SchemaError(f"database {database} is that of a cluster: set store.cluster.name")
-
-
-def _bootstrap(cluster: str, database: str) -> tuple[str, ...]:
-    if not cluster:
-        return ("CREATE DATABASE IF NOT EXISTS {{database}}", schema.RECORD_TABLE)
-    return (bootstrap(cluster, database), *ClusterSchema(cluster).render([schema.RECORD_TABLE]))
+def _layout(clickhouse: ClickHouse, cluster: str, database: str) -> _Layout:
+    """That of the database if it exists. Raises SchemaError."""
+    named = {"database": database}
+    engine = next((row["engine"] for row in clickhouse.rows(_ENGINE, named)), "")
+    if cluster and engine == "Shared":
+        raise SchemaError(f"the replicas of database {database} share its rows: leave store.cluster.name empty")
+    if cluster and engine not in ("", "Replicated"):
+        raise SchemaError(
+            f"database {database} on this node is no Replicated one, as cluster {cluster} needs it:"
+            " rename it and copy its rows (docs/clickhouse.md)"
+        )
+    if cluster or engine != "Replicated":
+        return _Layout(cluster)
+    shards = clickhouse.rows(_SHARDS, named)[0]["shards"]
+    if shards > 1 or clickhouse.rows(_DISTRIBUTED, named)[0]["found"]:
+        raise SchemaError(f"database {database} is that of a cluster: set store.cluster.name")
+    return _Layout(is_replicated=True)
 
 
 def _pending(clickhouse: ClickHouse, every: list[schema.Migration], named: Mapping[str, str]) -> list[schema.Migration]:
@@ -65,29 +101,14 @@ def _pending(clickhouse: ClickHouse, every: list[schema.Migration], named: Mappi
     return schema.pending(every, {row["version"]: row["checksum"] for row in applied})
 
 
-def _apply(
-    clickhouse: ClickHouse, every: list[schema.Migration], options: StoreOptions, named: Mapping[str, str]
-) -> None:
+def _apply(clickhouse: ClickHouse, every: list[schema.Migration], layout: _Layout, named: Mapping[str, str]) -> None:
     missing = {migration.version for migration in _pending(clickhouse, every, named)}  # others may have applied some
-    for migration, statements in _rendered(every, options.cluster):
+    on_cluster = ClusterSchema(layout.cluster) if layout.cluster else None
+    for migration in every:
+        statements = layout.rendered(migration.statements, on_cluster)
         if migration.version in missing:
             for statement in (*statements, migration.record()):
-                clickhouse.command(filled(statement, named), settings=_settings(options))
-
-
-def _rendered(every: list[schema.Migration], cluster: str) -> Iterator[tuple[schema.Migration, tuple[str, ...]]]:
-    """All migrations, since on a cluster a statement depends on the tables before it."""
-    on_cluster = ClusterSchema(cluster) if cluster else None
-    for migration in every:
-        yield migration, on_cluster.render(migration.statements) if on_cluster else migration.statements
-
-
-def _settings(options: StoreOptions) -> dict[str, str]:
-    return {"log_comment": LOG_COMMENT, **(DDL_SETTINGS if options.cluster else {})}
-
-
-def _processes(cluster: str) -> str:
-    return f"clusterAllReplicas({quoted(cluster)}, system.processes)" if cluster else "system.processes"
+                clickhouse.command(filled(statement, named), settings=layout.settings)
 
 
 def _retention(tables: Mapping[str, str], days: Mapping[str, int]) -> Iterator[str]:

@@ -9,6 +9,8 @@ GRANT SELECT, INSERT, CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER TABLE, A
 -- Who applies migrations at this moment; which replicas are behind.
 GRANT SELECT ON system.processes TO headroom_writers;
 GRANT SELECT ON system.replicas TO headroom_writers;
+-- How many shards a Replicated database has.
+GRANT SELECT ON system.clusters TO headroom_writers;
 
 GRANT TABLE ENGINE ON MergeTree, TABLE ENGINE ON ReplacingMergeTree, TABLE ENGINE ON AggregatingMergeTree,
     TABLE ENGINE ON Memory TO headroom_writers;

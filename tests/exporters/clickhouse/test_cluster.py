@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -256,3 +257,27 @@ def test_spark_job_results_reach_both_nodes(cluster: RunningCluster, store: Quer
     assert answers(cluster, results) == [[(f"app-{client}", "warn", "warn", True) for client in range(8)]] * 2
     runs = "SELECT status FROM headroom.job_runs FINAL WHERE job != 'j'"
     assert answers(cluster, runs) == [[("succeeded",)]] * 2
+
+
+def test_replicated_database_of_one_shard_needs_no_setting(cluster: RunningCluster) -> None:
+    """The owner made it; each replica has all rows, and a token counts at both."""
+    place = "ENGINE = Replicated('/clickhouse/databases/ops', '{shard}', '{replica}')"
+    for node in cluster.nodes:
+        with node.admin() as client:
+            client.command(f"CREATE DATABASE {OTHER_DATABASE} {place}")
+    endpoints = [replace(node.endpoint("writer"), database=OTHER_DATABASE) for node in cluster.nodes]
+    stores = [QueriedStore(endpoint) for endpoint in endpoints]
+    for own in stores:
+        own.migrate(SCHEMA_VALUES)
+        own.check()
+        own.insert("points", points("own", 10), token="once")
+    cluster.wait_in_sync()
+    for own in stores:
+        own.check_reading(SCHEMA_VALUES)
+        assert own.query("SELECT count() FROM ops.points") == [(10,)]
+        assert own.query("SELECT count() FROM system.tables WHERE database = 'ops' AND engine = 'Distributed'") == [
+            (0,)
+        ]
+        own.close()
+    with cluster.nodes[0].admin() as client:
+        client.command(f"DROP DATABASE {OTHER_DATABASE} ON CLUSTER {NAME} SYNC")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.cluster import ClusterSchema, quoted
+from exporters.clickhouse.cluster import ClusterSchema, quoted, replicated
 from quota_metrics.levels.definition import SCHEMA_VALUES
 
 TABLE = (
@@ -124,3 +124,12 @@ def test_statement_without_a_rule_is_refused(statement: str) -> None:
 
 def test_cluster_name_is_quoted_as_a_literal() -> None:
     assert quoted("it's \\ here") == "'it\\'s \\\\ here'"
+
+
+def test_replicated_database_of_one_shard_has_replicated_engines_and_no_table_on_top() -> None:
+    for migration in schema.migrations(SCHEMA_VALUES):
+        for statement in map(replicated, migration.statements):
+            assert "non_replicated" not in statement
+            assert not re.search(r"^ENGINE = (?!Replicated)\w*MergeTree", statement, re.MULTILINE), statement
+            assert "Distributed" not in statement
+    assert replicated(TABLE + OWN).startswith(TABLE + "ENGINE = ReplicatedReplacingMergeTree(v)")
