@@ -214,7 +214,7 @@ class Rests:
     for so long that few frames meet it."""
 
     _SLICE_S = 0.0001
-    _REST_S = 0.002
+    _REST_S = 0.004
 
     def __init__(self) -> None:
         self._due_s = time.perf_counter() + self._SLICE_S

@@ -31,6 +31,7 @@ MODULES = (
     "bombs",
     "quotas.resolution",
     "quotas.apply",
+    "quotas.facts",
     "live_views",
     "web.pages",
     "spark_jobs",

@@ -24,6 +24,7 @@ from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.cluster import Node
 from telemetry.wire.apis import API_VERSIONS, DESCRIBE_CONFIGS, METADATA
+from tests.bench.figure import tell
 from tests.kit.gateways import LOOPBACK, new_gateway
 from tests.kit.kio_entities import decode, encode, entity_of_fields
 from tests.quota_metrics.kafka.fake_broker import Answer, FakeBroker, in_any_version, nodes, spans
@@ -92,13 +93,13 @@ def answer(connection: socket.socket) -> None:
         connection.sendall(ANSWER)
 
 
-async def serve_gateway(frames_port: int, cluster_port: int, is_paced: bool) -> None:
-    """Reads the facts again and again between a line `on` and a line `off`; prints how often it did."""
+async def serve_gateway(frames_port: int, cluster_port: int) -> None:
+    """Reads the facts again and again between a line `on` and a line `off`."""
     gateway = new_gateway()
     _, port = await gateway.start([Node(1, LOOPBACK, frames_port)])
     admin = KafkaAdmin([(LOOPBACK, cluster_port)])
     await read_facts(admin)
-    admin.is_paced = is_paced
+    admin.is_paced = True
     reading = asyncio.Event()
     print(port, flush=True)
     loop = asyncio.get_running_loop()
@@ -133,34 +134,36 @@ def started(*arguments: str) -> tuple[subprocess.Popen[str], str]:
     return process, next(line.strip() for line in process.stdout if line.strip().isdigit())  # behind what is logged
 
 
+def rounds_of(gateway: subprocess.Popen[str], port: str, rounds: int) -> tuple[list[float], list[float]]:
+    """p99 of each round, quiet and while facts are read."""
+    assert gateway.stdin is not None
+    quiet, busy = [], []
+    with socket.create_connection((LOOPBACK, int(port))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        p99_ms(connection, ROUND_S)
+        for _ in range(rounds):
+            quiet.append(p99_ms(connection, ROUND_S))
+            gateway.stdin.write("on\n")
+            gateway.stdin.flush()
+            time.sleep(0.1)
+            busy.append(p99_ms(connection, ROUND_S))
+            gateway.stdin.write("off\n")
+            gateway.stdin.flush()
+            time.sleep(0.5)
+    return quiet, busy
+
+
 def main(rounds: int) -> None:
     frames, frames_port = started("frames")
     many, cluster_port = started("cluster")
-    gateways = {name: started("gateway", frames_port, cluster_port, name) for name in ("paced", "unpaced")}
+    gateway, port = started("gateway", frames_port, cluster_port)
     try:
-        for name, (gateway, port) in gateways.items():
-            assert gateway.stdin is not None
-            ratios, quiet, busy = [], [], []
-            with socket.create_connection((LOOPBACK, int(port))) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                p99_ms(connection, ROUND_S)
-                for _ in range(rounds):
-                    quiet.append(p99_ms(connection, ROUND_S))
-                    gateway.stdin.write("on\n")
-                    gateway.stdin.flush()
-                    time.sleep(0.1)
-                    busy.append(p99_ms(connection, ROUND_S))
-                    gateway.stdin.write("off\n")
-                    gateway.stdin.flush()
-                    time.sleep(0.5)
-                    ratios.append(busy[-1] / quiet[-1])
-            print(
-                f"{name}: p99 {statistics.median(quiet):.3f} ms, while facts are read {statistics.median(busy):.3f} ms;"
-                f" median of the ratios {statistics.median(ratios):.2f}"
-            )
+        quiet, busy = rounds_of(gateway, port, rounds)
     finally:
-        for process in (frames, many, *(gateway for gateway, _ in gateways.values())):
+        for process in (frames, many, gateway):
             process.kill()
+    ratio = statistics.median(after / before for before, after in zip(quiet, busy, strict=True))
+    tell("frame_p99_beside_facts", statistics.median(busy), "ms", ratio, "without", digits=3)
 
 
 if __name__ == "__main__":
@@ -169,7 +172,7 @@ if __name__ == "__main__":
             serve_frames()
         case ["cluster"]:
             asyncio.run(serve_cluster())
-        case ["gateway", frames_port, cluster_port, name]:
-            uvloop.run(serve_gateway(int(frames_port), int(cluster_port), name == "paced"))
+        case ["gateway", frames_port, cluster_port]:
+            uvloop.run(serve_gateway(int(frames_port), int(cluster_port)))
         case _:
             main(int(sys.argv[1]) if sys.argv[1:] else ROUNDS)
