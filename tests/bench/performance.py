@@ -71,7 +71,6 @@ ROWS = (
     Row("latency added to a frame of 200 B, p99", "added_p99_200B", "at most", "ratio", None, "blind"),
     Row("an idle connection with its upstream", "idle_connection_of_.*", "at most", "value", None, "blind"),
     Row("a client instance in memory", "instance.*_[0-9]+", "at most", "value", INSTANCE_BYTES),
-    Row("p99 of a frame while 100,000 partitions are read", "frame_p99_beside_facts", "at most", "ratio", 1.2),
     Row("a push while ingest runs at half its peak, p50, p99", "push_p.*_at_half_peak", "at most", "ratio", 1.5),
     Row("sockets to merged rows, new series or a restart", "whole_way_.*fleet.*", "at least", "value", NEW_FLEET_ROWS),
     Row("sockets to merged rows, steady", "whole_way_steady", "at least", "value", STEADY_ROWS),
