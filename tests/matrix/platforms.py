@@ -9,7 +9,6 @@ tests/matrix/spark.py.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import tempfile
@@ -105,9 +104,10 @@ def outcome(name: str, at: tuple[ForeignServer, ForeignServer], directory: Path)
     if name == READER:
         first = replace(first, user="plain")
     with _before(platform.before, first, second) as endpoint:
-        os.environ[PASSWORD] = SECRET
-        checked = CliRunner().invoke(app, ["store", "check", "--clickhouse", endpoint.url])
-        with Served(directory, "--clickhouse", endpoint.url) as served:
+        checked = CliRunner().invoke(app, ["store", "check", "--clickhouse", endpoint.url], env={PASSWORD: SECRET})
+        serving = Served(directory, "--clickhouse", endpoint.url)
+        serving.argv.insert(1, f"{PASSWORD}={SECRET}")
+        with serving as served:
             if platform.refused:
                 said = eventually(served.ready, lambda ready: bool(re.search(platform.refused, ready[1])))[1]
                 is_named = checked.exit_code == 1 and re.search(platform.refused, checked.output)
