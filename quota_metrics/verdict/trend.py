@@ -1,0 +1,46 @@
+"""Lines through a few windows: how a consumer's lag grows, and when a bucket reaches its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_LAG_WINDOWS: Final = 3  # of the last ten, for a trend of the lag: clients push every some minutes
+_LAG_FIT: Final = 0.5  # coefficient of determination
+_USAGE_WINDOWS: Final = 5  # of the last ten, for a trend of usage
+_USAGE_FIT: Final = 0.7  # a start-up ramp followed by steady usage is no trend
+_REACH_S: Final = 86_400.0  # a trend over minutes does not extend to tomorrow
+
+
+def lag_per_min(minutes: Sequence[float], records: Sequence[float]) -> float | None:
+    """The change of a consumer's lag per minute; None with fewer than three windows, or when the line explains less
+    than half. `minutes` are relative to the newest window, so that a trend does not depend on where a range begins."""
+    if len(records) < _LAG_WINDOWS:
+        return None
+    together, reach, spread = _moments(minutes, records)
+    return together / reach if reach > 0 and together * together >= _LAG_FIT * spread * reach else None
+
+
+def usage_trend(
+    seconds: Sequence[float], usage: Sequence[float], limit: float | None
+) -> tuple[float | None, float | None]:
+    """Seconds until the bucket reaches its limit if the trend holds, and the change of its usage per minute. None
+    without a limit, for what is not in sight, and with fewer than five windows or a poor fit."""
+    if len(usage) < _USAGE_WINDOWS:
+        return None, None
+    together, reach, spread = _moments(seconds, usage)
+    slope = together / reach if reach > 0 else 0.0
+    if slope != 0 and not together * together >= _USAGE_FIT * spread * reach:
+        return None, None
+    eta_s = max(limit - usage[-1], 0.0) / slope if limit is not None and slope > 0 else None
+    return eta_s if eta_s is not None and eta_s <= _REACH_S else None, slope * 60
+
+
+def _moments(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float, float]:
+    """Covariance, and the variances of both."""
+    count = len(xs)
+    mean_x, mean_y = sum(xs) / count, sum(ys) / count
+    together = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / count
+    reach = sum((x - mean_x) ** 2 for x in xs) / count
+    spread = sum((y - mean_y) ** 2 for y in ys) / count
+    return together, reach, spread

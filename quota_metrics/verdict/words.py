@@ -1,0 +1,58 @@
+"""Numbers in the words of reasons. They are rounded half up."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from exporters.model import QuotaKey
+from quota_metrics.verdict.thresholds import LARGEST_RATE
+
+_UNITS: Final = {
+    QuotaKey.REQUEST_PERCENTAGE.value: " %",
+    QuotaKey.CONTROLLER_MUTATION_RATE.value: " mutations/s",
+    QuotaKey.CONNECTION_CREATION_RATE.value: " connections/s",
+}
+_SIZES: Final = tuple((1000.0**power, f" {prefix}B/s") for power, prefix in enumerate("kMGTP", start=1))
+_ROUNDS_UP: Final = 0.99995  # from this share of a unit on, a rate would round to 1000.0 of the unit before
+
+
+def rounded(number: float) -> str:
+    """`12`."""
+    return str(math.floor(min(LARGEST_RATE, number) + 0.5))
+
+
+def tenths(number: float) -> str:
+    """`12.3`."""
+    whole = math.floor(min(LARGEST_RATE, number * 10) + 0.5)
+    return f"{whole // 10}.{whole % 10}"
+
+
+def percent(share: float) -> str:
+    """`84.9 %`."""
+    return f"{tenths(share * 100)} %"
+
+
+def amount(rate: float, quota_key: str) -> str:
+    """A rate with the unit of its quota key: `512 B/s`, `84.9 kB/s`, `12.5 %`."""
+    unit = _UNITS.get(quota_key)
+    if unit is not None:
+        return tenths(rate) + unit
+    if rate < _ROUNDS_UP * 1000.0:
+        return f"{rounded(rate)} B/s"
+    in_unit = ""
+    for size, unit_of_size in _SIZES:
+        if in_unit and rate < _ROUNDS_UP * size:
+            break
+        in_unit = tenths(rate / size) + unit_of_size
+    return in_unit
+
+
+def duration(ms: float) -> str:
+    """`905 ms`, `1.5 s`."""
+    return f"{tenths(ms / 1000)} s" if ms >= 999.5 else f"{rounded(ms)} ms"
+
+
+def clock(time_ms: int) -> str:
+    """`10:04 UTC`."""
+    return f"{time_ms // 3_600_000 % 24:02}:{time_ms // 60_000 % 60:02} UTC"
