@@ -86,6 +86,11 @@ def text(entity: Entity) -> str:
     return "{" + ", ".join(parts) + "}"
 
 
+def entity_text(entity: Entity) -> str:
+    """`user=alice, client-id=<default>`: the form of entities in quota_usage and quota_utilization."""
+    return ", ".join(f"{kind}={DEFAULT_ENTITY if name is None else name}" for kind, name in entity)
+
+
 def sanitize(name: str) -> str:
     """Kafka's spelling of a user in metric tags (org.apache.kafka.common.utils.Sanitizer): percent-encoded UTF-8."""
     if name.isascii() and name.isalnum():

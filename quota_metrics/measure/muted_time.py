@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from quota_metrics.levels.definition import MUTED_LOOKBACK_MS
+from quota_metrics.verdict.thresholds import MUTED_LOOKBACK_MS
 
 SECONDS: Final = 60
 _MAX_MS: Final = 65_535

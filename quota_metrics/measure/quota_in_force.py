@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from exporters.model import DEFAULT_ENTITY, UsageSample
-from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, desanitize, sanitize
+from exporters.model import UsageSample
+from quota_metrics.config.entities import CLIENT_ID, USER, Rules, desanitize, entity_text, sanitize
 from quota_metrics.config.resolution import Resolver, Tags
-from quota_metrics.levels.definition import LARGEST_RATE
 from quota_metrics.measure.quota_manager import TYPE_OF_KEY, QuotaManager
+from quota_metrics.verdict.thresholds import LARGEST_RATE
 
 _MAX_KEPT = 200_000
 
@@ -87,11 +87,6 @@ class QuotasInForce:
             decided_by = decided_by or _foreign(self._resolver, row.quota_key, row.user, row.client_id)
             quota = quota._replace(decided_by=decided_by)
         return row._replace(**quota._asdict())
-
-
-def entity_text(entity: Entity) -> str:
-    """`user=alice, client-id=<default>`: the form of entities in quota_usage and quota_utilization."""
-    return ", ".join(f"{kind}={DEFAULT_ENTITY if name is None else name}" for kind, name in entity)
 
 
 def _resolved(resolver: Resolver, quota_key: str, user: str, client_id: str) -> QuotaInForce:

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from exporters.model import QuotaKey, UsageSample
 from quota_metrics.config.entities import CLIENT_ID, USER, desanitize, sanitize
-from quota_metrics.levels.definition import Thresholds
 from quota_metrics.measure.quota_manager import TYPE_OF_KEY, Quota, QuotaManager
+from quota_metrics.verdict.thresholds import Thresholds
 from quota_metrics.windows import UNLIMITED, QuotaWindow
 
 _Group: TypeAlias = tuple[

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from quota_metrics.config.validation import is_whole
-from quota_metrics.levels.definition import Thresholds
+from quota_metrics.verdict.thresholds import Thresholds
 
 FULL: Final = Thresholds().critical  # utilisation (99th percentile) above which a quota is too low
 TARGET: Final = Thresholds().warn  # share of a suggested limit that the demand takes

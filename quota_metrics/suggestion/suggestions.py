@@ -9,11 +9,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from quota_metrics.amounts import exact_share_text, rate_text
-from quota_metrics.config.entities import Entity, Rules, entity_of_names
-from quota_metrics.levels.definition import LARGEST_RATE
-from quota_metrics.measure.quota_in_force import entity_text
+from quota_metrics.config.entities import Entity, Rules, entity_of_names, entity_text
 from quota_metrics.suggestion.dimension import Dimension, is_nameable, keeps, level
 from quota_metrics.suggestion.limits import FEWEST, FULL, TARGET, Bulk, Confidence, bulk, confidence, fitting
+from quota_metrics.verdict.thresholds import LARGEST_RATE
 
 FAR_TOO_HIGH: Final = 10.0  # times what would fit
 _NAMES: Final = {

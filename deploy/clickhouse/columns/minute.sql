@@ -9,7 +9,7 @@
     `utilization`      Nullable(Float64)       COMMENT 'group_usage / limit, not capped; NULL without a limit',
     `throttle_ms`      Float64                 COMMENT 'longest throttle time that the broker announced',
     `level`            {{level_type}}
-                                               COMMENT 'throttled: muted for 1 % of the window or more; critical, warn, watch: by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
+                                               COMMENT 'throttled: muted for 1 % of the window or more; critical: muted for less; else by the greater of utilization and utilization_p95 (level_thresholds); left when it stays lower for two windows',
     `reason`           String                  COMMENT 'the level in words',
     `software_name`    LowCardinality(String)  COMMENT 'client software as it named itself in ApiVersions',
     `software_version` LowCardinality(String)  COMMENT 'its version',
@@ -21,7 +21,7 @@
     `bucket_client_id` LowCardinality(String)  COMMENT 'metric tag client-id',
     `usage_p95`        Float64                 COMMENT '95th percentile of the client''s rate per second',
     `usage_max`        Float64                 COMMENT 'highest rate of a second',
-    `bytes`            UInt64                  COMMENT 'bytes of this client on that broker in the window',
+{{summed_columns}},
     `group_usage`      Float64                 COMMENT 'mean rate of all clients that share the quota, on that broker',
     `group_p95`        Float64                 COMMENT '95th percentile of their summed rate per second',
     `utilization_p95`  Nullable(Float64)       COMMENT 'group_p95 / limit',

@@ -44,7 +44,7 @@
     `eta_s`                  Nullable(Float64)         COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
     `trend_per_min`          Nullable(Float64)         COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
     `burst_credit`           Nullable(Float64)         COMMENT 'bytes that the bucket may send at once on this broker before it is throttled, at the end of the window',
-    `level`                  {{level_type}}             COMMENT 'ok, watch, warn, critical, throttled or unknown',
+    `level`                  {{level_type}}             COMMENT 'how near the client is to its limit',
     `instant_level`          {{level_type}}
                                                        COMMENT 'the level without hysteresis',
     `reason`                 String                    COMMENT 'the level in words',
@@ -53,5 +53,6 @@
     `cause`                  String                    COMMENT 'what changed when it came near its limit: the limit, a client that began, or a neighbour in a shared quota; for five windows after the onset, empty when nothing explains it',
     `software_name`          LowCardinality(String)     COMMENT 'client software, from ApiVersions',
     `software_version`       LowCardinality(String)     COMMENT 'version of that software',
+{{summed_columns}},
     `samples`                UInt64                    COMMENT 'rows of quota_usage behind it',
     `complete`               UInt8                     COMMENT '0: the window had not ended when the job ran'

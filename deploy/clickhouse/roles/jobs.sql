@@ -8,7 +8,6 @@ GRANT SELECT ON headroom.* TO headroom_jobs;
 GRANT INSERT ON headroom.quota_utilization TO headroom_jobs;
 GRANT INSERT, ALTER DELETE ON headroom.quota_utilization_staging TO headroom_jobs;
 GRANT INSERT ON headroom.quota_utilization_windows TO headroom_jobs;
-GRANT INSERT, ALTER DELETE ON headroom.quota_client_limits TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m_windows TO headroom_jobs;
 GRANT INSERT ON headroom.throttle_forecast TO headroom_jobs;
@@ -16,14 +15,10 @@ GRANT INSERT ON headroom.capacity_report TO headroom_jobs;
 GRANT INSERT ON headroom.quota_suggestions TO headroom_jobs;
 GRANT INSERT ON headroom.job_runs TO headroom_jobs;
 
--- For input(), by which ClickHouse adds columns to rows that a job inserts. It opens no other source: these have grants.
-GRANT CREATE TEMPORARY TABLE ON *.* TO headroom_jobs;
-
 -- Only a cluster needs these: the tables below the Distributed ones.
 GRANT INSERT ON headroom.quota_utilization_local TO headroom_jobs;
 GRANT INSERT, ALTER DELETE ON headroom.quota_utilization_staging_local TO headroom_jobs;
 GRANT INSERT ON headroom.quota_utilization_windows_local TO headroom_jobs;
-GRANT INSERT, ALTER DELETE ON headroom.quota_client_limits_local TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m_local TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m_windows_local TO headroom_jobs;
 GRANT INSERT ON headroom.throttle_forecast_local TO headroom_jobs;

@@ -61,29 +61,6 @@ INNER JOIN (
 ) AS w USING (cluster, source, window_s, window_start, run_version)
 SETTINGS {{settings_of_views}};
 
--- The limits that Spark resolved for the clients of a run, as intervals: what joins usage with its bucket.
-CREATE TABLE IF NOT EXISTS {{database}}.quota_client_limits
-(
-    `run`              String,
-    `cluster`          LowCardinality(String),
-    `quota_key`        LowCardinality(String),
-    `user`             LowCardinality(String),
-    `client_id`        LowCardinality(String),
-    `from_ms`          Int64,
-    `to_ms`            Int64,
-    `state`            LowCardinality(String)    COMMENT 'unknown, none or limited',
-    `limit`            Float64                   COMMENT '-1 unless state is limited',
-    `matched_entity`   LowCardinality(String),
-    `bucket_user`      LowCardinality(String),
-    `bucket_client_id` LowCardinality(String),
-    `staged_at`        DateTime('UTC') DEFAULT now()
-)
-ENGINE = MergeTree
-PARTITION BY run
-ORDER BY (run, cluster, quota_key, user, client_id, from_ms)
-TTL staged_at + INTERVAL 1 DAY DELETE
-SETTINGS non_replicated_deduplication_window = 10000;
-
 CREATE TABLE IF NOT EXISTS {{database}}.job_runs
 (
     `job`                LowCardinality(String),
@@ -135,15 +112,16 @@ CREATE TABLE IF NOT EXISTS {{database}}.usage_1m
     `bucket_client_id` LowCardinality(String),
     `rates`            Array(Float64)            COMMENT 'per second; NaN: no sample' CODEC(ZSTD(1)),
     `area`             Float64                   COMMENT 'sum of rate x interval in ms',
-    `bytes`            UInt64,
+{{summed_columns}},
     `samples`          UInt64,
     `throttle_ms`      Float64                   COMMENT 'longest throttle time',
-    `muted`            AggregateFunction(intervalLengthSum, Int64, Int64)   COMMENT 'union of the throttle times of bare rows, cut at the minute',
-    `muted_at`         Map(UInt16, Float64)      COMMENT 'second of the minute -> ms in which the broker muted the client, of rows with an interval',
+    `muted_at_ms`      Array(Int32)              COMMENT 'ts of rows by which the broker muted the client, in ms of the minute; of a bare sample also before it',
+    `muted_ms`         Array(UInt32)             COMMENT 'of each, for how long: from then on, of a row with an interval within its cadence_s',
     `newest`           DateTime64(3, 'UTC')      COMMENT 'received_at of the newest row behind it',
     `computed_at`      DateTime64(3, 'UTC'),
     `decided_by`       LowCardinality(String)    COMMENT 'class of the broker that decides instead of limit',
-    `implied`          Array(Float64)            COMMENT 'sum and number of the rows'' implied_limit'
+    `implied_sum`      Float64                   COMMENT 'sum of the rows'' implied_limit',
+    `implied_samples`  UInt64                    COMMENT 'rows that have one'
 )
 ENGINE = ReplacingMergeTree(computed_at)
 PARTITION BY toDate(window_start)
@@ -152,13 +130,15 @@ ORDER BY (cluster, source, quota_key, toStartOfHour(window_start), user, client_
 TTL window_start + INTERVAL 400 DAY DELETE
 SETTINGS ttl_only_drop_parts = 1;
 
--- Which hours usage_1m holds, and how fresh: an hour is dirty when quota_usage received rows of it later.
+-- Which minutes usage_1m holds, and from which rows of quota_usage: a minute with more or newer ones is computed again.
 CREATE TABLE IF NOT EXISTS {{database}}.usage_1m_windows
 (
     `source`        LowCardinality(String),
-    `window_start`  DateTime('UTC')            COMMENT 'an hour',
+    `window_start`  DateTime('UTC')            COMMENT 'a minute',
+    `rows`          UInt64                     COMMENT 'usable rows of quota_usage when it was computed',
+    `newest`        DateTime64(3, 'UTC')       COMMENT 'received_at of the newest of them',
     `computed_at`   DateTime64(3, 'UTC'),
-    `bad_rows`      Map(LowCardinality(String), UInt64)  COMMENT 'by cluster: rows of the hour that are not usable'
+    `bad_rows`      Map(LowCardinality(String), UInt64)  COMMENT 'by cluster: rows of the minute that are not usable'
 )
 ENGINE = ReplacingMergeTree(computed_at)
 PARTITION BY toYYYYMM(window_start)

@@ -78,19 +78,13 @@ ORDER BY (owners, user, client_id)
 TTL matched_at + INTERVAL 7 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;
 
--- Each client at each broker in the minutes of the last hours: what the views of now, the pages, `headroom top` and the
--- metrics of levels read. `headroom serve` computes a minute when it has ended, and again when more of its rows arrive
--- (quota_metrics/levels/minute.py). A minute is always written as a whole: of a window the rows of the newest computed_at
--- count.
+-- Each client at each broker in the minutes of the last hours. `headroom serve` computes a minute when it has ended, and
+-- again when more of its rows arrive (quota_metrics/minutes/live.py). A minute is always written as a whole: of a window
+-- the rows of the newest computed_at count.
 CREATE TABLE IF NOT EXISTS {{database}}.headroom_minutes
 (
-    `computed_at`      DateTime64(3, 'UTC')    COMMENT 'when the minute was computed; the rows of the newest count',
-    `is_worst`         UInt8                   COMMENT '1: the worst broker of this client in this minute',
 {{columns_of_minute}},
-    `pushes`           UInt64                  COMMENT 'their pushes',
-    `last_seen`        DateTime64(3, 'UTC')    COMMENT 'when telemetry was heard of last; 1970 without instances',
-    `is_onset`         UInt8                   COMMENT '1: the first minute at warn or muted after a calm one, with at most one just below warn between them; cause is told from here',
-    `client_place`     UInt32                  COMMENT 'place of the client among those of the minute by cluster, user and client id: sorts as these do, in less time',
+{{columns_of_computed}},
     `client_key`       UInt64 MATERIALIZED cityHash64(cluster, source, quota_key, user, client_id) COMMENT 'the client''s rows of one quota: found in less time than by its names'
 )
 ENGINE = MergeTree
@@ -100,29 +94,78 @@ ORDER BY (window_start, computed_at, cluster, source, quota_key, user, client_id
 TTL window_start + INTERVAL 6 HOUR DELETE
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
 
+-- The same of the last 60 seconds, every `levels.every_ms`: what the views of now, the pages, `headroom top` and the
+-- metrics of levels read. Such a window begins within a minute and is no part of the history.
+CREATE TABLE IF NOT EXISTS {{database}}.headroom_live
+(
+{{columns_of_minute}},
+{{columns_of_computed}}
+)
+ENGINE = MergeTree
+PARTITION BY toStartOfFiveMinutes(window_start)
+PRIMARY KEY (window_start, computed_at, cluster)
+ORDER BY (window_start, computed_at, cluster, source, quota_key, user, client_id, broker_id)
+TTL window_start + INTERVAL 10 MINUTE DELETE
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
+
 -- Each client on its worst broker in each minute of the last hours, as it was computed last.
 CREATE VIEW IF NOT EXISTS {{database}}.headroom_by_minute
 (
 {{columns_of_minute}}
 ) AS
-SELECT * EXCEPT (computed_at, is_worst, pushes, last_seen, is_onset, client_place)
+SELECT * EXCEPT (computed_at, is_worst, pushes, last_seen, is_onset, own_reason, own_cause, client_place)
 FROM {{database}}.headroom_minutes
 WHERE is_worst
   AND (window_start, computed_at) IN (
       SELECT m.window_start, max(m.computed_at) FROM {{database}}.headroom_minutes AS m GROUP BY m.window_start);
 
--- The minute that is shown: the newest that was computed and has rows, however old; pages say its age. Read from the end
--- of the primary key, because max() would read the minutes of six hours.
-CREATE VIEW IF NOT EXISTS {{database}}.newest_minute
+-- The 60 seconds that are shown: the newest that were computed and have rows, however old; pages say their age. Read from
+-- the ends of the primary keys, because max() would read the minutes of six hours.
+CREATE VIEW IF NOT EXISTS {{database}}.newest_window
 (
-    `window_start` DateTime('UTC')       COMMENT 'beginning of the minute; 1970 when none was computed in six hours',
-    `computed_at`  DateTime64(3, 'UTC')  COMMENT 'when it was computed last'
+    `window_start` DateTime('UTC')       COMMENT 'beginning of the 60 seconds; 1970 when none were computed in six hours',
+    `computed_at`  DateTime64(3, 'UTC')  COMMENT 'when they were computed last'
 ) AS
 SELECT assumeNotNull(max(last.window_start)) AS window_start, assumeNotNull(max(last.computed_at)) AS computed_at
 FROM
 (
-    SELECT m.window_start AS window_start, m.computed_at AS computed_at
-    FROM {{database}}.headroom_minutes AS m
-    ORDER BY m.window_start DESC, m.computed_at DESC
+    SELECT * FROM
+    (
+        SELECT * FROM (
+            SELECT m.window_start AS window_start, m.computed_at AS computed_at
+            FROM {{database}}.headroom_minutes AS m
+            ORDER BY m.window_start DESC, m.computed_at DESC
+            LIMIT 1)
+        UNION ALL
+        SELECT * FROM (
+            SELECT l.window_start AS window_start, l.computed_at AS computed_at
+            FROM {{database}}.headroom_live AS l
+            ORDER BY l.window_start DESC, l.computed_at DESC
+            LIMIT 1)
+    )
+    ORDER BY window_start DESC, computed_at DESC
     LIMIT 1
 ) AS last;
+
+-- The rows of these 60 seconds: each client at each broker.
+CREATE VIEW IF NOT EXISTS {{database}}.newest_rows
+(
+{{columns_of_minute}},
+{{columns_of_computed}}
+) AS
+WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_window) AS newest
+SELECT * FROM {{database}}.headroom_minutes WHERE window_start = newest.1 AND computed_at = newest.2
+UNION ALL
+SELECT * FROM {{database}}.headroom_live WHERE window_start = newest.1 AND computed_at = newest.2;
+
+-- The services that can compute levels. One of those that were seen lately computes for all
+-- (headroom/server/level_schedule.py).
+CREATE TABLE IF NOT EXISTS {{database}}.headroom_services
+(
+    `service`  String                                       COMMENT 'a run of `headroom serve`',
+    `seen_at`  DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')  COMMENT 'when it was there'
+)
+ENGINE = ReplacingMergeTree(seen_at)
+ORDER BY service
+TTL toDateTime(seen_at) + INTERVAL 1 HOUR DELETE
+SETTINGS non_replicated_deduplication_window = 10000;

@@ -1,16 +1,15 @@
 -- Who is near a limit or throttled now, and what else the newest minutes say of clients, users and quotas.
 
--- Each client on its worst broker in the newest minute that has ended, as `headroom serve` computed it
--- (headroom_minutes).
+-- Each client on its worst broker in the last 60 seconds, as `headroom serve` computed them
+-- (headroom_live, headroom_minutes).
 CREATE VIEW IF NOT EXISTS {{database}}.headroom_now
 (
 {{columns_of_minute}},
     `client_place`     UInt32                  COMMENT 'place of the client among those of the minute by cluster, user and client id: sorts as these do, in less time'
 ) AS
-WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_minute) AS newest
-SELECT * EXCEPT (computed_at, is_worst, pushes, last_seen, is_onset)
-FROM {{database}}.headroom_minutes
-WHERE window_start = newest.1 AND computed_at = newest.2 AND is_worst;
+SELECT * EXCEPT (computed_at, is_worst, pushes, last_seen, is_onset, own_reason, own_cause)
+FROM {{database}}.newest_rows
+WHERE is_worst;
 
 -- Clients at level warn or worse.
 CREATE VIEW IF NOT EXISTS {{database}}.near_limit
@@ -130,17 +129,15 @@ CREATE VIEW IF NOT EXISTS {{database}}.usage_by_user
     `throttled`    UInt64                  COMMENT 'how many of these were muted in the minute',
     `utilization`  Nullable(Float64)       COMMENT 'the highest of its quotas on any broker',
     `source`       LowCardinality(String)  COMMENT 'who measured: gateway or jmx',
-    `window_start` DateTime('UTC')         COMMENT 'the newest minute that has ended'
+    `window_start` DateTime('UTC')         COMMENT 'beginning of the 60 seconds'
 ) AS
-WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_minute) AS newest
 SELECT
     cluster, quota_key, user, sum(u.usage) AS usage, sum(u.bytes) AS bytes, uniqExact(client_id) AS clients,
     uniqExactIf(client_id, muted_ms > 0) AS throttled, max(u.utilization) AS utilization, source, window_start
-FROM {{database}}.headroom_minutes AS u
-WHERE u.window_start = newest.1 AND u.computed_at = newest.2
+FROM {{database}}.newest_rows AS u
 GROUP BY cluster, quota_key, user, source, window_start;
 
--- The clients of the newest minute that has ended.
+-- The clients of the last 60 seconds.
 CREATE VIEW IF NOT EXISTS {{database}}.telemetry_coverage
 (
     `cluster`          LowCardinality(String)  COMMENT 'name of the Kafka cluster',
@@ -154,16 +151,15 @@ CREATE VIEW IF NOT EXISTS {{database}}.telemetry_coverage
     `software_version` LowCardinality(String)  COMMENT 'its version',
     `client_place`     UInt32                  COMMENT 'place of the client among those of the minute by cluster, user and client id: sorts as these do, in less time'
 ) AS
-WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_minute) AS newest
 SELECT
     cluster, user, client_id, multiIf(pushes > 0, 'pushes', instances > 0, 'asked', 'never asked') AS status,
     instances, pushes, if(instances = 0, NULL, m.last_seen) AS last_seen, software_name, software_version, client_place
-FROM {{database}}.headroom_minutes AS m
-WHERE m.window_start = newest.1 AND m.computed_at = newest.2 AND source = 'gateway'
+FROM {{database}}.newest_rows AS m
+WHERE source = 'gateway'
 -- All rows of a client in a minute say the same of its instances.
 LIMIT 1 BY client_place;
 
--- Who shares a quota, of the clients of the newest minute that has ended: the buckets as the gateway wrote them with
+-- Who shares a quota, of the clients of the last 60 seconds: the buckets as the gateway wrote them with
 -- its rows, and no reading of the rules of its own.
 CREATE VIEW IF NOT EXISTS {{database}}.quota_groups
 (
@@ -176,12 +172,11 @@ CREATE VIEW IF NOT EXISTS {{database}}.quota_groups
     `limit`           Nullable(Float64)       COMMENT 'the quota per broker',
     `matched_entity`  LowCardinality(String)  COMMENT 'the quota entity that won'
 ) AS
-WITH (SELECT (window_start, computed_at) FROM {{database}}.newest_minute) AS newest
 SELECT
     cluster, quota_key, bucket_user AS group_user, bucket_client_id AS group_client_id, user, client_id, m.`limit` AS `limit`,
     matched_entity
-FROM {{database}}.headroom_minutes AS m
-WHERE m.window_start = newest.1 AND m.computed_at = newest.2 AND is_worst AND source = 'gateway' AND limit_known
+FROM {{database}}.newest_rows AS m
+WHERE is_worst AND source = 'gateway' AND limit_known
   AND isNotNull(m.`limit`);
 
 -- How much of what the brokers meter passes the gateways: their JMX sensors beside ours, in the seconds in which a

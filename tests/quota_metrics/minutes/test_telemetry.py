@@ -8,8 +8,11 @@ from statistics import correlation, linear_regression
 import pyarrow as pa
 import pytest
 
-from quota_metrics.levels.client_signals import metrics_of
-from quota_metrics.levels.signals_query import SIGNALS
+from exporters.clickhouse.client import ClickHouse, Row
+from quota_metrics.minutes.records import statement
+from quota_metrics.minutes.surroundings import read_around, telemetry_parameters
+from quota_metrics.verdict.client_signals import metrics_of
+from quota_metrics.verdict.trend import lag_per_min
 from tests.kit.clickhouse import RunningClickHouse, connected
 from tests.kit.points import NOW_MS, TIME, points
 
@@ -17,6 +20,13 @@ pytestmark = pytest.mark.clickhouse
 
 WINDOW_MS = 60_000
 START = NOW_MS - NOW_MS % WINDOW_MS
+
+
+def reported(clickhouse: RunningClickHouse, cluster: str, from_ms: int, to_ms: int) -> list[Row]:
+    """Each client in each minute."""
+    span = {"from_ms": from_ms, "to_ms": to_ms, "offset_ms": 0, "window_ms": WINDOW_MS}
+    parameters = {**telemetry_parameters(), **span, "cluster": cluster, "telemetry": 1}
+    return ClickHouse((clickhouse.writer,)).rows(statement("telemetry"), parameters)
 
 
 def test_replayed_push_counts_once_before_a_merge(clickhouse: RunningClickHouse) -> None:
@@ -35,8 +45,7 @@ def test_replayed_push_counts_once_before_a_merge(clickhouse: RunningClickHouse)
         try:
             for number in range(2):
                 clickhouse.store.insert("points", pushed, token=f"replayed-{number}")
-            bounds = {"from_ms": START, "to_ms": START + WINDOW_MS, "window_ms": WINDOW_MS}
-            (row,) = client.query(SIGNALS, {**bounds, "cluster": "replayed", "telemetry": 1}).named_results()
+            (row,) = reported(clickhouse, "replayed", START, START + WINDOW_MS)
         finally:
             client.command("SYSTEM START MERGES headroom.points")
     assert [row[name] for name in ("outgoing_bytes", "rebalances", "records_failed", "records_lag")] == [
@@ -84,15 +93,43 @@ def test_lag_per_minute_is_the_line_through_the_last_ten_windows(clickhouse: Run
     table = points("trend", len(pushed), metric=metric, client_id=names, ts=pa.array(times, TIME), value=values)
     clickhouse.store.insert("points", table, token="trend")
     for first, after in ((0, 12), (11, 12)):
-        bounds = {"from_ms": START + first * WINDOW_MS, "to_ms": START + after * WINDOW_MS, "window_ms": WINDOW_MS}
-        with connected(clickhouse.writer) as client:
-            rows = list(client.query(SIGNALS, {**bounds, "cluster": "trend", "telemetry": 1}).named_results())
-        assert {row["window_start_ms"] for row in rows} <= set(range(bounds["from_ms"], bounds["to_ms"], WINDOW_MS))
+        from_ms, to_ms = START + first * WINDOW_MS, START + after * WINDOW_MS
+        rows = reported(clickhouse, "trend", from_ms, to_ms)
+        assert {row["window_start_ms"] for row in rows} <= set(range(from_ms, to_ms, WINDOW_MS))
         last = [row for row in rows if row["window_start_ms"] == START + 11 * WINDOW_MS]
-        found = {row["client_id"]: (row["records_lag"], row["lag_per_min"]) for row in last}
+        trends = {
+            row["client_id"]: (row["records_lag"], lag_per_min(row["lag_windows"], row["lag_records"])) for row in last
+        }
         expected = {name: (lags[11], trend_of(lags)) for name, lags in drawn.items() if lags[11] is not None}
-        assert found == {
+        assert trends == {
             name: (lag, trend if trend is None else pytest.approx(trend, rel=1e-6, abs=1e-3))
             for name, (lag, trend) in expected.items()
         }
         assert {trend is None for _, trend in expected.values()} == {True, False}
+
+
+def test_sixty_seconds_that_begin_within_a_minute_have_their_own_telemetry(clickhouse: RunningClickHouse) -> None:
+    """And the lag of windows before, which begin at the same second."""
+    begin_ms = START + 20 * WINDOW_MS + 17_000
+    times = [begin_ms - 1, begin_ms, begin_ms + WINDOW_MS - 1, begin_ms + WINDOW_MS]
+    wait = points(
+        *("within", 4),
+        metric=pa.array(metrics_of("queue_time_ms") * 4),
+        ts=pa.array(times, TIME),
+        value=[9000.0, 700.0, 800.0, 9000.0],
+    )
+    lag = points(
+        *("within", 3),
+        metric=pa.array(metrics_of("records_lag") * 3),
+        ts=pa.array([begin_ms - ago * WINDOW_MS for ago in range(3)], TIME),
+        value=[5000.0, 4000.0, 3000.0],
+    )
+    for number, table in enumerate((wait, lag)):
+        clickhouse.store.insert("points", table, token=f"within-{number}")
+    client = tuple(table.column(name)[0].as_py() for name in ("cluster", "principal", "client_id"))
+    around = read_around(ClickHouse((clickhouse.writer,)), begin_ms, telemetry=True)
+    felt = around.of(client, observed=False, explains_onset=False).telemetry
+    assert (felt.queue_time_ms, felt.records_lag) == (800.0, 5000.0)
+    assert felt.lag_per_min == pytest.approx(1000.0)
+    silent = read_around(ClickHouse((clickhouse.writer,)), begin_ms, telemetry=False)
+    assert silent.of(client, observed=False, explains_onset=False).telemetry.queue_time_ms is None

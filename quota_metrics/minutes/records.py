@@ -1,0 +1,37 @@
+"""The SELECTs of this package, each an .sql file, and their results as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Record = TypeVar("Record")
+
+
+@cache
+def statement(name: str) -> str:
+    """The text of the file sql/`name`.sql."""
+    return (files("quota_metrics.minutes") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def records(table: pa.Table, kind: Callable[..., Record]) -> list[Record]:
+    """The rows of a table, each a `kind`, whose parameters are the columns in order."""
+    return list(map(kind, *(values(column) for column in table.columns)))
+
+
+def values(column: Any) -> list[Any]:
+    """The values of a column (pyarrow.ChunkedArray). Of a dictionary each one is made once."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    rows: list[Any] = []
+    for chunk in column.chunks:
+        distinct = chunk.dictionary.to_pylist()
+        rows += [None if index is None else distinct[index] for index in chunk.indices.to_pylist()]
+    return rows

@@ -1,0 +1,61 @@
+"""Which team each client belongs to, and the rows of client_teams that say so to jobs and views."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from exporters.clickhouse.client import ClickHouse
+from exporters.model import UNOWNED
+from quota_metrics.config.owners import NO_OWNERS, Owners
+
+Pair: TypeAlias = tuple[str, str]  # user, client-id
+
+_AGAIN_MS: Final = 3_600_000  # an active client's row is written again after an hour
+_AT_ONCE: Final = 50_000
+_MOST: Final = (
+    10 * _AT_ONCE
+)  # clients of an hour; further ones are of no team, so that names that clients make up cost little
+
+
+class Teams:
+    """Matches clients with `owners`, each once an hour."""
+
+    def __init__(self, owners: Owners = NO_OWNERS) -> None:
+        self._owners = owners
+        self._teams: dict[Pair, str] = {}
+        self._since_ms = 0
+
+    def follow(self, owners: Owners) -> None:
+        """Takes over changed owners."""
+        self._owners, self._teams = owners, {}
+
+    def match(self, store: ClickHouse, clients: Iterable[Pair], now_ms: int) -> None:
+        """Writes the teams of clients that were not matched in this hour. Raises StoreError."""
+        if now_ms - self._since_ms >= _AGAIN_MS:
+            self._teams, self._since_ms = {}, now_ms
+        if not self._owners.owners:
+            return
+        fresh = [client for client in dict.fromkeys(clients) if client not in self._teams]
+        fresh = fresh[: max(_MOST - len(self._teams), 0)]
+        teams = {client: self._owners.owner(*client).team for client in fresh}
+        for first in range(0, len(fresh), _AT_ONCE):
+            store.insert("client_teams", self._rows(fresh[first : first + _AT_ONCE], teams), token=uuid.uuid4().hex)
+        self._teams |= teams
+
+    def team(self, client: Pair) -> str:
+        """Its team; unowned for a client that nobody owns."""
+        return self._teams.get(client, UNOWNED)
+
+    def _rows(self, clients: list[Pair], teams: dict[Pair, str]) -> pa.Table:
+        return pa.table(
+            {
+                "owners": pa.array([self._owners.checksum] * len(clients), pa.uint64()),
+                "user": pa.array([user for user, _ in clients], pa.string()),
+                "client_id": pa.array([client_id for _, client_id in clients], pa.string()),
+                "team": pa.array([teams[client] for client in clients], pa.string()),
+            }
+        )
