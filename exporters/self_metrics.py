@@ -263,8 +263,8 @@ WINDOW_MUTED = SelfMetric(
 )
 CLIENT_LEVEL = SelfMetric(
     "headroom_client_quota_level",
-    "Level of the client in that minute, as headroom_now has it: 4 throttled, 3 critical, 2 warn, 1 watch, 0 ok,"
-    " -1 unknown. `client_team` is that of the operator's file of owners.",
+    "Level of the client in that minute, by its number in the column `level` of headroom_now: -1 unknown,"
+    " 0 ok, and upwards to throttled. `client_team` is that of the operator's file of owners.",
     (*_WINDOW, "client_team"),
 )
 CLIENT_IMPACT = SelfMetric(

@@ -27,8 +27,6 @@ from exporters.clickhouse.platform.proxies import named_with_proxy
 from exporters.clickhouse.platform.settings import refuse_fixed
 from exporters.clickhouse.releases import (
     DEDUPLICATE_SELECT,
-    EARLIER_PLANNER,
-    LAST_WITH_EARLIER_PLANNER,
     OLDEST_SERVER,
 )
 
@@ -51,13 +49,6 @@ _INSERT = {
     # Else each insert merges its block, which costs more than the rest of it: maps of `series` twenty times as much.
     # FINAL and background merges do that work, as they do for equal rows of two inserts.
     "optimize_on_insert": "0",
-}
-# A token is of one block: an INSERT SELECT makes one of the rows that it gets.
-_ONE_BLOCK = {
-    "max_threads": "1",
-    "max_insert_threads": "1",
-    "min_insert_block_size_rows": "1048576",
-    "min_insert_block_size_bytes": "0",
 }
 
 
@@ -111,7 +102,7 @@ class ClickHouse:
 
         def read(client: Client) -> bytes:
             plain = _known(client, {"http_write_exception_in_output_format": "0"})
-            asked = client.raw_stream(_planned(client, sql), _bound(parameters), {**_COMPLETE, **plain}, "JSONEachRow")
+            asked = client.raw_stream(sql, _bound(parameters), {**_COMPLETE, **plain}, "JSONEachRow")
             with closing(cast(io.IOBase, asked)) as answer:
                 return cast(bytes, answer.read(max_bytes + 1))
 
@@ -122,11 +113,11 @@ class ClickHouse:
 
     def table(self, sql: str, parameters: Mapping[str, Any] = _EMPTY) -> pa.Table:
         """A result of many rows, as columns."""
-        return self._ask(lambda client: client.query_arrow(_planned(client, sql), _bound(parameters)))
+        return self._ask(lambda client: client.query_arrow(sql, _bound(parameters)))
 
     def batches(self, sql: str, parameters: Mapping[str, Any] = _EMPTY) -> Iterator[pa.Table | pa.RecordBatch]:
         """A result of any size as it arrives. StoreErrors may come after some batches."""
-        opened = self._ask(lambda client: client.query_arrow_stream(_planned(client, sql), _bound(parameters)))
+        opened = self._ask(lambda client: client.query_arrow_stream(sql, _bound(parameters)))
         with self._errors(self.current), opened as stream:
             yield from stream
 
@@ -153,11 +144,11 @@ class ClickHouse:
             more = {"insert_deduplication_token": token, **DEDUPLICATE_SELECT} if token else {}
             refuse_fixed(client.server_settings, more, self.nodes[0].user)
             sent = {**allowed(client, settings, self.nodes[0].user), **_known(client, more), **_COMPLETE}
-            client.command(_planned(client, sql), _bound(parameters), settings=sent)
+            client.command(sql, _bound(parameters), settings=sent)
 
         self._ask(run)
 
-    def insert(self, table: str, rows: pa.Table, *, token: str, select: str = "", divide: bool = True) -> None:
+    def insert(self, table: str, rows: pa.Table, *, token: str, divide: bool = True) -> None:
         """Writes rows into a table of the database; they are durable when it returns.
 
         The columns of `rows` have the names of the table's columns; missing ones take their defaults. Types:
@@ -168,22 +159,20 @@ class ClickHouse:
         `token` identifies this batch of this table permanently: rows sent again with the same token are deduplicated.
         Several tables may use the same token. A batch must not exceed a million rows, so that it is one block.
 
-        `select`: `(columns) SELECT ... FROM input(...)` of an INSERT whose columns are made of those of `rows`.
-
         `divide`: rows that a proxy refuses for their size are written in halves, with tokens of their own. Rows that
         are sent again must then be refused again: who cannot be sure of that divides them itself. Without it such rows
         raise StoreTooLargeError, also unsent where as many bytes were refused before.
         """
         try:
-            self._insert_block(table, rows, token, select)
+            self._insert_block(table, rows, token)
         except StoreTooLargeError:
             if not divide or rows.num_rows < 2:
                 raise
             middle = rows.num_rows // 2
             for half, part in enumerate((rows.slice(0, middle), rows.slice(middle))):
-                self.insert(table, part, token=f"{token}/{half}", select=select)
+                self.insert(table, part, token=f"{token}/{half}")
 
-    def _insert_block(self, table: str, rows: pa.Table, token: str, select: str) -> None:
+    def _insert_block(self, table: str, rows: pa.Table, token: str) -> None:
         block = _arrow_stream(rows, self.compression)
         if self._too_large_bytes is not None and len(block) >= self._too_large_bytes:
             raise StoreTooLargeError(str(self.current))
@@ -194,10 +183,8 @@ class ClickHouse:
             settings = {**_COMPLETE, "insert_deduplication_token": token, **_known(client, _INSERT)}
             if (fixed := client.server_settings.get("insert_deduplication_token")) and fixed.readonly:
                 refuse_fixed(client.server_settings, {"insert_deduplication_token": token}, self.nodes[0].user)
-            more = _known(client, {**DEDUPLICATE_SELECT, **_ONE_BLOCK}) if select else {}
-            into = _planned(client, select) if select else f"({names})"
-            body = f"INSERT INTO `{table}` {into} FORMAT ArrowStream\n".encode() + block
-            done = client.raw_insert("", insert_block=body, settings={**settings, **more})  # the block says the table
+            body = f"INSERT INTO `{table}` ({names}) FORMAT ArrowStream\n".encode() + block
+            done = client.raw_insert("", insert_block=body, settings=settings)  # the block says the table
             return int(done.summary.get("written_rows", 0))
 
         # The confirmed count includes deduplicated rows and rows that attached views wrote.
@@ -329,14 +316,6 @@ def refuse_old(version: str) -> None:
 def _release(version: str) -> tuple[int, ...]:
     """Year and month of a server's version."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-
-
-def _planned(client: Client, sql: str) -> str:
-    """The statement without EARLIER_PLANNER where the server has no such planner, or the user may not choose: the
-    setting would be refused."""
-    planner = client.server_settings.get("allow_experimental_analyzer")
-    has_it = _release(str(client.server_version)) <= LAST_WITH_EARLIER_PLANNER
-    return sql if has_it and not (planner and planner.readonly) else sql.replace(EARLIER_PLANNER, "")
 
 
 def _bound(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from headroom.config.types import Bytes, Millis, Section, parse_http_url
 from quota_metrics.jmx.scrape import Agent
-from quota_metrics.levels.definition import Thresholds
 from quota_metrics.measure.usage_meter import MAX_CLIENTS
+from quota_metrics.verdict.thresholds import Thresholds
 
 _IMPORT_PATH = re.compile(r"[^\d\W]\w*(\.[^\d\W]\w*)*:[^\d\W]\w*")
 
@@ -70,9 +70,16 @@ class LevelsConfig(Section):
         description="Muted share of a window from which a client is `throttled`; can be reloaded",
     )
 
+    every_ms: Millis = Field(
+        default=10_000,
+        ge=1_000,
+        description="Time between two computations of the last 60 seconds, which pages show; one takes at most a "
+        "twentieth of the time",
+    )
+
     @property
     def thresholds(self) -> Thresholds:
-        return Thresholds(**self.model_dump())
+        return Thresholds(**self.model_dump(include=set(Thresholds._fields)))
 
     @model_validator(mode="after")
     def _do_not_fall(self) -> LevelsConfig:

@@ -23,7 +23,7 @@ from headroom.demo.kit.errors import DemoError
 from headroom.demo.kit.processes import DIRECT
 from headroom.demo.kit.prometheus import Prometheus
 from quota_metrics.jmx.sensors import BEANS
-from quota_metrics.levels.definition import level_of_number
+from quota_metrics.verdict.thresholds import level_of_number
 
 Levels: TypeAlias = dict[tuple[str, str], str]  # by quota key and client id
 

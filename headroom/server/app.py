@@ -25,14 +25,16 @@ from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging, set_level
 from headroom.owners import OwnersInForce, owners_of
 from headroom.server.addresses import address_faults
-from headroom.server.forwarding import open_forwarding
+from headroom.server.forwarding import Forwarding, open_forwarding
 from headroom.server.health import Health
 from headroom.server.http import HttpServer, Replaceable, starting_app
+from headroom.server.levels_worker import LevelsWorker, open_levels
 from headroom.server.metrics import Readings, SelfMetrics, summed
 from headroom.server.pages import guarded, http_app
 from headroom.server.periodic import run_periodic_tasks
 from headroom.server.process_limits import allow_open_files, forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import open_push_spool, open_spool, push_sync_tasks, sync_task
+from headroom.server.processes.child import ChildProcess
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.storage_counts import StorageReadings
 from headroom.server.receivers.cluster_start import ClusterStart
@@ -76,7 +78,8 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             raise ConfigError(faults)
         forwarding = open_forwarding(config, stack)
         storage = await open_storage(config, stack)
-        children = asyncio.gather(storage.watch(), *([forwarding.child.watch()] if forwarding else []))
+        levels = open_levels(config, storage.clickhouse.nodes, stack)
+        children = asyncio.gather(*(watched.watch() for watched in _children(storage, levels, forwarding)))
         start = ClusterStart(config, stack) if config.upstream or config.observe else None
         web = Replaceable(guarded(config, starting_app(lambda: start.reason if start else "starting")))
         http = await _open_http(config, web, stack)
@@ -92,14 +95,12 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         grpc, grpc_readings = await _open_grpc(config, network_service, stack)
         otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
         owners = OwnersInForce(owners_of(config.owners))
-        store_contents = _store_contents(config, storage, owners)
+        store_contents = _store_contents(config, storage, levels)
         network = network_service.network
-
-        def spooled() -> int:
-            return pushes.records + quotas.records + network.records
-
         readings = summed(network_service.readings, network.readings)
-        storage_readings = StorageReadings(spooled, storage.worker, lambda: network.restarts)
+        storage_readings = StorageReadings(
+            lambda: pushes.records + quotas.records + network.records, storage.worker, lambda: network.restarts
+        )
         forward_readings = forwarding.readings if forwarding else dict
         counts = (readings, storage_readings, forward_readings)
         health = _health(config, stop, lambda: storage.worker.not_ready_reason or network.not_ready_reason, counts)
@@ -117,7 +118,7 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         )
         pages = http_app(config, storage.clickhouse, network_service, self_metrics, health, owners)
         web.app = guarded(config, pages)
-        _reload_on_hangup(Reload(config, load, partial(_take_over, store_contents, network_service), owners))
+        _reload_on_hangup(Reload(config, load, partial(_take_over, levels, network_service), owners))
         _announce(network_service.address, f"http={http} sql={storage.address}{grpc}{otlp}")
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
@@ -138,6 +139,11 @@ def _health(
     return Health(config.data / "spool", config.store.late_ms, not_ready_reason, counted, stop.is_set)
 
 
+def _children(storage: Storage, levels: LevelsWorker, forwarding: Forwarding | None) -> list[Storage | ChildProcess]:
+    """The processes beside those that serve Kafka."""
+    return [storage, levels.child, *([forwarding.child] if forwarding else [])]
+
+
 def _announce(kafka: tuple[str, int] | None, others: str) -> None:
     listener = f"kafka={_text(kafka)} " if kafka else ""
     print(f"ready {listener}{others}", flush=True)  # noqa: T201 - the promised line
@@ -152,8 +158,8 @@ def _stopped_by_signals() -> asyncio.Event:
     return stop
 
 
-async def _take_over(store_contents: StoreReadings, network_service: NetworkService, new: ServeConfig) -> None:
-    store_contents.follow(new.levels.thresholds)
+async def _take_over(levels: LevelsWorker, network_service: NetworkService, new: ServeConfig) -> None:
+    levels.follow(new.levels.thresholds, new.owners)
     await network_service.follow(new)
 
 
@@ -242,13 +248,12 @@ async def _open_http(config: ServeConfig, app: ASGIApp, stack: AsyncExitStack) -
     return _text(address)
 
 
-def _store_contents(config: ServeConfig, storage: Storage, owners: OwnersInForce) -> StoreReadings:
+def _store_contents(config: ServeConfig, storage: Storage, levels: LevelsWorker) -> StoreReadings:
     return StoreReadings(
         storage.clickhouse,
         config.spool.max_bytes,
         max_client_series=config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0,
-        thresholds=config.levels.thresholds,
-        owners=owners,
+        newest_s=lambda: levels.newest_s,
     )
 
 

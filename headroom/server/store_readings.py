@@ -1,29 +1,50 @@
-"""Metrics about the store's contents, queried once a minute and not at each scrape; and the spool's limit.
+"""Metrics about the store's contents, which are not queried at each scrape; and the spool's limit.
 
-Runs the computation of each minute's levels (minute_levels.py), too, which the metrics of levels follow.
+headroom_client_quota_level, headroom_client_impact and kafka_client_quota_window_* are of each client in the last 60
+seconds, read from headroom_now when the levels process has computed them (levels_worker.py): the sum over all gateways,
+on the worst broker, of the same window that the pages and `headroom top` show. Alert rules use the level and compute
+none of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.self_metrics import SelfMetric, Values
+from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
-from headroom.owners import OwnersInForce
-from headroom.server.minute_levels import MinuteLevels
 from headroom.server.periodic import PeriodicTask
-from headroom.server.window_levels import WindowLevels
-from quota_metrics.levels.definition import Thresholds
+from quota_metrics.jmx.sensors import BEANS
+from quota_metrics.verdict.impact import number_of_impact
 
 _EVERY_MS = 60_000
+_LEVELS_MS = 1_000
 _KNOWN_ISSUES: Final = "SELECT sum(instances) AS instances FROM client_software WHERE known_issue != ''"
 _JOBS: Final = """
 SELECT job, toUnixTimestamp(max(r.finished_at)) AS finished_s
 FROM job_runs AS r FINAL
 WHERE status = 'succeeded' AND isNotNull(finished_at)
 GROUP BY job ORDER BY job LIMIT 50
+"""
+
+_STALE_S = 180  # older windows are not exposed
+_SERIES_OF_A_CLIENT = 5
+_MAX_NAME_CHARS = 255
+_QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as in the broker's metrics
+
+# Utilisation as text, because JSON has no infinity: a limit of 0 is exceeded by any usage.
+_CLIENTS: Final = """
+SELECT cluster, quota_key, user, client_id, source, team, toString(h.utilization) AS mean,
+       toString(h.utilization_p95) AS p95, muted_ms / (1000 * window_s) AS muted, toFloat64(level) AS level,
+       impact
+FROM headroom_now AS h
+WHERE window_start = fromUnixTimestamp({window_s:UInt32})
+ORDER BY h.level DESC, greatest(h.utilization, h.utilization_p95) DESC NULLS LAST, cluster, quota_key, user, client_id
+LIMIT {clients:UInt32}
 """
 
 
@@ -36,22 +57,26 @@ class StoreReadings:
         spool_max_bytes: int,
         *,
         max_client_series: int = 0,
-        thresholds: Thresholds = Thresholds(),
-        owners: OwnersInForce | None = None,
+        newest_s: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`max_client_series`: budget of kafka_client_quota_window_*; 0 switches them off."""
+        """`max_client_series`: budget of kafka_client_quota_window_*; 0 switches them off. `newest_s`: start of the
+        newest 60 seconds whose levels can be read."""
         self._store = store
         self._levels = WindowLevels(store, max_client_series)
-        self._minutes = MinuteLevels(store, self._levels.read, thresholds, owners=owners)
+        self._newest_s = newest_s
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
 
     def tasks(self) -> list[PeriodicTask]:
-        """The readings, first one interval after the start; and the levels of each minute."""
-        return [PeriodicTask("store readings", _EVERY_MS, self.read), self._minutes.task()]
+        """The readings, first one interval after the start; and those of newer levels."""
+        return [
+            PeriodicTask("store readings", _EVERY_MS, self.read),
+            PeriodicTask("metrics of levels", _LEVELS_MS, self.read_levels),
+        ]
 
-    def follow(self, thresholds: Thresholds) -> None:
-        """Takes over changed thresholds of levels."""
-        self._minutes.follow(thresholds)
+    async def read_levels(self) -> None:
+        """Reads levels that are newer than those before. Raises ConnectionError."""
+        if (newest_s := self._newest_s()) > self._levels.window_s:
+            await self._levels.read(newest_s)
 
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
@@ -67,3 +92,58 @@ class StoreReadings:
     def readings(self) -> dict[SelfMetric, Values]:
         """For the registry."""
         return self._values | self._levels.readings()
+
+
+class WindowLevels:
+    """The series of at most `max_series` / 5 clients, the worst first; none before the first window."""
+
+    def __init__(self, store: ClickHouse, max_series: int, now_ms: Callable[[], int] = now_ms) -> None:
+        self._store = store
+        self._clients = max_series // _SERIES_OF_A_CLIENT
+        self._now_ms = now_ms
+        self.window_s = 0  # start of what was read last
+        self._values: dict[SelfMetric, Values] = {}
+
+    async def read(self, window_s: int) -> None:
+        """Reads 60 seconds that were computed. Raises ConnectionError."""
+        if not self._clients:
+            self.window_s = window_s
+            return
+        asked = {"window_s": window_s, "clients": self._clients}
+        rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, asked))
+        self._values = {catalogue.WINDOW_START: float(window_s), **_series(rows)}
+        self.window_s = window_s
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        """For the registry. Empty when the store could not be read for minutes."""
+        is_stale = self._now_ms() // 1000 - self.window_s > _STALE_S
+        return {} if is_stale else self._values
+
+
+def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:
+    utilization: dict[tuple[str, ...], float] = {}
+    muted: dict[tuple[str, ...], float] = {}
+    level: dict[tuple[str, ...], float] = {}
+    felt: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        quota_key = str(row["quota_key"])
+        labels: tuple[str, ...] = (
+            row["cluster"],
+            _QUOTA_TYPE.get(quota_key, quota_key),
+            row["user"],
+            row["client_id"],
+            row["source"],
+        )
+        if max(map(len, labels)) > _MAX_NAME_CHARS:
+            continue
+        for statistic in ("mean", "p95"):
+            if row[statistic] is not None:
+                utilization[*labels, statistic] = float(row[statistic])
+        muted[labels], level[*labels, row["team"]] = row["muted"], row["level"]
+        felt[labels] = number_of_impact(row["impact"])
+    return {
+        catalogue.WINDOW_UTILIZATION: utilization,
+        catalogue.WINDOW_MUTED: muted,
+        catalogue.CLIENT_LEVEL: level,
+        catalogue.CLIENT_IMPACT: felt,
+    }

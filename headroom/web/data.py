@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -17,22 +17,19 @@ from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
 from headroom.owners import OwnersInForce
 from headroom.subscription_preview import preview_of
-from headroom.web import payers, queries, usage_chart
+from headroom.web import payers, queries, slowed, usage_chart
 from headroom.web.own import me
 from headroom.web.own.scopes import ClientScope
 from headroom.web.parameters import BadRequestError, Given, number_of, text_of
 from headroom.web.query_threads import QueryThreads
-from headroom.web.rules import ALL_RULES, rules_of
 from headroom.web.store_watch import StoreWatch
 from headroom.web.usage_chart import by_broker, chart_range, metric_unit, steps_near
 from headroom.web.what_if import WhatIfQueue, question_of
-from quota_metrics.config.entities import entity_of_names
+from quota_metrics.config.entities import Entity, entity_of_names, entity_text
 from quota_metrics.config.resolution import Resolver
-from quota_metrics.levels import definition
-from quota_metrics.levels.definition import thresholds_in_force
-from quota_metrics.levels.minute import THRESHOLDS
-from quota_metrics.levels.victims import IS_SLOW, SLOWED
-from quota_metrics.measure.quota_in_force import entity_text
+from quota_metrics.minutes.records import statement
+from quota_metrics.verdict import thresholds
+from quota_metrics.verdict.thresholds import thresholds_in_force
 from telemetry.subscriptions.subscription import (
     ALL_METRICS,
     INTERVAL_MS,
@@ -43,7 +40,7 @@ from telemetry.subscriptions.subscription import (
 )
 from telemetry.wire.errors import InvalidSubscriptionError
 
-LEVELS = tuple(reversed(definition.LEVELS))
+LEVELS = tuple(reversed(thresholds.LEVELS))
 _SHARED_S = 2.0  # equal requests within it share one result
 _SEEN_SHARED_S = 60.0  # of the clients of the last week, which take seconds to find
 _MAX_LIMIT = 10_000
@@ -59,6 +56,17 @@ _CLIENT_TOPICS = 50  # on its page
 _Asked: TypeAlias = tuple[str, str]
 _Reading: TypeAlias = asyncio.Task[list[Row]]
 _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "match"}
+
+ALL_RULES = 1_000_000  # as the limit of queries.LIMITS: more than a cluster has
+
+
+def rules_of(limits: Iterable[Row]) -> dict[Entity, dict[str, float]]:
+    """The values of each entity, from rows of queries.LIMITS of one cluster."""
+    rules: dict[Entity, dict[str, float]] = {}
+    for rule in limits:
+        values = rules.setdefault(entity_of_names(rule["user"], rule["client_id"], rule["ip"]), {})
+        values[rule["quota_key"]] = float(rule["value"])
+    return rules
 
 
 class Data:
@@ -186,7 +194,7 @@ class Data:
         metric = text_of(given, "metric")
         rows, thresholds, changes, restarts, measured = await asyncio.gather(
             self._rows(usage_chart.USAGE, parameters | {"arriving_s": usage_chart.ARRIVING_S}),
-            self._rows(THRESHOLDS, {}),
+            self._rows(statement("thresholds"), {}),
             self._rows(usage_chart.CHANGES, parameters),
             self._rows(usage_chart.RESTARTS, parameters),
             self._rows(usage_chart.METRIC, parameters | {"metric": metric}) if metric else _nothing(),
@@ -343,15 +351,18 @@ class Data:
         active = {quota["quota_key"] for quota in quotas}
         stopped = [row for row in recorded if row["quota_key"] not in active]
         owner = self._owners.owners.owner(names["user"], names["client_id"])
-        slowed = await self._slowed({**names, "source": self._source}) if felt else None
-        own = {"felt": felt, "instances": instances, "topics": topics, "slowed": slowed}
+        culprit = await self._slowed({**names, "source": self._source}) if felt else None
+        own = {"felt": felt, "instances": instances, "topics": topics, "slowed": culprit}
         return {**names, **owner._asdict(), "quotas": quotas, "stopped": stopped, **own}
 
     async def _slowed(self, client: Mapping[str, str]) -> Row | None:
         """Who makes the client slow, if somebody does."""
-        (now,) = await self._rows(IS_SLOW, client)
-        slowed = await self._rows(SLOWED, client) if now["is_slow"] else []
-        return slowed[0] if slowed else None
+        felt = await self._rows(slowed.FELT, {**client, **slowed.METRICS})
+        if not slowed.may_be_slowed(felt):
+            return None
+        heavy = await self._rows(slowed.HEAVY, client)
+        busy = await self._rows(slowed.BUSY, client)
+        return slowed.slowed_by(client, felt, heavy, busy)
 
     async def _of_bucket(self, sql: str, quota: Row) -> list[Row]:
         keys = ("cluster", "quota_key", "broker_id", "bucket_user", "bucket_client_id", "source")

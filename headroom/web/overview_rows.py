@@ -14,10 +14,9 @@ from exporters.model import DEFAULT_ENTITY
 from exporters.printable import shortened
 from headroom.web.tiles import TREND_STEPS
 from headroom.web.what_if import FormQuestion
-from quota_metrics.config.entities import CLIENT_ID, USER, entity_of, entity_of_names
-from quota_metrics.levels.definition import LARGEST_RATE
-from quota_metrics.measure.quota_in_force import entity_text
+from quota_metrics.config.entities import CLIENT_ID, USER, entity_of, entity_of_names, entity_text
 from quota_metrics.simulation.outcomes import KEYS
+from quota_metrics.verdict.thresholds import LARGEST_RATE
 
 SHORT_CHARS: Final = 80
 _RAISED = 1.25  # another limit to try: a quarter above what the limit is, and above what is used

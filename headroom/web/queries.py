@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from quota_metrics.verdict.window import SUMMED
+
 # Columns by which lists of clients may be sorted.
 SORT_COLUMNS = (
     "level", "client_id", "user", "quota_key", "cluster", "broker_id", "limit", "usage", "utilization",
     "utilization_p95", "muted_ms", "throttle_ms", "instances",
 )  # fmt: skip
+
+_SUMS = ", ".join(f"toFloat64(h.{name}) AS {name}" for name in SUMMED)
 
 # '' stands for everything, unless `exact`: names may be empty.
 _NAMED = """
@@ -40,12 +44,12 @@ AND ({scope_team:String} = '' OR team = {scope_team:String})
 """
 
 
-def _clients(more: str) -> str:
+def _clients(more: str, rows: str = "headroom_now") -> str:
     """{order} is filled by the caller from SORT_COLUMNS."""
     return f"""
-SELECT * EXCEPT (window_start, bytes, muted_ms, client_place), toString(window_start) AS window_start,
-       toFloat64(h.bytes) AS bytes, toFloat64(h.muted_ms) AS muted_ms
-FROM headroom_now AS h
+SELECT * EXCEPT (window_start, {", ".join(SUMMED)}, muted_ms, client_place), toString(window_start) AS window_start,
+       {_SUMS}, toFloat64(h.muted_ms) AS muted_ms
+FROM {rows} AS h
 WHERE {_OF_CLIENT} AND {_OF_LEVEL} AND {more}
 ORDER BY {{order}}, utilization DESC, muted_ms DESC, client_place, quota_key, source
 LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
@@ -53,7 +57,9 @@ LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
 
 
 HEADROOM = _clients("1")
-OWN = _clients(_OF_SCOPE)
+# With the texts that name no other client.
+_OWN_ROWS = "(SELECT * EXCEPT (computed_at, is_worst, pushes, last_seen, is_onset) FROM newest_rows WHERE is_worst)"
+OWN = _clients(_OF_SCOPE, _OWN_ROWS)
 # Of rows that are far from the first: the columns that nothing is sorted by are read of those that are shown.
 FAR = "SETTINGS query_plan_max_limit_for_lazy_materialization = 20000000"
 
@@ -83,10 +89,10 @@ LIMIT {{limit:UInt32}} OFFSET {{offset:UInt32}}
 """  # noqa: S608 - made of our own words
 GROUPS = {"user": "user", "team": "team", "rule": "matched_entity"}
 
-# Clients of the last week that are not in the newest minute; all of them when none was computed for six hours. It reads
-# much, so it has two seconds; then it fails, as queries of the managed server's readers do.
+# Clients of the last week that are not in the newest 60 seconds; all of them when none were computed for six hours. It
+# reads much, so it has two seconds; then it fails, as queries of the managed server's readers do.
 SEEN = """
-WITH (SELECT if(toUnixTimestamp(window_start) = 0, now('UTC'), window_start) FROM newest_minute) AS newest
+WITH (SELECT if(toUnixTimestamp(window_start) = 0, now('UTC'), window_start) FROM newest_window) AS newest
 SELECT cluster, user, client_id, toString(toStartOfSecond(max(ts))) AS last_seen
 FROM quota_usage
 WHERE ts > now() - INTERVAL 7 DAY AND source = {source:String}
@@ -132,11 +138,9 @@ GROUP BY place
 
 # The clients that share the bucket, and the usage of each, on the client's worst broker.
 BUCKET = """
-WITH (SELECT (window_start, computed_at) FROM newest_minute) AS newest
 SELECT user, client_id, usage, broker_id, group_usage, limit, muted_ms > 0 AS muted
-FROM headroom_minutes
-WHERE window_start = newest.1 AND computed_at = newest.2
-  AND cluster = {cluster:String} AND quota_key = {quota_key:String} AND broker_id = {broker_id:Int32}
+FROM newest_rows
+WHERE cluster = {cluster:String} AND quota_key = {quota_key:String} AND broker_id = {broker_id:Int32}
   AND bucket_user = {bucket_user:String} AND bucket_client_id = {bucket_client_id:String} AND source = {source:String}
 ORDER BY usage DESC
 LIMIT 50

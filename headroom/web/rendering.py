@@ -15,8 +15,9 @@ from exporters.printable import printable
 from headroom.web.runbooks import inline
 from headroom.web.usage_chart import metric_unit
 from quota_metrics.amounts import bytes_text, duration_text, of_limit_text, quota_word, rate_text, share_text
-from quota_metrics.levels.impact import HARMS, impact_text
-from quota_metrics.levels.victims import slowed_text
+from quota_metrics.verdict.impact import HARMS, impact_text
+from quota_metrics.verdict.victims import slowed_text
+from quota_metrics.verdict.window import SUMMED
 from telemetry.subscriptions.java.hash import uuid_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -50,7 +51,7 @@ def environment() -> Environment:
         "slowed": lambda row: slowed_text(row["latency_ms"], row["latency_before_ms"]),
         "impact": lambda row: impact_text(row["impact"], row["impact_reason"]),
     }
-    made.globals |= {"query": urlencode, "unowned": UNOWNED, "harms": HARMS}
+    made.globals |= {"query": urlencode, "unowned": UNOWNED, "harms": HARMS, "summed": SUMMED}
     return made
 
 

@@ -18,11 +18,11 @@ from exporters.clickhouse.ping import ping
 from exporters.printable import shortened
 from headroom.daemon_thread import in_daemon_thread
 from headroom.web.parameters import UnavailableError
-from quota_metrics.levels.minute import MINUTE_LATE_S, WINDOW_S
+from quota_metrics.verdict.window import LATE_S, WINDOW_S
 
 Answer = TypeVar("Answer")
 
-_NEWEST: Final = "SELECT toUnixTimestamp(window_start) AS from_s FROM newest_minute"
+_NEWEST: Final = "SELECT toUnixTimestamp(window_start) AS from_s FROM newest_window"
 _PROBE_S = 1.5  # in which a store that is there answers; a page answers within two seconds
 _SHARED_S = 1.0
 _LONGEST = 300
@@ -70,7 +70,7 @@ class StoreWatch:
         if not self._error:
             await self._ask_newest()
         now_s = int(self._now_s())
-        is_late = self._shown_s is None or now_s - self._shown_s > MINUTE_LATE_S
+        is_late = self._shown_s is None or now_s - self._shown_s > LATE_S
         state = "away" if self._error else "late" if is_late else "live"
         return Freshness(state, self._shown_s, now_s, self._since_s, self._error)
 

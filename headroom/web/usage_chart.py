@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from exporters.clickhouse.client import Row
 from headroom.web.parameters import BadRequestError, Given, number_of
-from quota_metrics.levels.definition import STEPS, Thresholds
-from quota_metrics.levels.impact import NEAR_LEVELS
+from quota_metrics.verdict.thresholds import NEAR_LEVELS, STEPS, Thresholds
 
 RANGES: Final = {"15m": 900, "1h": 3_600, "6h": 21_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000}  # seconds
 _STEPS: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)  # seconds

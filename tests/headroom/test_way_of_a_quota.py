@@ -22,11 +22,12 @@ from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.config.settings import ServeConfig
 from headroom.demo.kit.admin import Admin
 from headroom.demo.kit.broker import LocalCluster
-from headroom.server.minute_levels import MinuteLevels
+from headroom.server.level_schedule import LevelSchedule
 from headroom.server.receivers.cluster_start import ClusterStart
 from headroom.server.receivers.gateway import Spools, open_gateway
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
+from quota_metrics.minutes.live import LiveLevels
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
@@ -83,11 +84,9 @@ def stored(spool: Path, clickhouse: RunningClickHouse, directory: Path) -> None:
 
 async def shown(clickhouse: ClickHouse, minute_ms: int) -> str:
     """The overview, after the minute has been computed."""
-
-    async def computed(_: int) -> None:
-        pass
-
-    await MinuteLevels(clickhouse, computed, now_ms=lambda: minute_ms + 70_000).step()
+    computed: list[int] = []
+    LevelSchedule(clickhouse, LiveLevels(clickhouse, now_ms), "way", computed.append, lambda: minute_ms + 70_000).step()
+    assert computed == [minute_ms // 1000]
     app = Starlette(routes=page_routes(Data(clickhouse, list, dict)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as browser:
         return (await browser.get("/")).raise_for_status().text

@@ -9,7 +9,7 @@ from exporters.model import UNOWNED
 from exporters.printable import shortened
 from exporters.text_table import Layout, TableLine, table_lines
 from quota_metrics.amounts import duration_text, quota_word, rate_text, share_text
-from quota_metrics.levels.impact import HARMS
+from quota_metrics.verdict.impact import HARMS
 
 Row = dict[str, Any]
 

@@ -11,8 +11,8 @@ from exporters.text_table import Layout, TableLine, table_lines, wrapped
 from headroom.cli.output.clients import client_lines
 from headroom.cli.top.state import MOST_ROWS, Row, TopState, row_key
 from quota_metrics.amounts import STYLES, duration_text, quota_word, rate_text, share_text
-from quota_metrics.levels.impact import impact_text
-from quota_metrics.levels.minute import MINUTE_LATE_S, WINDOW_S
+from quota_metrics.verdict.impact import impact_text
+from quota_metrics.verdict.window import LATE_S, SUMMED, WINDOW_S
 
 PLAIN, DIM, BAD, SELECTED = "", "dim", "red", "reverse"
 _KEYS: Final = "/ filter  s sort  g group  Enter detail  p pause  q quit"
@@ -97,7 +97,7 @@ def minute_text(row: Row, now_s: float) -> str:
 
 def is_old(row: Row, now_s: float) -> bool:
     """Whether a minute after that of the row should be stored."""
-    return _age_ms(_minute_start(row), now_s) > (WINDOW_S + MINUTE_LATE_S) * 1000
+    return _age_ms(_minute_start(row), now_s) > (WINDOW_S + LATE_S) * 1000
 
 
 def _minute_start(row: Row) -> datetime:
@@ -138,6 +138,7 @@ def _detail(state: TopState, row: Row, width: int, *, is_ascii: bool) -> list[Dr
         ("usage", f"{rate_text(row['usage'], key)}, {share_text(row['utilization'])} of the limit"),
         ("muted", duration_text(row["muted_ms"]) if row["muted_ms"] else "never in this minute"),
         ("broker", f"{row['broker_id']} (the worst)"),
+        *((name.replace("_", " "), f"{row[name]:,.0f}") for name in SUMMED if name in row),
         ("impact", printable(impact_text(row["impact"], row["impact_reason"]))),
         ("cause", printable(row["cause"]) or "nothing explains it, or it is not near its limit"),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from quota_metrics.levels.definition import LEVELS
+from quota_metrics.verdict.thresholds import LEVELS
 
 Row = dict[str, Any]
 RowKey = tuple[Any, ...]

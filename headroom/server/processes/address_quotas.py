@@ -18,7 +18,7 @@ from exporters.model import QuotaKey, UsageSample
 from exporters.printable import printable
 from headroom.clock import now_ms
 from quota_metrics.cluster.facts import ClusterFacts
-from quota_metrics.config.entities import IP, Rules, address_rates
+from quota_metrics.config.entities import IP, Rules, address_rates, entity_text
 from quota_metrics.measure.connection_quotas import (
     ADMITTED,
     NO_LIMIT,
@@ -29,7 +29,6 @@ from quota_metrics.measure.connection_quotas import (
     host_names,
     overridden_hosts,
 )
-from quota_metrics.measure.quota_in_force import entity_text
 from quota_metrics.windows import QuotaWindow
 from telemetry.gateway.address_gate import AddressGate
 

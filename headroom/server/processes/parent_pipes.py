@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line, message_of
@@ -35,9 +36,9 @@ class ParentThread:
         self._sending = threading.Lock()
         self.settings: dict[str, Any] = self._message() or {}
 
-    def follow(self) -> None:
-        """Reads on in a thread, until `stopping`."""
-        threading.Thread(target=self._wait_for_stop, daemon=True).start()
+    def follow(self, heard: Callable[[Message], None] = lambda _: None) -> None:
+        """Reads on in a thread, until `stopping`; `heard` gets the messages before, in that thread."""
+        threading.Thread(target=self._wait_for_stop, args=(heard,), daemon=True).start()
 
     def send(self, message: Message) -> None:
         """May be called by any thread. Dropped when the parent died."""
@@ -46,10 +47,11 @@ class ParentThread:
             while data:
                 data = data[os.write(self._output, data) :]
 
-    def _wait_for_stop(self) -> None:
+    def _wait_for_stop(self, heard: Callable[[Message], None]) -> None:
         while (message := self._message()) is not None:
             if "stop" in message:
                 break
+            heard(message)
         else:
             self.is_orphan = True
         self.stopping.set()

@@ -34,7 +34,7 @@ from headroom.logs import configure_logging
 from headroom.server.process_limits import tune_for_batches
 from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import ParentThread, ignore_signals
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress, Suspect
 from telemetry.ingest.quarantine import Quarantine

@@ -18,9 +18,8 @@ from headroom.config.settings import QuotaConfig
 from quota_metrics.cluster.document import document, stored_facts
 from quota_metrics.cluster.facts import CALLBACK, QUOTA_WINDOW, TELEMETRY_MAX_BYTES, ClusterFacts
 from quota_metrics.cluster.releases import release_text
-from quota_metrics.config.entities import Rules, is_kafkas, text
+from quota_metrics.config.entities import Rules, entity_text, is_kafkas, text
 from quota_metrics.config.history import has_a_row
-from quota_metrics.measure.quota_in_force import entity_text
 from quota_metrics.windows import QuotaWindow
 
 log = structlog.get_logger(__name__)

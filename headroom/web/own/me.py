@@ -12,9 +12,9 @@ from typing import Final
 from exporters.clickhouse.client import Row
 from headroom.web.own.scopes import ClientScope
 from quota_metrics.config.owners import Owners
-from quota_metrics.levels.definition import LEVELS
-from quota_metrics.levels.minute import WINDOW_S
-from quota_metrics.levels.pacing import BucketMinute, pace
+from quota_metrics.verdict.pacing import BucketMinute, pace
+from quota_metrics.verdict.thresholds import LEVELS
+from quota_metrics.verdict.window import WINDOW_S
 from quota_metrics.windows import QuotaWindow
 
 # A new column is not shown before somebody has seen that it says nothing of other clients.
@@ -47,24 +47,16 @@ def _client(scope: ClientScope, row: Row, window_ms: Mapping[tuple[str, int], in
     minute = BucketMinute(row["quota_key"], limit, row["group_usage"], row["throttle_ms"], row["muted_ms"])
     length_ms = window_ms.get((row["cluster"], row["broker_id"])) or QuotaWindow().length_ms
     shown = {name: row[name] for name in COLUMNS}
-    in_words = {"reason": own_reason(scope, row, owners), "cause": own_cause(row["cause"])}
+    in_words = {"reason": _own_reason(scope, row, owners), "cause": row["own_cause"] or row["cause"]}
     return {**shown, **in_words, **pace(minute, length_ms)._asdict()}
 
 
-def own_reason(scope: ClientScope, row: Row, owners: Owners) -> str:
+def _own_reason(scope: ClientScope, row: Row, owners: Owners) -> str:
     """The reason without the name of a client of others, which may take most of the shared quota."""
-    reason: str = row["reason"]
     user, client_id = row["culprit_user"], row["culprit_client_id"]
-    if not (user or client_id) or scope.sees(user, client_id, owners.owner(user, client_id).team):
-        return reason
-    before, named, after = reason.rpartition(f", {client_id} takes ")
-    return f"{before}, another client takes {after}" if named else reason
-
-
-def own_cause(cause: str) -> str:
-    """The cause without the name of a neighbour: the quota may have had another one then than the row has now."""
-    named, _, rest = cause.rpartition(" takes ")
-    return f"another client takes {rest}" if named.startswith("neighbour ") else cause
+    is_seen = scope.sees(user, client_id, owners.owner(user, client_id).team)
+    reason: str = row["reason"] if is_seen or not row["own_reason"] else row["own_reason"]
+    return reason
 
 
 def _next_in_ms(window_start: str | None, now_ms: int) -> int:

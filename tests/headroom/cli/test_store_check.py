@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from exporters.clickhouse.connection import ANY_DATABASE, PASSWORD, Endpoint
 from exporters.clickhouse.store import TransientWriteError
 from headroom.cli.main import app
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, connected
 from tests.kit.platforms.profiles import PASSWORD as SECRET
 from tests.kit.platforms.profiles import ForeignServer, Profile, foreign_server

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exporters import self_metrics as catalogue
-from exporters.clickhouse.client import ClickHouse, Row
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.errors import QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING, StoreError
 from exporters.model import UNOWNED
-from headroom.owners import OwnersInForce
-from headroom.server.minute_levels import MinuteLevels
-from headroom.server.store_readings import StoreReadings
-from headroom.server.window_levels import WindowLevels
+from headroom.clock import now_ms
+from headroom.server.store_readings import StoreReadings, WindowLevels
 from quota_metrics.config.owners import parse_owners
-from quota_metrics.levels import minute
-from quota_metrics.levels.definition import Thresholds
+from quota_metrics.minutes.live import LiveLevels
+from quota_metrics.minutes.teams import Teams
+from quota_metrics.verdict.thresholds import Thresholds
 from tests.kit.clickhouse import connected, running_clickhouse
 
 NOBODY = ClickHouse((Endpoint("http", "127.0.0.1", 1),))
@@ -63,12 +58,17 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             " toDateTime(toStartOfMinute(now()) - 300 + 10 * number), 'u', 'a', generateUUIDv4(), 2500 FROM numbers(60)"
         )
         client.close()
-        owners = OwnersInForce(parse_owners(b"owners: [{team: payments, user: u, client-id: a}]"))
-        contents = StoreReadings(ClickHouse((server.writer,)), 5, max_client_series=1_000, owners=owners)
+        store, minute_s = ClickHouse((server.writer,)), now_ms() // 60_000 * 60 - 60
+        teams = Teams(parse_owners(b"owners: [{team: payments, user: u, client-id: a}]"))
+        LiveLevels(store, now_ms, teams).compute_minute(minute_s, Thresholds())
+        newest_s = [0]
+        contents = StoreReadings(store, 5, max_client_series=1_000, newest_s=lambda: newest_s[0])
         asyncio.run(contents.read())
-        own, levels = contents.tasks()
-        assert own.name != levels.name
-        asyncio.run(awaited(levels.step()))
+        asyncio.run(contents.read_levels())
+        assert catalogue.WINDOW_START not in contents.readings()
+        newest_s[0] = minute_s
+        asyncio.run(contents.read_levels())
+        assert contents.readings()[catalogue.WINDOW_START] == minute_s
         assert contents.readings()[catalogue.KNOWN_ISSUES] == 1
         assert contents.readings()[catalogue.JOB_SUCCESS] == {"quota-headroom": 1_767_225_660}
         shown = contents.readings()
@@ -83,170 +83,6 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             (*producer, "b", "gateway", UNOWNED): 4,
         }
         assert shown[catalogue.CLIENT_IMPACT] == {(*producer, "a", "gateway"): 1, (*producer, "b", "gateway"): -1}
-
-
-async def awaited(step: Awaitable[None]) -> None:
-    await step
-
-
-class FakeStore:
-    """Answers the statements of MinuteLevels. `changed`: the rows of each minute that received rows lately."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.changed: dict[int, int] = {}
-        self.computed: list[int] = []
-        self.thresholds: list[Row] = []
-        self.query_ids: list[str] = []
-        self.bears_telemetry = True
-        self.is_busy = False
-        self.in_force = Thresholds()
-        monkeypatch.setattr(ClickHouse, "rows", lambda clickhouse, *asked: self.read(clickhouse, *asked))
-        monkeypatch.setattr(ClickHouse, "command", lambda *asked, **with_: self.run(*asked, **with_))
-
-    def read(self, clickhouse: ClickHouse, sql: str, parameters: Row) -> list[Row]:
-        if sql == minute.THRESHOLDS:
-            return self.thresholds
-        assert (sql, clickhouse.timeout_s) == (minute.CHANGED_MINUTES, 5)
-        within = range(parameters["first_s"], parameters["last_s"] + 1)
-        return [{"window_s": at, "rows": rows} for at, rows in self.changed.items() if at in within]
-
-    def run(self, clickhouse: ClickHouse, sql: str, parameters: Row, *, settings: Mapping[str, str]) -> None:
-        half = str(max((os.cpu_count() or 1) // 2, 1))  # of the cores: pages are read on the others
-        in_force = {"quorum": "2", "max_execution_time": "50", "max_threads": half}
-        assert (clickhouse.settings, clickhouse.timeout_s) == (in_force, 60)
-        if sql == minute.SET_THRESHOLDS:
-            self.thresholds = [parameters]
-        else:
-            assert sql == minute.compute_minute(self.in_force)
-            self.query_ids.append(settings["query_id"])
-            if self.is_busy:
-                raise StoreError("it is already running", QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING)
-            if parameters["telemetry"] > self.bears_telemetry:
-                raise StoreError("TIMEOUT_EXCEEDED", 159)
-            self.computed.append(parameters["from_ms"] // 1000)
-
-
-def test_minute_is_computed_once_and_again_when_rows_arrive_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, followed, store = 1_000_000, list[int](), FakeStore(monkeypatch)
-
-    async def follow(window_s: int) -> None:
-        followed.append(window_s)
-
-    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), follow, now_ms=lambda: now_s * 1000)
-    store.changed = {999_900: 5, 999_960: 1}
-    asyncio.run(levels.step())
-    asyncio.run(levels.step())
-    assert store.computed == [999_900]  # the minute from 999,960 on has not ended
-    assert store.thresholds == [Thresholds()._asdict()]
-    store.changed[999_900] += 1
-    asyncio.run(levels.step())
-    assert store.computed == [999_900]  # not at once
-    now_s += 10
-    asyncio.run(levels.step())
-    now_s += 10
-    asyncio.run(levels.step())
-    assert store.computed == [999_900] * 2
-    now_s += 4
-    asyncio.run(levels.step())
-    assert store.computed == followed == [999_900, 999_900, 999_960]  # four seconds after its end
-
-
-def test_changed_thresholds_are_stored_and_hold_from_the_next_minute_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, store = 1_000_000, FakeStore(monkeypatch)
-
-    async def computed(window_s: int) -> None:
-        pass
-
-    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), computed, now_ms=lambda: now_s * 1000)
-    store.changed = {999_900: 5}
-    asyncio.run(levels.step())
-    store.in_force = Thresholds(watch=0.7)
-    levels.follow(store.in_force)
-    store.changed, now_s = {999_960: 1}, now_s + 24
-    asyncio.run(levels.step())
-    assert store.thresholds == [store.in_force._asdict()]
-    assert store.computed == [999_900, 999_960]
-
-
-def test_levels_do_without_telemetry_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For ten minutes; then it is read again."""
-    now_s, store = 1_000_000, FakeStore(monkeypatch)
-
-    async def follow(window_s: int) -> None:
-        pass
-
-    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), follow, now_ms=lambda: now_s * 1000)
-    store.changed, store.bears_telemetry = {999_900: 5}, False
-    with pytest.raises(ConnectionError):
-        asyncio.run(levels.step())
-    now_s += 20
-    asyncio.run(levels.step())
-    assert store.computed == [999_900]
-    store.changed = {1_000_500: 5}
-    now_s = 1_000_565
-    with pytest.raises(ConnectionError):
-        asyncio.run(levels.step())
-
-
-def test_computations_do_not_pile_up_in_a_busy_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One service has one there, whose id the next one has; what was refused is computed later, with telemetry."""
-    now_s, store = 1_000_000, FakeStore(monkeypatch)
-
-    async def follow(window_s: int) -> None:
-        pass
-
-    services = [
-        MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), follow, now_ms=lambda: now_s * 1000) for _ in range(2)
-    ]
-    store.changed, store.is_busy, store.bears_telemetry = {999_900: 5}, True, True
-    for levels in services:
-        with pytest.raises(ConnectionError, match="still at the computation before"):
-            asyncio.run(levels.step())
-    store.is_busy, now_s = False, now_s + 20
-    for levels in services:
-        asyncio.run(levels.step())
-    assert store.computed == [999_900, 999_900]
-    assert store.query_ids[:2] == store.query_ids[2:]
-    assert len(set(store.query_ids)) == 2
-
-
-def test_late_rows_of_an_earlier_minute_change_the_memory_of_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, store = 1_000_000, FakeStore(monkeypatch)
-
-    async def follow(window_s: int) -> None:
-        pass
-
-    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), follow, now_ms=lambda: now_s * 1000)
-    store.changed = {999_840: 5, 999_900: 5}
-    for _ in range(2):
-        asyncio.run(levels.step())
-        now_s += 20
-    assert store.computed == [999_900, 999_840]  # the newest first
-    for _ in range(3):
-        asyncio.run(levels.step())
-        now_s += 20
-    assert store.computed == [999_900, 999_840, 999_960, 999_900]  # whose memory has changed
-    store.changed = {999_000: 7}  # an import of an hour that was empty before
-    for _ in range(3):
-        asyncio.run(levels.step())
-        now_s += 10
-    assert store.computed[4:] == [1_000_020, 999_000]
-
-
-def test_failed_minute_is_computed_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = FakeStore(monkeypatch)
-
-    async def fail(window_s: int) -> None:
-        raise ConnectionError
-
-    now_s = 1_000_000
-    levels = MinuteLevels(replace(NOBODY, settings={"quorum": "2"}), fail, now_ms=lambda: now_s * 1000)
-    for tries in (1, 2):
-        with pytest.raises(ConnectionError):
-            asyncio.run(levels.step())
-        asyncio.run(levels.step())  # not at once: a minute that is too much for the store would keep it busy
-        assert store.computed == [999_900] * tries
-        now_s += 10
 
 
 def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

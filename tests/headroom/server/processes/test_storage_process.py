@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
@@ -30,7 +31,7 @@ class ScriptedParent(ParentThread):
         self.is_orphan = False
         self.sent: list[Message] = []
 
-    def follow(self) -> None:
+    def follow(self, heard: Callable[[Message], None] = lambda _: None) -> None:
         self.stopping.set()
 
     def send(self, message: Message) -> None:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from headroom.web.own.me import COLUMNS, document, own_cause, own_reason
+from headroom.web.own.me import COLUMNS, document
 from headroom.web.own.scopes import ClientScope, Scopes
 from quota_metrics.config.owners import parse_owners
-from quota_metrics.levels.definition import Thresholds, reason
 
 OWNERS = parse_owners(b"owners: [{team: payments, user: alice}, {team: search, user: bob}]")
 PAYMENTS = ClientScope(team="payments")
@@ -20,7 +19,7 @@ def row(**other: Any) -> dict[str, Any]:
     shown: dict[str, Any] = dict.fromkeys(COLUMNS, "") | {
         "cluster": "prod", "quota_key": "producer_byte_rate", "user": "alice", "client_id": "app", "broker_id": 1,
         "limit": 100.0, "implied_limit": None, "group_usage": 90.0, "throttle_ms": 0.0, "muted_ms": 0.0,
-        "level": "warn", "window_start": "2026-11-24 10:12:00",
+        "level": "warn", "window_start": "2026-11-24 10:12:00", "own_reason": "", "own_cause": "",
     }  # fmt: skip
     return {**shown, "culprit_user": "", "culprit_client_id": "", "bucket_user": "*", "unheard_of": "bob", **other}
 
@@ -39,19 +38,20 @@ def row(**other: Any) -> dict[str, Any]:
 )
 def test_reason_names_no_client_of_others(scope: ClientScope, user: str, client_id: str, named: bool) -> None:
     told = f"at 90.0 % of its limit; 2 other clients share this quota, {client_id} takes 91 % of it"
-    found = own_reason(scope, row(reason=told, culprit_user=user, culprit_client_id=client_id), OWNERS)
-    assert found == (told if named else told.replace(f", {client_id} takes ", ", another client takes "))
+    own = "at 90.0 % of its limit; 2 other clients share this quota, another client takes 91 % of it"
+    culprit = {"culprit_user": user, "culprit_client_id": client_id}
+    rows = [row(reason=told, own_reason=own, **culprit), row(reason="names nobody", **culprit)]
+    clients = document(scope, rows, [], OWNERS, START_MS)["clients"]
+    assert [client["reason"] for client in clients] == [told if named else own, "names nobody"]
 
 
-@pytest.mark.parametrize("client_id", ["secret", "", "x takes 5 B/s since 10:04 UTC, 1 B/s before"])
-def test_cause_names_no_neighbour(client_id: str) -> None:
-    rose = f"neighbour {client_id} takes 800 B/s since 10:04 UTC, at most 0 B/s before"
-    assert own_cause(rose) == "another client takes 800 B/s since 10:04 UTC, at most 0 B/s before"
-    assert own_cause("limit lowered from 2.0 kB/s to 1.0 kB/s at 10:04 UTC").startswith("limit lowered")
-
-
-def test_reasons_end_with_who_takes_most_in_these_words() -> None:
-    assert "' takes '" in reason(Thresholds())
+def test_cause_names_no_neighbour() -> None:
+    rows = [
+        row(cause="neighbour secret takes 8 B/s", own_cause="another client takes 8 B/s"),
+        row(cause="limit lowered"),
+    ]
+    clients = document(PAYMENTS, rows, [], OWNERS, START_MS)["clients"]
+    assert [client["cause"] for client in clients] == ["another client takes 8 B/s", "limit lowered"]
 
 
 def test_document_has_known_columns_only_and_the_longest_wait() -> None:

@@ -16,8 +16,7 @@ from exporters.model import UsageSample
 from headroom.web import queries
 from headroom.web.data import Data
 from headroom.web.usage_chart import ARRIVING_S, RESTARTS, USAGE
-from quota_metrics.levels.definition import Thresholds
-from quota_metrics.levels.minute import SET_THRESHOLDS
+from quota_metrics.verdict.thresholds import Thresholds
 from telemetry.ingest.arrow_tables import usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
@@ -86,7 +85,8 @@ def test_chart_has_the_thresholds_in_force(pages: tuple[RunningClickHouse, Click
     data = Data(client, list, dict)
     asked = {"cluster": "east", "quota_key": "producer_byte_rate", "user": "alice", "client_id": "steady"}
     assert [step["share"] for step in asyncio.run(data.usage(asked))["steps"]] == [*Thresholds().steps[-2:]]
-    running.store.query(SET_THRESHOLDS, Thresholds(watch=0.4, warn=0.7, critical=0.9)._asdict())
+    changed = "INSERT INTO headroom.level_thresholds (watch, warn, critical, muted_share) VALUES (0.4, 0.7, 0.9, 0.01)"
+    running.store.query(changed)
     steps = asyncio.run(Data(client, list, dict).usage(asked))["steps"]
     assert steps == [{"level": "warn", "share": 0.7}, {"level": "critical", "share": 0.9}]
 

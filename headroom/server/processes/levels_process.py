@@ -1,0 +1,110 @@
+"""The levels process: computes the levels of clients into the store, beside the processes that forward frames.
+
+Started by headroom/server/levels_worker.py; messages.py has the protocol. Its settings include the store's password. It
+gets {"thresholds", "owners"} when those change, and sends {"computed": SECOND} when newer levels can be read: the start
+of the 60 seconds that they are about. A store that is away is asked again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.connection import Endpoint, TlsFiles
+from exporters.clickhouse.errors import StoreError, is_without_schema
+from exporters.clickhouse.options import StoreOptions
+from headroom.clock import now_ms
+from headroom.errors import ServeError
+from headroom.logs import configure_logging
+from headroom.owners import owners_of
+from headroom.server.level_schedule import LevelSchedule
+from headroom.server.processes.messages import READY, Message
+from headroom.server.processes.parent_pipes import ParentThread, ignore_signals
+from quota_metrics.minutes.live import LiveLevels
+from quota_metrics.minutes.teams import Teams
+from quota_metrics.verdict.thresholds import Thresholds
+
+log = structlog.get_logger(__name__)
+
+_NICENESS: Final = 10  # network processes go first, as for the storage process
+_POLL_S: Final = 0.5
+_AFTER_FAULT_S: Final = 2.0
+_TIMEOUT_S: Final = 60.0
+_EXECUTION_S: Final = 50  # then ClickHouse says itself that it takes too long
+
+
+@dataclass(frozen=True, slots=True)
+class LevelsSettings:
+    """The first message of the parent."""
+
+    clickhouse: str  # URLs with the user, without the password; commas between nodes
+    clickhouse_password: str
+    service: str  # name of this run of the service
+    every_ms: int
+    thresholds: list[float]  # the fields of Thresholds
+    owners: str  # a file; empty: none
+    clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.TlsFiles
+    store: dict[str, Any] = field(default_factory=dict)  # fields of exporters.clickhouse.options.StoreOptions
+
+
+def main() -> int:
+    """Runs until the parent sends stop."""
+    ignore_signals()
+    parent = ParentThread()
+    settings = LevelsSettings(**parent.settings)
+    os.nice(_NICENESS)
+    configure_logging()
+    nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, TlsFiles(*settings.clickhouse_tls))
+    limits = {"max_execution_time": str(_EXECUTION_S)}
+    store = ClickHouse(nodes, _TIMEOUT_S, settings={**limits, **StoreOptions(**settings.store).client_settings()})
+    teams = Teams()
+    schedule = LevelSchedule(
+        store,
+        LiveLevels(store, now_ms, teams),
+        settings.service,
+        lambda start_s: parent.send({"computed": start_s}),
+        now_ms,
+        settings.every_ms,
+    )
+    changes: list[Message] = [parent.settings]
+    parent.follow(changes.append)
+    parent.send(READY)
+    _run(schedule, teams, changes, parent.stopping)
+    store.close()
+    return 0
+
+
+def _run(schedule: LevelSchedule, teams: Teams, changes: list[Message], stopping: threading.Event) -> None:
+    fault = ""
+    while not stopping.is_set():
+        while changes:
+            message = changes.pop(0)
+            schedule.thresholds = Thresholds(*message["thresholds"])
+            try:
+                teams.follow(owners_of(Path(message["owners"]) if message["owners"] else None))
+            except ServeError as exc:  # the parent read it before: it has just been changed
+                log.warning("the owners stay as they are", error=str(exc))
+        try:
+            schedule.step()
+        except StoreError as exc:
+            if str(exc) != fault and not is_without_schema(exc):  # the storage worker makes the schema
+                fault = str(exc)
+                log.warning("cannot compute levels", error=fault)
+            stopping.wait(_AFTER_FAULT_S)
+            continue
+        if fault:
+            log.info("levels are computed again")
+            fault = ""
+        stopping.wait(_POLL_S - time.time() % _POLL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
