@@ -28,6 +28,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, password_of
+from quota_metrics.verdict.thresholds import STEPS
 from spark_jobs import time_range
 from spark_jobs.executors import missing_on_executors
 from spark_jobs.options import DEFAULT_URL, ClientOptions, HeadroomOptions, JobOptions, SuggestOptions, TeamOptions
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from spark_jobs.reports.report import Report
 
 OLDEST_SPARK = (3, 5)
-OLDEST_STREAM = (4, 2)  # its source is told when to stop: SupportsTriggerAvailableNow
 _CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")  # by which PySpark makes a session of it
 EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
@@ -94,7 +94,7 @@ def command(name: str) -> Callable[..., None]:
     """The command of a job. It imports the job when it runs: importing Spark takes half a second."""
 
     def invoke(**flags: Any) -> None:
-        _require_spark(flags["master"], stream=flags.get("stream", False))
+        _require_spark(flags["master"])
         with _exit_codes():
             _raise_on_sigterm()
             output, path = flags.pop("output"), flags.pop("path")
@@ -157,7 +157,7 @@ def _parameters(job: Job) -> list[Parameter]:
     kinds = get_type_hints(job.options, include_extras=True)
     return [
         *(_flag("since", since, job.since), _flag("start", start, ""), _flag("end", end, "")),
-        *([_flag("window", window, 60)] if job.options is WINDOWED else []),
+        *([_flag("window", window, 60), *_step_flags()] if job.options is WINDOWED else []),
         *(
             _flag(each.name, kinds[each.name], DEFAULT_URL if each.name == "url" else each.default)
             for each in fields(job.options)
@@ -167,6 +167,12 @@ def _parameters(job: Job) -> list[Parameter]:
     ]
 
 
+def _step_flags() -> list[Parameter]:
+    """A flag for each level that begins at a share of the limit."""
+    text = "from this utilisation on `{}`, instead of the setting"
+    return [_flag(name, Annotated[float | None, typer.Option(help=text.format(name))], None) for name in STEPS]
+
+
 def _flag_names(job: Job) -> set[str]:
     return {f"--{parameter.name.replace('_', '-')}" for parameter in _parameters(job)}
 
@@ -174,6 +180,9 @@ def _flag_names(job: Job) -> set[str]:
 def _options(kind: type[JobOptions], flags: dict[str, Any]) -> JobOptions:
     """Raises ValueError for values that are wrong or do not fit together."""
     since, start, end, window_s = (flags.pop(name, 60) for name in ("since", "start", "end", "window"))
+    if kind is WINDOWED:
+        steps = {name: flags.pop(name) for name in STEPS}
+        flags["steps"] = {name: share for name, share in steps.items() if share is not None}
     if bool(start) != bool(end):
         raise ValueError("--from and --to go together")
     if start:
@@ -193,7 +202,7 @@ class Terminated(SystemExit):
         return "ended by SIGTERM"
 
 
-def _require_spark(master: str, *, stream: bool) -> None:
+def _require_spark(master: str) -> None:
     """Exits where the jobs cannot run. Raises ModuleNotFoundError without PySpark."""
     import pyspark
 
@@ -201,8 +210,6 @@ def _require_spark(master: str, *, stream: bool) -> None:
     release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if release < OLDEST_SPARK:
         raise _exit(f"the jobs need Spark 3.5 or newer: PySpark is {version}")
-    if stream and release < OLDEST_STREAM:
-        raise _exit(f"--stream needs Spark 4.2 or newer: PySpark is {version}. Run the job every few minutes instead")
     if release < (4, 0) and find_spec("distutils") is None:
         raise _exit(f"PySpark {version} needs distutils, which Python 3.12 removed: use Python 3.11 or add setuptools")
     connect = [name for name in _CONNECT if os.environ.get(name, "").lower() not in ("", "classic")]

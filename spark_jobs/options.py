@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from quota_metrics.levels.definition import LEVELS, STEPS, Thresholds
 from quota_metrics.suggestion.dimension import Dimension
+from quota_metrics.verdict.thresholds import LEVELS, Thresholds
 from spark_jobs.time_range import TimeRange
 
 DEFAULT_URL = "http://127.0.0.1:8123"
@@ -97,26 +97,20 @@ class SuggestOptions(JobOptions):
 class HeadroomOptions(ClientOptions):
     """Of quota-headroom. Raises ValueError for thresholds that fall and for flags of a stream without `stream`."""
 
-    watch: Annotated[float | None, Option(help="from this utilisation on `watch`, instead of the setting")] = None
-    warn: Annotated[float | None, Option(help="the same for `warn`")] = None
-    critical: Annotated[float | None, Option(help="the same for `critical`")] = None
     fail_on: Annotated[FailOn | None, Option(help="exit 4 when a client is at this level or worse")] = None
     stream: Annotated[bool, Option("--stream", help="run continuously as rows arrive")] = False
+    steps: Mapping[str, float] = field(default_factory=dict)  # by name, of STEPS that a flag sets
     once: Annotated[bool, Option("--once", help="with --stream: exit when all present rows are processed")] = False
-    checkpoint: Annotated[Path | None, Option(help="with --stream: directory of its checkpoint")] = None
 
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)  # super() names the class before `slots` made another
         self.thresholds(Thresholds())
-        if self.stream and self.checkpoint is None:
-            raise ValueError("--stream needs --checkpoint")
-        if not self.stream and (self.once or self.checkpoint is not None):
-            raise ValueError(f"{'--once' if self.once else '--checkpoint'} is for --stream")
+        if self.once and not self.stream:
+            raise ValueError("--once is for --stream")
 
     def thresholds(self, stored: Thresholds) -> Thresholds:
         """Those of the store unless a flag gives another. Raises ValueError when they fall."""
-        given = {name: getattr(self, name, None) for name in STEPS}
-        chosen = stored._replace(**{name: value for name, value in given.items() if value is not None})
+        chosen = stored._replace(**self.steps)
         if errors := chosen.errors():
             raise ValueError("; ".join(errors))
         return chosen

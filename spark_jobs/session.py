@@ -195,9 +195,7 @@ import pyarrow as pa
 from spark_jobs.arrow import arrow_schema
 from spark_jobs.clickhouse import queries
 from spark_jobs.session import plan_for_many_rows, session
-from spark_jobs.time_range import TimeRange
-from quota_metrics.levels.definition import Thresholds
-from spark_jobs.transforms.utilization import Inputs, utilization
+from spark_jobs.transforms.verdicts import Inputs, correlated
 
 def rows(schema):
     arrow = arrow_schema(schema)
@@ -209,12 +207,12 @@ def rows(schema):
 
 with session("class-archive") as spark:
     schemas = (
-        queries.USAGE_SCHEMA, queries.TELEMETRY_SCHEMA, queries.INSTANCES_SCHEMA, queries.TEAMS_SCHEMA,
-        queries.OBSERVED_SCHEMA,
+        queries.USAGE_SCHEMA, queries.TELEMETRY_SCHEMA, queries.INSTANCES_SCHEMA, queries.BYTE_REPORTS_SCHEMA,
+        queries.TEAMS_SCHEMA, queries.OBSERVED_SCHEMA,
     )
     inputs = Inputs(*(spark.range(0, 1, 1, 1).mapInArrow(rows(schema), schema) for schema in schemas))
     for plans in ("interpreted", "compiled"):
-        windows = utilization(inputs, TimeRange(0, 2_400_000, 60), Thresholds()).coalesce(2)
+        windows = correlated(inputs).coalesce(2)
         windows.mapInArrow(lambda batches: (batch.select(["samples"]) for batch in batches), "samples long").collect()
         plan_for_many_rows(spark)
 """

@@ -11,6 +11,7 @@ _DURATION = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_DAYS = 366
 LONGEST_WINDOW_S = 3600
+MINUTE_MS = 60_000
 THROTTLE_LOOKBACK_MS = 600_000  # a throttle time announced this long before a window may still mute the client
 MERGED_MS = 3_600_000  # a range of its own costs a run as much as about an hour more
 
@@ -19,8 +20,8 @@ MERGED_MS = 3_600_000  # a range of its own costs a run as much as about an hour
 class TimeRange:
     """[from_ms, to_ms), tiled by windows of `window_s` aligned to the epoch; the last window may be incomplete.
 
-    Raises ValueError unless `from_ms` is the start of a window and before `to_ms`, and the window is between a second
-    and an hour long.
+    Raises ValueError unless `from_ms` is the start of a window and before `to_ms`, which is the end of a minute, and
+    the window has whole minutes, an hour at most.
     """
 
     from_ms: int
@@ -28,14 +29,16 @@ class TimeRange:
     window_s: int = 60
 
     def __post_init__(self) -> None:
-        if not 1 <= self.window_s <= LONGEST_WINDOW_S:
-            raise ValueError(f"a window of {self.window_s} s: it has at least 1 s and at most {LONGEST_WINDOW_S} s")
+        if not 60 <= self.window_s <= LONGEST_WINDOW_S or self.window_s % 60:
+            raise ValueError(f"a window of {self.window_s} s: it has whole minutes, and at most {LONGEST_WINDOW_S} s")
         if self.to_ms - self.from_ms > _LONGEST_DAYS * 86_400_000:
             raise ValueError(f"the range is longer than {_LONGEST_DAYS} days")
         if self.from_ms % self.window_ms or self.from_ms < 0:
             raise ValueError(f"the range must begin at a whole window of the epoch, not at {self.from_ms} ms")
         if self.to_ms <= self.from_ms:
-            raise ValueError(f"nothing lies between {_text(self.from_ms)} and {_text(self.to_ms)}")
+            raise ValueError(f"no whole minute lies between {_text(self.from_ms)} and {_text(self.to_ms)}")
+        if self.to_ms % MINUTE_MS:
+            raise ValueError(f"the range must end at a whole minute, not at {self.to_ms} ms")
 
     @property
     def window_ms(self) -> int:
@@ -64,7 +67,7 @@ def affected(starts_ms: Iterable[int], when: TimeRange, reach_ms: int) -> list[T
 
 
 def since(duration: str, now_ms: int, window_s: int) -> TimeRange:
-    """The range that ends now and starts with the window (aligned to the epoch) that contains `duration` ago.
+    """The range that ends with the last whole minute, and starts with the window that contains `duration` ago.
 
     Raises ValueError when the duration is invalid or the window is too short.
     """
@@ -73,7 +76,9 @@ def since(duration: str, now_ms: int, window_s: int) -> TimeRange:
 
 
 def between(start: str, end: str, window_s: int) -> TimeRange:
-    """The range from the window that contains `start` to `end`. Raises ValueError when one of them is invalid."""
+    """The range from the window that contains `start` to the last whole minute before `end`.
+
+    Raises ValueError when one of them is invalid."""
     start_ms, end_ms = parse_time(start), parse_time(end)
     if end_ms <= start_ms:
         raise ValueError(f"nothing lies between {_text(start_ms)} and {_text(end_ms)}")
@@ -82,7 +87,7 @@ def between(start: str, end: str, window_s: int) -> TimeRange:
 
 def _on_grid(start_ms: int, end_ms: int, window_s: int) -> TimeRange:
     grid_ms = max(window_s, 1) * 1000
-    return TimeRange(from_ms=start_ms - start_ms % grid_ms, to_ms=end_ms, window_s=window_s)
+    return TimeRange(start_ms - start_ms % grid_ms, end_ms - end_ms % MINUTE_MS, window_s)
 
 
 def parse_duration(text: str) -> int:

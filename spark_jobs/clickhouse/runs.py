@@ -1,4 +1,4 @@
-"""A run of a job: recorded in job_runs, its staged rows published to quota_utilization, its report read.
+"""A run of a job: recorded in job_runs, its staged rows published to quota_utilization.
 
 The record says running, then succeeded or failed, with row counts, and lets one run at a time proceed. A live run
 renews it every HEARTBEAT_S. A run waits while an earlier live run covers an overlapping range. A run whose row was not
@@ -10,9 +10,6 @@ earlier run that has no input any more; the commit marker of each window is writ
 replaces a complete one. Each step has a deduplication token of the run, so it may be repeated. A replica may show fewer
 rows than were staged: each step compares their number with what the run wrote, and fails, because what is missing
 would become tombstones.
-
-The report has counts of all clients and rows of the worst ones. It is made in memory, a row takes about 5 kB, so
-ClickHouse chooses the worst clients; quota_utilization has all.
 """
 
 from __future__ import annotations
@@ -29,16 +26,14 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
-from quota_metrics.levels.impact import HARMS, NEAR_LEVELS
-from quota_metrics.levels.victims import victims
-from spark_jobs.clickhouse.queries import COLUMNS, STAGING
+from spark_jobs.clickhouse.queries import STAGING
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange
+from spark_jobs.transforms.verdicts import COLUMNS
 
 HEARTBEAT_S = 5.0
 LEASE_S = 30
@@ -235,9 +230,6 @@ def _is_gone(owner: str) -> bool:
     return False
 
 
-CLIENT_LIMITS = "quota_client_limits"
-KEY_OF_LIMITS = ("cluster", "quota_key", "user", "client_id", "from_ms")  # of its rows of a run
-
 _COLUMNS = ", ".join(f"`{name}`" for name in COLUMNS)
 INSERT_ROWS = 200_000  # takes ClickHouse about 400 MiB to publish
 _KEY = "cluster, source, quota_key, window_s, window_start, user, client_id"
@@ -295,7 +287,7 @@ GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our 
 # Each subquery of a statement reads the same replica of a shard.
 _ONE_REPLICA = {"load_balancing": "in_order"}
 
-# Both tables are partitioned by run.
+# The table is partitioned by run.
 _CLEAR = "ALTER TABLE {table} DROP PARTITION {{run:String}}"
 
 
@@ -373,76 +365,4 @@ def clear(clickhouse: ClickHouse, run: Run) -> None:
 
     Raises StoreError.
     """
-    for table in (STAGING, CLIENT_LIMITS):
-        clickhouse.command(_CLEAR.format(table=clickhouse.stored(table)), run.parameters)
-
-
-_HISTORY_POINTS = 120  # at most, of a client's history
-_CLIENT = "cluster, source, quota_key, user, client_id"
-_IN_REPORT = f"{STAGING} WHERE run = {{run:String}} AND window_start >= toDateTime({{reported_s:Int64}})"
-# Per client and quota key the start of its latest complete window, or of its latest one if none is complete.
-_LATEST = f"""
-SELECT {_CLIENT}, argMax(window_start, (complete, window_start)) AS latest_start,
-       argMax((toString(level), throttle_ms_max, ifNull(utilization, 0), impact), (complete, window_start)) AS latest,
-       max(throttle_ms_max) AS range_throttle_ms, sum(throttled_s) AS range_throttled_s,
-       maxOrNullIf(window_start, throttle_ms_max > 0) AS last_throttled
-FROM {_IN_REPORT} AND ({{user:String}} = '' OR user = {{user:String}})
-  AND ({{client_id:String}} = '' OR client_id = {{client_id:String}})
-GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
-_LEVELS = f"SELECT latest.1 AS level, count() AS clients FROM ({_LATEST}) GROUP BY level"  # noqa: S608 - our own words
-# The order of headroom_report.worst_first.
-_WORST = f"""
-SELECT * FROM ({_LATEST})
-ORDER BY if(latest.1 IN {NEAR_LEVELS!r}, indexOf({list(HARMS)!r}, latest.4), 0) DESC,
-         indexOf({{levels:Array(String)}}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
-         latest.3 DESC, cluster, client_id, user, quota_key
-LIMIT {{most:UInt64}}"""  # noqa: S608 - made of our own words
-_HISTORY = f"""
-SELECT {_CLIENT}, arraySort(groupArray((start_s, used))) AS points
-FROM (
-    SELECT {_CLIENT}, intDiv(toUnixTimestamp(window_start), {{point_s:Int64}}) * {{point_s:Int64}} AS start_s,
-           max(greatest(ifNull(utilization, 0), ifNull(utilization_p95, 0))) AS used
-    FROM {_IN_REPORT} AND ({_CLIENT}) IN (SELECT {_CLIENT} FROM ({_WORST}))
-    GROUP BY {_CLIENT}, start_s
-)
-GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
-# Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range. Arrow has no
-# enums.
-_REPORTED = {
-    "level": "toString(rows.level)",
-    "instant_level": "toString(rows.instant_level)",
-    "throttle_ms": "throttle_ms_max",
-    "headroom": "limit - group_usage",
-    "window_start": "toDateTime64(window_start, 6, 'UTC')",
-    "last_throttled": "toDateTime64(last_throttled, 6, 'UTC')",
-    "history_at": "arrayMap(point -> toDateTime64(point.1, 6, 'UTC'), points)",
-    "history": "arrayMap(point -> point.2, points)",
-}
-
-
-def levels(clickhouse: ClickHouse, run: Run, from_ms: int) -> dict[str, int]:
-    """How many clients are at each level in their latest window from `from_ms` on. Raises StoreError."""
-    asked = {**run.parameters, "reported_s": from_ms // 1000, "user": "", "client_id": ""}
-    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, asked)}
-
-
-def worst(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema, **chosen: Any) -> list[dict[str, Any]]:
-    """Per client and quota key the latest complete window that the run staged from `from_ms` on, or the latest
-    incomplete one if there is no other, with the throttling and utilisation of all windows. `chosen`: `user` and
-    `client_id`, '' for all, `levels`, best first, and `most` rows. Raises StoreError."""
-    windows = (run.when.to_ms - from_ms) // run.when.window_ms
-    bounds = {"reported_s": from_ms // 1000, "point_s": (windows // _HISTORY_POINTS + 1) * run.when.window_s}
-    batches = clickhouse.batches(_worst(columns.names), {**run.parameters, **bounds, **chosen})
-    return [row for batch in batches for row in batch.select(columns.names).cast(columns).to_pylist()]
-
-
-def _worst(columns: list[str]) -> str:
-    expressions = ", ".join(f"{_REPORTED.get(name, f'`{name}`')} AS `{name}`" for name in columns)
-    return f"""
-SELECT {expressions}
-FROM (
-    SELECT * FROM {_IN_REPORT} AND ({_CLIENT}, window_start) IN (SELECT {_CLIENT}, latest_start FROM ({_WORST}))
-) AS rows
-INNER JOIN ({_WORST}) AS worst USING ({_CLIENT})
-INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT})
-LEFT JOIN ({victims(_IN_REPORT)}) AS victims USING (cluster, source, user, client_id)"""  # noqa: S608 - made of our own words
+    clickhouse.command(_CLEAR.format(table=clickhouse.stored(STAGING)), run.parameters)

@@ -11,10 +11,9 @@ from pyspark.sql import functions as F
 
 from spark_jobs import cli
 from spark_jobs.arrow import collected
-from spark_jobs.clickhouse import runs
 from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs.demand_series import by_task, recorded
-from spark_jobs.jobs.history import BUCKET, prepared, read_history
+from spark_jobs.jobs.history import BUCKET, recorded_history
 from spark_jobs.jobs.start import started
 from spark_jobs.options import JobOptions
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS
@@ -34,7 +33,7 @@ _SCHEMA = ", ".join(("method string", *(f"{name} double" for name in _SUMS), "le
 def run(options: JobOptions) -> list[dict[str, Any]]:
     """Runs the job and returns a row of figures per method, ours first. Raises ValueError, JavaError, StoreError."""
     with started(NAME, options) as (job_run, spark, clickhouse):
-        history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
+        history = recorded_history(spark, clickhouse, options, job_run)
         job_run.begin("replaying forecasts of each bucket")
         rows = figures(scores(history, options.when.to_ms // STEP_MS - 1))
         if not rows:
@@ -43,7 +42,6 @@ def run(options: JobOptions) -> list[dict[str, Any]]:
         for row in rows:
             known = {name: value for name, value in row.items() if isinstance(value, float)}
             job_run.stats.update({f"{row['method']} {name}": value for name, value in known.items()})
-        runs.clear(clickhouse, runs.Run(job_run.id, job_run.version, "", "", options.when))
     return rows
 
 

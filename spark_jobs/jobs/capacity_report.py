@@ -27,8 +27,7 @@ from quota_metrics.what_if.answer import UnrecordedClusterError, WhatIfAnswer, W
 from quota_metrics.what_if.document import coverage_text, document
 from spark_jobs import cli
 from spark_jobs.arrow import collected
-from spark_jobs.clickhouse import runs
-from spark_jobs.jobs.history import prepared, read_history
+from spark_jobs.jobs.history import recorded_history
 from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
@@ -46,9 +45,9 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
     Raises ValueError (url), JavaError, StoreError.
     """
     with started(NAME, options) as (job_run, spark, clickhouse):
-        slices = prepared(spark, clickhouse, options, job_run)
+        history = recorded_history(spark, clickhouse, options, job_run)
         job_run.begin("measuring each quota over its history")
-        quotas = collected(demands(read_history(spark, clickhouse, slices))).to_pylist()
+        quotas = collected(demands(history)).to_pylist()
         rows = [_report_row(row, options) for row in quotas]
         rows.sort(key=lambda row: (-row["utilization_p99"], *(row[name] for name in QUOTA)))
         job_run.rows_out = len(rows)
@@ -58,7 +57,6 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
             stored = [{**row, "run_id": str(job_run.id)} for row in rows]
             table = pa.Table.from_pylist(stored, schema=tables.CAPACITY_STORED)
             clickhouse.insert("capacity_report", table, token=f"{job_run.id}/capacity")
-        runs.clear(clickhouse, runs.Run(job_run.id, job_run.version, "", "", options.when))
     return options.chosen(rows)
 
 

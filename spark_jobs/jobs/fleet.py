@@ -9,31 +9,36 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.model import ANONYMOUS, DEFAULT_ENTITY, QuotaKey
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, entity_of_names
 from quota_metrics.config.resolution import Resolver
-from quota_metrics.levels.windows_query import OF_KEY
+from quota_metrics.minutes.records import records
+from quota_metrics.minutes.resolved_limits import ClientKey
+from quota_metrics.minutes.rows import ClientLimits, LimitInterval
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, placed
 from spark_jobs.arrow import collected
 from spark_jobs.clickhouse import queries
-from spark_jobs.clickhouse.source import read, step_ms
+from spark_jobs.clickhouse.slices import step_ms
+from spark_jobs.clickhouse.source import read
 from spark_jobs.jobs.usage_windows import CountedRange
 from spark_jobs.options import By, SuggestOptions
 from spark_jobs.time_range import TimeRange
 
 DAY_MS = 86_400_000
-_NO_LIMIT: Mapping[str, Any] = {"state": "limited", "limit": 1.0, "matched_entity": ""}
 
-_CLIENTS = f"""
+_CLIENTS = """
 SELECT DISTINCT cluster, quota_key, u.user AS user, u.client_id AS client_id
 FROM usage_1m AS u
-WHERE window_start >= toDateTime(intDiv({{from_ms:Int64}}, 1000))
-  AND window_start < toDateTime(intDiv({{to_ms:Int64}}, 1000)) AND {OF_KEY}
-"""  # noqa: S608 - made of our own words
+WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000), 'UTC')
+  AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000), 'UTC')
+  AND source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}
+"""
 
+_CLIENTS_SCHEMA = queries.schema(**dict.fromkeys(("cluster", "quota_key", "user", "client_id"), T.StringType))
 _PLACED = (
     "cluster string, quota_key string, user string, client_id string, rule_user string, rule_client_id string,"
     " bucket_user string, bucket_client_id string"
@@ -75,7 +80,7 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
     """Reads the clients' names and the rules, and places each client. Raises StoreError."""
     in_force = rules_in_force(clickhouse, hours.when, options.cluster)
     slices = [{"source": options.source, **day._asdict()} for day in days(hours)]
-    clients = read(spark, clickhouse, _CLIENTS, queries.CLIENTS_SCHEMA, slices).distinct().cache()
+    clients = read(spark, clickhouse, _CLIENTS, _CLIENTS_SCHEMA, slices).distinct().cache()
     named = _named(clients)
     nothing = InForce({}, frozenset())
     dimensions = {
@@ -119,13 +124,16 @@ def rules_in_force(clickhouse: ClickHouse, when: TimeRange, cluster: str) -> dic
     return {name: InForce(dict(of), frozenset(settled[name])) for name, of in rules.items()}
 
 
-def assigned(clients: DataFrame, when: TimeRange) -> DataFrame:
-    """Rows of quota_client_limits that put each client into the bucket that a new quota would give it, for the whole
-    range: as a limit of 1, so that shares of it are rates."""
-    constants = {name: F.lit(value) for name, value in _NO_LIMIT.items()}
-    times = {"from_ms": F.lit(when.from_ms).cast("long"), "to_ms": F.lit(when.to_ms).cast("long")}
-    found = clients.where(F.col("bucket_user").isNotNull()).withColumns({**constants, **times})
-    return found.drop("rule_user", "rule_client_id")
+def assigned(clients: DataFrame, when: TimeRange) -> ClientLimits:
+    """The bucket that a new quota would give each client, for the whole range: as a limit of 1, so that shares of it
+    are rates."""
+    names = ("cluster", "quota_key", "user", "client_id", "bucket_user", "bucket_client_id")
+    rows = collected(clients.where(F.col("bucket_user").isNotNull()).select(*names))
+    limits: dict[ClientKey, list[LimitInterval]] = {}
+    for cluster, quota_key, user, client_id, *bucket in records(rows, lambda *row: row):
+        interval = LimitInterval(when.from_ms, when.to_ms, "limited", 1.0, "", *bucket)
+        limits[cluster, quota_key, user, client_id] = [interval]
+    return ClientLimits(limits, assigned=True)
 
 
 def clients_of_rules(clients: DataFrame) -> dict[tuple[str, str], Counter[Entity]]:

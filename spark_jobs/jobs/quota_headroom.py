@@ -10,20 +10,23 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.levels.definition import LEVELS, Thresholds, thresholds_in_force
-from quota_metrics.levels.minute import THRESHOLDS
+from quota_metrics.minutes.records import statement
+from quota_metrics.minutes.surroundings import telemetry_parameters
+from quota_metrics.verdict.changes import LONGEST_SILENCE_MS
+from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, LEVELS, Thresholds, thresholds_in_force
 from spark_jobs import cli
-from spark_jobs.clickhouse import queries, runs
+from spark_jobs.clickhouse import queries, runs, worst_clients
 from spark_jobs.clickhouse.runs import JobRun, Run
 from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors, stage
-from spark_jobs.jobs.usage_windows import CountedRange, counted, read_usage, resolve_limits
+from spark_jobs.jobs.usage_windows import CountedRange, counted, limits_of, read_usage
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.reports import headroom_report
 from spark_jobs.session import plan_for_many_rows, progress, session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
-from spark_jobs.transforms.utilization import LOOKBACK_WINDOWS, Inputs, utilization
+from spark_jobs.transforms.verdicts import INSTANCE_LOOKBACK_MS, LOOKBACK_WINDOWS, Fold, Inputs, correlated
 
 NAME = "quota_headroom"
 
@@ -43,10 +46,10 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
 
     Raises ValueError (url), JavaError, StoreError.
     """
-    if options.stream and options.checkpoint is not None:
-        from spark_jobs.jobs import stream  # imports Spark's streaming classes
+    if options.stream:
+        from spark_jobs.jobs import stream  # which imports this module
 
-        return stream.run(options, options.checkpoint, run)
+        return stream.run(options, run)
     clickhouse = clickhouse_of(options.url, options.password)
     job_run = JobRun.of(clickhouse, NAME, options, version)
     with job_run, source_errors():
@@ -54,10 +57,9 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
         *late, when = _affected(clickhouse, job_run, options)
         memory = when.earlier(max(when.from_ms - LOOKBACK_WINDOWS * when.window_ms, 0))
         job_run.begin("counting samples")
-        counts = counted(clickhouse, memory, options.source, options.cluster)
-        inside = [count for each in counts for count in each.since(when.from_ms)]
-        job_run.rows_in = sum(count["samples"] for count in inside)
-        job_run.rows_bad = sum(count["bad"] for count in inside)
+        hours = counted(clickhouse, memory, options.source, options.cluster)
+        job_run.rows_bad = hours.bad
+        job_run.rows_in = sum(count["samples"] for count in hours.since(when.from_ms)) + hours.bad
         if not job_run.rows_in and not late:
             raise NothingToReadError(f"there is no usage of source {options.source} in this time")
         run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
@@ -69,15 +71,12 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
             if job_run.rows_in >= MANY_ROWS:
                 plan_for_many_rows(spark)
             with progress(NAME, spark.sparkContext):
-                job_run.begin("resolving the limits of clients")
-                thresholds = options.thresholds(thresholds_in_force(clickhouse.rows(THRESHOLDS, {})))
-                rows = _computed(spark, clickhouse, thresholds, run_of, memory, counts)
                 job_run.begin("computing and staging windows")
-                words = queries.stage_windows(run_of.when, thresholds)
-                job_run.rows_out = stage(rows, clickhouse, queries.STAGING, run_of, words)
+                thresholds = options.thresholds(thresholds_in_force(clickhouse.rows(statement("thresholds"))))
+                job_run.rows_out = _stage(spark, clickhouse, thresholds, run_of, hours)
         job_run.begin("publishing windows")
         runs.publish(clickhouse, run_of, job_run.rows_out)
-        job_run.stats.update(runs.levels(clickhouse, run_of, options.when.from_ms))
+        job_run.stats.update(worst_clients.levels(clickhouse, run_of, options.when.from_ms))
         report = _worst(clickhouse, run_of, options)
         runs.clear(clickhouse, run_of)
     return report
@@ -87,7 +86,7 @@ def _worst(clickhouse: ClickHouse, run_of: Run, options: HeadroomOptions) -> lis
     """The rows of the report, worst first."""
     chosen = {"user": options.user, "client_id": options.client_id, "most": options.most}
     ranked = {**chosen, "levels": list(LEVELS)}
-    rows = runs.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
+    rows = worst_clients.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
     if not options.top and len(rows) == options.most:
         sys.stderr.write(f"headroom: these are the {len(rows)} worst clients; quota_utilization has all\n")
     return headroom_report.worst_first(rows)
@@ -118,32 +117,31 @@ def _affected(clickhouse: ClickHouse, job_run: JobRun, options: HeadroomOptions)
     return affected(starts, when, THROTTLE_LOOKBACK_MS + LOOKBACK_WINDOWS * when.window_ms)
 
 
-def _computed(
-    spark: SparkSession,
-    clickhouse: ClickHouse,
-    thresholds: Thresholds,
-    run_of: Run,
-    memory: TimeRange,
-    counts: list[CountedRange],
-) -> DataFrame:
-    """Computes the windows that are staged."""
-    if any(count["unresolved"] for each in counts for count in each.counts):
-        resolve_limits(spark, clickhouse, run_of._replace(when=memory))
+def _stage(
+    spark: SparkSession, clickhouse: ClickHouse, thresholds: Thresholds, run_of: Run, hours: CountedRange
+) -> int:
+    """Computes the windows of the run and stages them; returns their number. `hours`: with the windows before that are
+    remembered."""
     when = run_of.when
-    window = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms, "cluster": run_of.cluster}
-    seen = {"to_ms": when.to_ms, "seen_from_ms": when.from_ms - queries.INSTANCE_LOOKBACK_S * 1000}
-    known = {**window, "from_ms": memory.from_ms, "source": run_of.source}
+    window = {"window_ms": when.window_ms, "offset_ms": 0, "cluster": run_of.cluster, "telemetry": 1}
+    span = {**window, **telemetry_parameters(), "from_ms": when.from_ms, "to_ms": when.to_ms, "source": run_of.source}
+    changes_ms = when.from_ms - (CAUSE_WINDOWS + 1) * when.window_ms
+    seen_ms = min(changes_ms - LONGEST_SILENCE_MS, when.from_ms - INSTANCE_LOOKBACK_MS)
+
+    def rows(query: str, schema: StructType, **more: int) -> DataFrame:
+        return read(spark, clickhouse, query, schema, [{**span, **more}])
+
     inputs = Inputs(
-        usage=read_usage(spark, clickhouse, run_of, counts),
-        telemetry=read(spark, clickhouse, queries.TELEMETRY, queries.TELEMETRY_SCHEMA, [{**window, "telemetry": 1}]),
-        instances=read(
-            spark, clickhouse, queries.INSTANCES, queries.INSTANCES_SCHEMA, [{**seen, "cluster": run_of.cluster}]
-        ),
-        teams=read(spark, clickhouse, queries.TEAMS, queries.TEAMS_SCHEMA, [{}]),
-        observed=read(spark, clickhouse, queries.OBSERVED, queries.OBSERVED_SCHEMA, [known]),
+        usage=read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours, run_of.cluster)),
+        telemetry=rows(statement("telemetry"), queries.TELEMETRY_SCHEMA),
+        instances=rows(queries.INSTANCES, queries.INSTANCES_SCHEMA, seen_from_ms=seen_ms),
+        byte_reports=rows(statement("byte_reports"), queries.BYTE_REPORTS_SCHEMA, since_ms=changes_ms),
+        teams=rows(queries.TEAMS, queries.TEAMS_SCHEMA),
+        observed=rows(queries.OBSERVED, queries.OBSERVED_SCHEMA, from_ms=hours.when.from_ms),
     )
     full_s = {row["cluster"]: row["full_s"] for row in clickhouse.rows(queries.FULL_WINDOWS)}
-    return utilization(inputs, when, thresholds, full_s)
+    fold = Fold(when, thresholds, str(run_of.id), full_s)
+    return stage(correlated(inputs), clickhouse, queries.STAGING, run_of, fold)
 
 
 if __name__ == "__main__":

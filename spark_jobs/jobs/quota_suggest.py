@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,14 +23,13 @@ from quota_metrics.config.kafka_configs import kafka_configs_line
 from quota_metrics.suggestion.suggestions import Demand, KeyUsage, Suggestion, suggestions
 from spark_jobs import cli
 from spark_jobs.arrow import collected
-from spark_jobs.clickhouse import runs
-from spark_jobs.clickhouse.runs import CLIENT_LIMITS, KEY_OF_LIMITS, JobRun, Run
-from spark_jobs.clickhouse.source import NothingToReadError, stage
+from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs import fleet, suggested_replay
 from spark_jobs.jobs.fleet import Fleets
-from spark_jobs.jobs.history import limited_slices, read_history, slices_of_run, stored_hours
+from spark_jobs.jobs.history import read_history, stored_hours
 from spark_jobs.jobs.start import started
-from spark_jobs.jobs.usage_windows import CountedRange
+from spark_jobs.jobs.usage_windows import CountedRange, limits_of
 from spark_jobs.options import SuggestOptions
 from spark_jobs.reports.suggestions import STORED
 from spark_jobs.transforms.demand import needs
@@ -98,24 +96,16 @@ def _usage(
 
 def _free(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, found: Fleets, job_run: JobRun) -> _Demands:
     """The demands of those whom a default would limit, in the buckets that it would give them. Raises StoreError."""
-    run_of = Run.of(job_run, hours.when)._replace(id=uuid4())  # beside the limits that this run resolves
-    limits = fleet.assigned(found.placed, hours.when).sortWithinPartitions(*KEY_OF_LIMITS)
-    stage(limits, clickhouse, CLIENT_LIMITS, run_of)
     job_run.begin("measuring what clients want")
-    slices = slices_of_run(spark, clickhouse, hours, run_of)
-    by_key = _by_key(needs(read_history(spark, clickhouse, slices, assigned=True)), limited=False)
-    runs.clear(clickhouse, run_of)
-    return by_key
+    limits = fleet.assigned(found.placed, hours.when)
+    return _by_key(needs(read_history(spark, clickhouse, hours, limits)), limited=False)
 
 
 def _kept(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, job_run: JobRun) -> _Demands:
     """The demands of the buckets of rules in force. Raises StoreError."""
-    run_of = Run.of(job_run, hours.when)
-    slices = limited_slices(spark, clickhouse, hours, run_of, job_run)
     job_run.begin("measuring the quotas in force")
-    by_key = _by_key(needs(read_history(spark, clickhouse, slices)), limited=True)
-    runs.clear(clickhouse, run_of)
-    return by_key
+    limits = limits_of(clickhouse, hours, job_run.cluster)
+    return _by_key(needs(read_history(spark, clickhouse, hours, limits)), limited=True)
 
 
 def _by_key(measured: DataFrame, *, limited: bool) -> _Demands:

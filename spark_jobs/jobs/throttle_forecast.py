@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame
 
 from spark_jobs import cli
 from spark_jobs.arrow import collected
-from spark_jobs.clickhouse import runs
 from spark_jobs.jobs.demand_series import by_task, recorded
-from spark_jobs.jobs.history import BUCKET, prepared, read_history
+from spark_jobs.jobs.history import BUCKET, recorded_history
 from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
@@ -37,7 +36,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
     Raises ValueError (url), JavaError, StoreError.
     """
     with started(NAME, options) as (job_run, spark, clickhouse):
-        history = read_history(spark, clickhouse, prepared(spark, clickhouse, options, job_run))
+        history = recorded_history(spark, clickhouse, options, job_run)
         job_run.begin("forecasting each bucket")
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
         made = collected(forecasts(history, now_ms // STEP_MS - 1)).to_pylist()
@@ -48,7 +47,6 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
                 [{**row, "run_id": str(job_run.id)} for row in rows], schema=tables.FORECAST_STORED
             )
             clickhouse.insert("throttle_forecast", table, token=f"{job_run.id}/forecast")
-        runs.clear(clickhouse, runs.Run(job_run.id, job_run.version, "", "", options.when))
     return options.chosen(rows)
 
 

@@ -16,9 +16,10 @@ from exporters.model import UNOWNED
 from exporters.printable import printable, shortened
 from exporters.text_table import Layout, table_lines, wrapped
 from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
-from quota_metrics.levels.definition import LEVELS, NUMBERS
-from quota_metrics.levels.impact import HARMS, NEAR_LEVELS
-from quota_metrics.levels.victims import slowed_text
+from quota_metrics.verdict.impact import HARMS
+from quota_metrics.verdict.thresholds import LEVELS, NEAR_LEVELS
+from quota_metrics.verdict.victims import slowed_text
+from quota_metrics.verdict.window import SUMMED
 from spark_jobs.reports.report import Report, Row
 
 _TYPES: dict[str, pa.DataType] = {
@@ -29,13 +30,14 @@ _TYPES: dict[str, pa.DataType] = {
     "broker_id": pa.int32(),  # the client's worst one
     "limit": pa.float64(),  # null: no quota applies
     "usage": pa.float64(),  # the client's own mean rate at this broker
-    **dict.fromkeys(NUMBERS, pa.float64()),  # utilization: group_usage / limit
+    "utilization": pa.float64(),  # group_usage / limit
+    "utilization_p95": pa.float64(),
     "throttle_ms": pa.float64(),  # the longest throttle time of the window
     "level": pa.string(),
     "reason": pa.string(),
-    "impact": pa.string(),  # quota_metrics.levels.impact: what the client feels, by its own telemetry
+    "impact": pa.string(),  # quota_metrics.verdict.impact: what the client feels, by its own telemetry
     "impact_reason": pa.string(),
-    "cause": pa.string(),  # quota_metrics.levels.cause: what changed when it came near its limit
+    "cause": pa.string(),  # quota_metrics.verdict.cause: what changed when it came near its limit
     "software_name": pa.string(),
     "software_version": pa.string(),
     "instances": pa.int32(),
@@ -72,7 +74,8 @@ _TYPES: dict[str, pa.DataType] = {
     "burst_credit": pa.float64(),  # bytes that all who share the limit may send at once without being throttled
     "window_start": pa.timestamp("us", "UTC"),
     "window_s": pa.int32(),
-    # quota_metrics.levels.victims: who makes an unthrottled client's requests slow; '' and null when nobody does
+    **dict.fromkeys(SUMMED, pa.int64()),
+    # quota_metrics.verdict.victims: who makes an unthrottled client's requests slow; '' and null when nobody does
     "slowed_by_user": pa.string(),
     "slowed_by_client_id": pa.string(),
     "slowed_at_broker_id": pa.int32(),

@@ -11,21 +11,22 @@ from hypothesis import strategies as st
 from spark_jobs.time_range import MERGED_MS, TimeRange, affected, between, parse_duration, parse_time, since
 
 
-def test_since_starts_on_the_window_grid_and_ends_now() -> None:
+def test_since_starts_on_the_window_grid_and_ends_with_the_last_whole_minute() -> None:
     now_ms = 1_795_000_070_123
-    assert since("2m", now_ms, 60) == TimeRange(from_ms=1_794_999_900_000, to_ms=now_ms, window_s=60)
+    assert since("2m", now_ms, 60) == TimeRange(from_ms=1_794_999_900_000, to_ms=1_795_000_020_000, window_s=60)
 
 
-@given(st.integers(10**12, 2 * 10**12), st.integers(1, 3 * 86_400), st.integers(1, 3600))
-def test_since_covers_the_duration_plus_less_than_a_window(now_ms: int, duration_s: int, window_s: int) -> None:
-    when = since(f"{duration_s}s", now_ms, window_s)
+@given(st.integers(10**12, 2 * 10**12), st.integers(60, 3 * 86_400), st.integers(1, 60))
+def test_since_covers_the_duration_plus_less_than_a_window(now_ms: int, duration_s: int, window_min: int) -> None:
+    when = since(f"{duration_s}s", now_ms, 60 * window_min)
     assert when.from_ms % when.window_ms == 0
     assert 0 <= now_ms - duration_s * 1000 - when.from_ms < when.window_ms
+    assert 0 <= now_ms - when.to_ms < 60_000
 
 
-def test_between_starts_on_the_window_grid() -> None:
+def test_between_starts_on_the_window_grid_and_ends_with_the_last_whole_minute() -> None:
     when = between("2026-11-20T10:00:07Z", "2026-11-20T10:05:07+00:00", 60)
-    assert (when.from_ms, when.to_ms) == (1_795_168_800_000, 1_795_169_107_000)
+    assert (when.from_ms, when.to_ms) == (1_795_168_800_000, 1_795_169_100_000)
 
 
 def test_earlier_start_is_on_the_window_grid() -> None:
@@ -34,7 +35,7 @@ def test_earlier_start_is_on_the_window_grid() -> None:
     assert when.earlier(700_000) == when
 
 
-@given(st.sets(st.integers(0, 1439), max_size=40), st.integers(0, 3600), st.sampled_from([10, 60, 300]))
+@given(st.sets(st.integers(0, 1439), max_size=40), st.integers(0, 3600), st.sampled_from([60, 120, 300]))
 def test_affected_ranges_cover_what_late_windows_change(minutes: set[int], reach_s: int, window_s: int) -> None:
     when = TimeRange(86_400_000, 86_400_000 + 900_000, window_s)
     starts = [minute * 60_000 - minute * 60_000 % when.window_ms for minute in minutes]
@@ -72,10 +73,13 @@ def test_invalid_time_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("from_ms", "to_ms", "window_s"),
-    [(0, 0, 60), (60_000, 0, 60), (0, 60_000, 0), (500, 60_000, 60), (-1000, 60_000, 60), (0, 367 * 86_400_000, 60)],
+    [
+        *((0, 0, 60), (60_000, 0, 60), (0, 60_000, 0), (500, 60_000, 60), (-60_000, 60_000, 60)),
+        *((0, 367 * 86_400_000, 60), (0, 90_000, 60), (0, 60_000, 30), (0, 90_000, 90), (0, 7_200_000, 7200)),
+    ],
 )
 def test_invalid_range_is_refused(from_ms: int, to_ms: int, window_s: int) -> None:
-    with pytest.raises(ValueError, match=r"range|window|nothing"):
+    with pytest.raises(ValueError, match=r"range|window|whole minute"):
         TimeRange(from_ms, to_ms, window_s)
 
 

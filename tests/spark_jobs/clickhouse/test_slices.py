@@ -1,12 +1,12 @@
-"""How a read is split into slices."""
+"""How a read is split into slices of time."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.clickhouse.source import SLICE_ROWS, StepWeight, slices_of_time, step_ms
-from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
+from spark_jobs.clickhouse.slices import SLICE_ROWS, StepWeight, slices_of_time, step_ms
+from spark_jobs.time_range import TimeRange
 
 
 @given(
@@ -16,25 +16,20 @@ from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange
 def test_slices_contain_each_row_once_and_split_no_window(drawn: list[tuple[str, int, int]], cores: int) -> None:
     when = TimeRange(0, 100 * 60_000, 60)
     counts = [StepWeight("c", key, minute * 60_000, samples) for key, minute, samples in drawn]
-    found = slices_of_time(counts, when, cores)
+    slices = slices_of_time(counts, when, cores)
     for count in counts:
         holding = [
-            s for s in found if s["quota_key"] == count.quota_key and s["from_ms"] <= count.start_ms < s["to_ms"]
+            s for s in slices if s["quota_key"] == count.quota_key and s["from_ms"] <= count.start_ms < s["to_ms"]
         ]
         assert len(holding) == 1
-    assert all(one["from_ms"] % 60_000 == 0 for one in found)
+    assert all(one["from_ms"] % 60_000 == 0 for one in slices)
+    assert sum(one["weight"] for one in slices) == sum(count.weight for count in counts)
 
 
-def test_slices_are_contiguous_and_extend_by_the_throttle_lookback() -> None:
-    when = TimeRange(0, 3_600_000, 60)
-    counts = [StepWeight("c", "k", minute * 60_000, 10) for minute in (1, 2, 20)]
-    found = slices_of_time(counts, when, 1)
-    assert found[0]["from_ms"] == 60_000
-    assert [one["to_ms"] for one in found[:-1]] == [one["from_ms"] for one in found[1:]]
-    assert found[-1]["to_ms"] == 20 * 60_000 + step_ms(when) + THROTTLE_LOOKBACK_MS
-
-
-def test_rows_before_the_range_extend_slices_to_muted_windows() -> None:
+def test_slices_are_contiguous_and_stay_within_the_range() -> None:
     when = TimeRange(600_000, 3_600_000, 60)
-    (one,) = slices_of_time([StepWeight("c", "k", 540_000, 10)], when, 1)
-    assert (one["from_ms"], one["to_ms"]) == (600_000, 540_000 + step_ms(when) + THROTTLE_LOOKBACK_MS)
+    counts = [StepWeight("c", "k", minute * 60_000, SLICE_ROWS) for minute in (9, 11, 20, 59)]
+    slices = slices_of_time(counts, when, 1)
+    assert slices[0]["from_ms"] == 600_000  # steps are aligned to the epoch and may begin before
+    assert [one["to_ms"] for one in slices[:-1]] == [one["from_ms"] for one in slices[1:]]
+    assert slices[-1]["to_ms"] == min(59 * 60_000 + step_ms(when), when.to_ms)

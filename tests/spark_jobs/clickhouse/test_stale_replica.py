@@ -9,12 +9,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
-from quota_metrics.levels.definition import Thresholds
 from spark_jobs.clickhouse import queries, runs
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
@@ -44,17 +42,22 @@ def a_run(cluster: str, version: int) -> runs.Run:
 
 
 def stage(clickhouse: ClickHouse, run: runs.Run, clients: int = CLIENTS) -> None:
-    values: dict[str, Any] = {"cluster": run.cluster, "source": "gateway", "quota_key": "producer_byte_rate"}
-    values |= {"user": "alice", "broker_id": 1, "state": "none", "usage": 1.0, "group_usage": 1.0, "elapsed_s": 60}
-    rows = [
-        {**values, "client_id": f"c{client}", "window_start_ms": start_ms}
-        for start_ms in (WHEN.from_ms, WHEN.from_ms + 60_000)
-        for client in range(clients)
-    ]
-    table = pa.Table.from_pylist(rows, schema=to_arrow_schema(queries.WINDOWS_SCHEMA, timezone="UTC"))
-    table = table.append_column("run", pa.array([str(run.id)] * len(rows)))
-    select = queries.stage_windows(WHEN, Thresholds())
-    clickhouse.insert(queries.STAGING, table, token=str(run.id), select=select)
+    starts_s = (WHEN.from_ms // 1000, WHEN.from_ms // 1000 + 60)
+    rows = [(at_s, f"c{client}") for at_s in starts_s for client in range(clients)]
+    columns: dict[str, list[Any]] = {
+        "window_start": [at_s for at_s, _ in rows],
+        "client_id": [client_id for _, client_id in rows],
+    }
+    fixed = {"run": str(run.id), "cluster": run.cluster, "source": "gateway", "quota_key": "producer_byte_rate"}
+    fixed |= {"user": "alice", "level": "ok", "instant_level": "ok"}
+    table = pa.table({**columns, **{name: [value] * len(rows) for name, value in fixed.items()}})
+    numbers = {"window_s": 60, "broker_id": 1, "complete": 1}
+    for name, value in numbers.items():
+        table = table.append_column(name, pa.array([value] * len(rows), pa.int32()))
+    start = pa.array(columns["window_start"], pa.timestamp("s", "UTC"))
+    if rows:
+        table = table.set_column(table.column_names.index("window_start"), "window_start", start)
+        clickhouse.insert(queries.STAGING, table, token=str(run.id))
 
 
 def published(clickhouse: ClickHouse, cluster: str) -> dict[str, int]:

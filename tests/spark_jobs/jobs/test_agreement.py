@@ -25,9 +25,9 @@ from pyspark.sql import SparkSession
 
 from quota_metrics.amounts import duration_text, of_limit_text, share_text
 from quota_metrics.jmx.sensors import BEANS
-from quota_metrics.levels.client_signals import metrics_of
-from quota_metrics.levels.definition import level_of_number
-from quota_metrics.levels.impact import HARMS, IMPACTS
+from quota_metrics.verdict.client_signals import metrics_of
+from quota_metrics.verdict.impact import HARMS, IMPACTS
+from quota_metrics.verdict.thresholds import level_of_number
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -52,8 +51,10 @@ def insert(clickhouse: RunningClickHouse, cluster: str, client_id: str, rate: fl
     clickhouse.store.insert("quota_usage", pa.table(columns), token=f"runs-{next(_numbers)}")
 
 
-def run(clickhouse: RunningClickHouse, cluster: str, to_s: int = 120, from_s: int = 0, **more: Any) -> None:
-    when = TimeRange(START + from_s * 1000, START + to_s * 1000, 60)
+def run(
+    clickhouse: RunningClickHouse, cluster: str, to_s: int = 120, from_s: int = 0, window_s: int = 60, **more: Any
+) -> None:
+    when = TimeRange(START + from_s * 1000, START + to_s * 1000, window_s)
     quota_headroom.run(HeadroomOptions(clickhouse.url, when, cluster=cluster, **more))
 
 
@@ -80,14 +81,14 @@ def test_run_of_another_source_replaces_nothing(spark: SparkSession, clickhouse:
 
 
 def test_partial_window_never_replaces_a_complete_one(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
-    insert(clickhouse, "partial", "a", 5.0, to_s=90)
-    insert(clickhouse, "partial", "a", 97.0, from_s=90)
-    run(clickhouse, "partial", to_s=90)
-    assert levels(clickhouse, "partial")[1] == ("gateway", "a", 60, "ok", 0)
-    run(clickhouse, "partial")
-    complete = [("gateway", "a", 0, "ok", 1), ("gateway", "a", 60, "critical", 1)]
+    insert(clickhouse, "partial", "a", 5.0, to_s=180)
+    insert(clickhouse, "partial", "a", 97.0, from_s=180, to_s=240)
+    run(clickhouse, "partial", to_s=180, window_s=120)
+    assert levels(clickhouse, "partial")[1] == ("gateway", "a", 120, "ok", 0)
+    run(clickhouse, "partial", to_s=240, window_s=120)
+    complete = [("gateway", "a", 0, "ok", 1), ("gateway", "a", 120, "critical", 1)]
     assert levels(clickhouse, "partial") == complete
-    run(clickhouse, "partial", to_s=90)
+    run(clickhouse, "partial", to_s=180, window_s=120)
     assert levels(clickhouse, "partial") == complete
     assert levels(clickhouse, "partial", "quota_utilization_committed") == complete
 
@@ -231,10 +232,10 @@ def test_killed_run_publishes_nothing_and_the_next_run_succeeds(
 ) -> None:
     insert(clickhouse, "killed", "a", 97.0)
     asked = [sys.executable, "-c", _RUN, clickhouse.url, str(START), str(START + 2 * MINUTE), "killed"]
-    running = "SELECT count() FROM headroom.quota_client_limits WHERE cluster = 'killed'"
-    alive = "SELECT count() FROM headroom.job_runs FINAL WHERE status = 'running'"
+    counted = "SELECT count() FROM headroom.usage_1m WHERE cluster = 'killed'"
     with subprocess.Popen(asked, start_new_session=True) as victim:
-        while not clickhouse.store.query(alive)[0][0] and not clickhouse.store.query(running)[0][0]:
+        while not clickhouse.store.query(counted)[0][0]:
+            assert victim.poll() is None
             time.sleep(0.05)
         os.killpg(victim.pid, signal.SIGKILL)
     assert levels(clickhouse, "killed", "quota_utilization_committed") == []
@@ -285,49 +286,25 @@ def test_concurrent_runs_are_serialized(spark: SparkSession, clickhouse: Running
     assert {row[3] for row in published} == {clickhouse.store.query(newest)[0][0]}
 
 
-def test_stream_resumes_from_its_checkpoint(spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path) -> None:
-    options = HeadroomOptions(
-        clickhouse.url,
-        TimeRange(START, START + MINUTE, 60),
-        cluster="stream",
-        stream=True,
-        checkpoint=tmp_path,
-        once=True,
-    )
-    insert(clickhouse, "stream", "a", 97.0, to_s=60)
-    time.sleep(1.1)  # the newest second is not read yet
-    quota_headroom.run(options)
-    assert levels(clickhouse, "stream") == [("gateway", "a", 0, "critical", 1)]
-    runs = "SELECT count() FROM headroom.job_runs FINAL WHERE status = 'succeeded'"
-    (before,) = clickhouse.store.query(runs)[0]
-    insert(clickhouse, "stream", "a", 5.0, from_s=60)
-    time.sleep(1.1)
-    quota_headroom.run(options)
-    assert levels(clickhouse, "stream") == [("gateway", "a", 0, "critical", 1), ("gateway", "a", 60, "critical", 1)]
-    quota_headroom.run(options)
-    assert clickhouse.store.query(runs)[0][0] == before + 1
-
-
-def test_stream_computes_what_a_late_row_changes(
-    spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
+def test_stream_that_begins_again_computes_what_late_rows_change(
+    spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The level of the window after the late one is held by it."""
-    options = HeadroomOptions(
-        clickhouse.url,
-        TimeRange(START, START + MINUTE, 60),
-        cluster="late-stream",
-        stream=True,
-        checkpoint=tmp_path,
-        once=True,
-    )
-    insert(clickhouse, "late-stream", "a", 5.0, from_s=60)
-    time.sleep(1.1)  # the newest second is not read yet
-    quota_headroom.run(options)
-    assert levels(clickhouse, "late-stream") == [("gateway", "a", 60, "ok", 1)]
-    insert(clickhouse, "late-stream", "a", 97.0, to_s=60)
-    time.sleep(1.1)
-    quota_headroom.run(options)
-    assert levels(clickhouse, "late-stream") == [
+    """The level of the window after the late one is held by it; windows without new rows stay those of their run."""
+    monkeypatch.setattr(quota_headroom, "WATERMARK_MARGIN_MS", 0)
+    insert(clickhouse, "stream", "a", 5.0, from_s=60)
+    insert(clickhouse, "stream", "a", 5.0, from_s=-7200, to_s=-7140)
+    run(clickhouse, "stream", from_s=-7200, stream=True, once=True)
+    assert [row[2:] for row in levels(clickhouse, "stream")] == [(0, "ok", 1), (60, "ok", 1)]
+    run_ids = "SELECT window_start, run_id FROM headroom.quota_utilization FINAL WHERE cluster = 'stream'"
+    before = dict(clickhouse.store.query(run_ids))
+    time.sleep(0.01)
+    insert(clickhouse, "stream", "a", 97.0, to_s=60)
+    run(clickhouse, "stream", from_s=120, to_s=180, stream=True, once=True)
+    assert levels(clickhouse, "stream") == [
         ("gateway", "a", 0, "critical", 1),
+        ("gateway", "a", 0, "ok", 1),
         ("gateway", "a", 60, "critical", 1),
     ]
+    after = dict(clickhouse.store.query(run_ids))
+    assert after[min(after)] == before[min(before)]
+    assert after[max(after)] != before[max(before)]

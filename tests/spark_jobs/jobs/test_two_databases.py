@@ -15,17 +15,16 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.document import write_document
-from exporters.clickhouse.store import Store
 from exporters.model import QuotaLimit
 from headroom.server.quotas.stored_limits import stored_limits
 from headroom.server.store_readings import StoreReadings
 from headroom.web.data import Data
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import limits_table
-from tests.kit.clickhouse import LaunchedServer
+from tests.kit.clickhouse import LaunchedServer, QueriedStore
 from tests.kit.levels import compute_levels, sample, write
 from tests.kit.points import points
 
@@ -51,7 +50,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, En
         server.stop()
 
 
-def fill(store: Store, name: str, hour_s: int, minute_s: int) -> None:
+def fill(store: QueriedStore, name: str, hour_s: int, minute_s: int) -> None:
     """Telemetry, a quota, usage of the first minute of an hour and of a later one, and the level of the latter, of a
     cluster named as the database."""
     store.migrate(SCHEMA_VALUES)
@@ -70,7 +69,7 @@ def test_each_database_is_complete_and_has_nothing_of_the_other(
     minute_s = int(time.time()) // 60 * 60 - 60
     hour_s = minute_s // 3600 * 3600 - 3600  # jobs read whole hours from usage_1m
     for name, endpoint in endpoints.items():
-        store = Store(endpoint)
+        store = QueriedStore(endpoint)
         fill(store, name, hour_s, minute_s)
         store.close()
     for name, endpoint in endpoints.items():

@@ -61,6 +61,7 @@ def row(**given: Any) -> dict[str, Any]:
         "burst_credit": 300_000.0,
         "window_start": WINDOW,
         "window_s": 60,
+        "bytes": 5_100_000,
         "slowed_by_user": "",
         "slowed_by_client_id": "",
         "slowed_at_broker_id": None,

@@ -1,0 +1,136 @@
+"""What the report of quota-headroom reads of a run that has staged its rows: counts of all clients, and the worst ones.
+
+The report is made in memory, and a row takes about 5 kB: ClickHouse chooses the worst clients; quota_utilization has
+all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pyarrow as pa
+
+from exporters.clickhouse.client import ClickHouse
+from quota_metrics.minutes.records import records
+from quota_metrics.verdict.impact import HARMS
+from quota_metrics.verdict.thresholds import MEASURED_KEYS, NEAR_LEVELS
+from quota_metrics.verdict.victims import LOOKBACK_WINDOWS, ClientUsage, Victim, victims
+from spark_jobs.clickhouse.queries import STAGING
+from spark_jobs.clickhouse.runs import Run
+
+_HISTORY_POINTS = 120  # at most, of a client's history
+_NO_VICTIM = {"slowed_by_user": "", "slowed_by_client_id": "", "slowed_at_broker_id": None, "latency_before_ms": None}
+_CLIENT = "cluster, source, quota_key, user, client_id"
+_IN_REPORT = f"{STAGING} WHERE run = {{run:String}} AND window_start >= toDateTime({{reported_s:Int64}})"
+# Per client and quota key the start of its latest complete window, or of its latest one if none is complete.
+_LATEST = f"""
+SELECT {_CLIENT}, argMax(window_start, (complete, window_start)) AS latest_start,
+       argMax((toString(level), throttle_ms_max, ifNull(utilization, 0), impact), (complete, window_start)) AS latest,
+       max(throttle_ms_max) AS range_throttle_ms, sum(throttled_s) AS range_throttled_s,
+       maxOrNullIf(window_start, throttle_ms_max > 0) AS last_throttled
+FROM {_IN_REPORT} AND ({{user:String}} = '' OR user = {{user:String}})
+  AND ({{client_id:String}} = '' OR client_id = {{client_id:String}})
+GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+_LEVELS = f"SELECT latest.1 AS level, count() AS clients FROM ({_LATEST}) GROUP BY level"  # noqa: S608 - our own words
+# The order of headroom_report.worst_first.
+_WORST = f"""
+SELECT * FROM ({_LATEST})
+ORDER BY if(latest.1 IN {NEAR_LEVELS!r}, indexOf({list(HARMS)!r}, latest.4), 0) DESC,
+         indexOf({{levels:Array(String)}}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
+         latest.3 DESC, cluster, client_id, user, quota_key
+LIMIT {{most:UInt64}}"""  # noqa: S608 - made of our own words
+_HISTORY = f"""
+SELECT {_CLIENT}, arraySort(groupArray((start_s, used))) AS points
+FROM (
+    SELECT {_CLIENT}, intDiv(toUnixTimestamp(window_start), {{point_s:Int64}}) * {{point_s:Int64}} AS start_s,
+           max(greatest(ifNull(utilization, 0), ifNull(utilization_p95, 0))) AS used
+    FROM {_IN_REPORT} AND ({_CLIENT}) IN (SELECT {_CLIENT} FROM ({_WORST}))
+    GROUP BY {_CLIENT}, start_s
+)
+GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+# Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range. Arrow has no
+# enums.
+_REPORTED = {
+    "level": "toString(rows.level)",
+    "instant_level": "toString(rows.instant_level)",
+    "throttle_ms": "throttle_ms_max",
+    "headroom": "limit - group_usage",
+    "window_start": "toDateTime64(window_start, 6, 'UTC')",
+    "last_throttled": "toDateTime64(last_throttled, 6, 'UTC')",
+    "history_at": "arrayMap(point -> toDateTime64(point.1, 6, 'UTC'), points)",
+    "history": "arrayMap(point -> point.2, points)",
+}
+
+
+def levels(clickhouse: ClickHouse, run: Run, from_ms: int) -> dict[str, int]:
+    """How many clients are at each level in their latest window from `from_ms` on. Raises StoreError."""
+    asked = {**run.parameters, "reported_s": from_ms // 1000, "user": "", "client_id": ""}
+    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, asked)}
+
+
+def worst(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema, **chosen: Any) -> list[dict[str, Any]]:
+    """Per client and quota key the latest complete window that the run staged from `from_ms` on, or the latest
+    incomplete one if there is no other, with the throttling and utilisation of all windows. `chosen`: `user` and
+    `client_id`, '' for all, `levels`, best first, and `most` rows. Raises StoreError."""
+    windows = (run.when.to_ms - from_ms) // run.when.window_ms
+    bounds = {"reported_s": from_ms // 1000, "point_s": (windows // _HISTORY_POINTS + 1) * run.when.window_s}
+    stored = pa.schema([column for column in columns if column.name not in _NO_VICTIM])
+    batches = clickhouse.batches(_worst(stored.names), {**run.parameters, **bounds, **chosen})
+    slowed = {
+        (row.cluster, row.source, row.user, row.client_id): row for row in slowed_clients(clickhouse, run, from_ms)
+    }
+    rows = []
+    for row in (row for batch in batches for row in batch.select(stored.names).cast(stored).to_pylist()):
+        victim = slowed.get((row["cluster"], row["source"], row["user"], row["client_id"]))
+        told = {name: getattr(victim, name) for name in _NO_VICTIM} if victim else _NO_VICTIM
+        rows.append({**row, **told})
+    return rows
+
+
+# What victims follow from: of the newest window all rows, of those before it the rows of who was heaviest at a broker
+# then, and what clients felt.
+_NEWEST = f"(SELECT argMax(window_start, (complete, window_start)) FROM {_IN_REPORT})"  # noqa: S608 - our own words
+_LATELY = f"{_IN_REPORT} AND window_start <= {_NEWEST} AND window_start > {_NEWEST} - {{lookback:UInt32}} * window_s"
+_USAGE = f"""
+SELECT cluster, source, broker_id, user, client_id, quota_key, toInt64(toUnixTimestamp(window_start)) AS start_s, usage,
+       throttled_s > 0 OR ifNull(client_throttle_ms_max, 0) > 0 AS is_throttled
+FROM {_LATELY} AND (window_start = {_NEWEST} OR (cluster, source, broker_id, user, client_id) IN (
+    SELECT cluster, source, broker_id, argMax((user, client_id), rate).1, argMax((user, client_id), rate).2
+    FROM (
+        SELECT cluster, source, broker_id, user, client_id, sum(usage) AS rate
+        FROM {_IN_REPORT} AND window_start = {_NEWEST} AND quota_key IN {MEASURED_KEYS!r}
+        GROUP BY cluster, source, broker_id, user, client_id
+    )
+    GROUP BY cluster, source, broker_id))"""  # noqa: S608 - made of our own words
+_FELT = f"""
+SELECT cluster, source, user, client_id, toInt64(toUnixTimestamp(window_start)) AS start_s,
+       max(request_latency_ms_max) AS latency_ms
+FROM {_LATELY} AND request_latency_ms_max IS NOT NULL
+GROUP BY cluster, source, user, client_id, start_s"""  # noqa: S608 - made of our own words
+
+
+def slowed_clients(clickhouse: ClickHouse, run: Run, from_ms: int) -> list[Victim]:
+    """The victims in the newest window that the run staged from `from_ms` on. Raises StoreError."""
+    span = {**run.parameters, "reported_s": from_ms // 1000, "lookback": LOOKBACK_WINDOWS}
+    usage = [
+        ClientUsage((row[0], row[1], row[2]), (row[3], row[4]), row[5], row[6], row[7], bool(row[8]))
+        for row in records(clickhouse.table(_USAGE, span), lambda *row: row)
+    ]
+    latencies: dict[tuple[str, str, tuple[str, str]], dict[int, float]] = defaultdict(dict)
+    for cluster, source, user, client_id, start_s, latency_ms in records(
+        clickhouse.table(_FELT, span), lambda *row: row
+    ):
+        latencies[cluster, source, (user, client_id)][start_s] = latency_ms
+    return victims(usage, latencies, max((row.window_start_ms for row in usage), default=0))
+
+
+def _worst(columns: list[str]) -> str:
+    expressions = ", ".join(f"{_REPORTED.get(name, f'`{name}`')} AS `{name}`" for name in columns)
+    return f"""
+SELECT {expressions}
+FROM (
+    SELECT * FROM {_IN_REPORT} AND ({_CLIENT}, window_start) IN (SELECT {_CLIENT}, latest_start FROM ({_WORST}))
+) AS rows
+INNER JOIN ({_WORST}) AS worst USING ({_CLIENT})
+INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT})"""  # noqa: S608 - made of our own words
