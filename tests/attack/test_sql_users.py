@@ -12,7 +12,7 @@ from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.access import users_document
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.store import Store
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import LaunchedServer
 
 pytestmark = pytest.mark.clickhouse

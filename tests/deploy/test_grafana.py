@@ -20,7 +20,7 @@ from exporters.self_metrics import CATALOGUE
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
 from quota_metrics.amounts import STYLES
-from quota_metrics.levels.definition import STEPS, Thresholds
+from quota_metrics.verdict.thresholds import STEPS, Thresholds
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.debian import promtool, run
 

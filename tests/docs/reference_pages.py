@@ -1,18 +1,23 @@
-"""Writes docs/settings.md, docs/metrics.md and docs/tables.md: `make docs`."""
+"""Writes docs/settings.md, docs/metrics.md, docs/tables.md and the colours of levels on pages: `make docs`."""
 
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 from pathlib import Path
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.self_metrics import CATALOGUE
 from headroom.config.reference import as_markdown
+from quota_metrics.amounts import STYLES
 from tests.docs.column_glossary import COLUMNS
 from tests.kit.clickhouse import connected, running_clickhouse
 
 DOCS = Path(__file__).parents[2] / "docs"
+STYLESHEET = Path(__file__).parents[2] / "headroom/web/static/headroom.css"
+
+_LEVELS = re.compile(r"(?<=\*/\n)[^/]*(?=/\* end of levels \*/)")
 
 _COLUMNS = """
 SELECT table, t.engine, t.comment, extract(t.engine_full, 'toInterval(\\w+\\(\\d+)') AS kept, name, type, c.comment
@@ -71,7 +76,17 @@ def _kept(interval: str) -> str:
     return f"Rows are kept for {number} {unit.lower()}{'s' if number != '1' else ''}." if number else ""
 
 
+def stylesheet(text: str) -> str:
+    """The pages' stylesheet with the colours of levels."""
+    light = " ".join(f"--{level}: {style.light};" for level, style in STYLES.items())
+    dark = " ".join(f"--{level}: {style.dark};" for level, style in STYLES.items())
+    rules = [f".{level} {{ color: var(--{level}); }} .bar .{level} {{ fill: var(--{level}); }}" for level in STYLES]
+    root = [f":root {{ {light} }}", f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"]
+    return _LEVELS.sub("\n".join([*root, *rules, ""]), text, count=1)
+
+
 def main() -> None:
+    STYLESHEET.write_text(stylesheet(STYLESHEET.read_text()))
     (DOCS / "settings.md").write_text(as_markdown())
     (DOCS / "metrics.md").write_text(metrics_page())
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:

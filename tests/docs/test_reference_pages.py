@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from headroom.cli.config import app
 from headroom.cli.main import app as headroom
 from headroom.config.reference import as_markdown, settings
-from tests.docs.reference_pages import DOCS, metrics_page, tables_page
+from quota_metrics.amounts import STYLES
+from tests.docs.reference_pages import DOCS, STYLESHEET, metrics_page, stylesheet, tables_page
 from tests.kit.clickhouse import running_clickhouse
 
 ROOT = DOCS.parent
@@ -76,3 +77,9 @@ def test_config_check_lists_all_errors_and_show_masks_secrets(tmp_path: Path) ->
     assert "max_bytes: 5" in shown
     assert "the-token-of-a-collector" not in shown
     assert "token: '********'" in shown
+
+
+def test_pages_have_the_colours_of_levels() -> None:
+    text = STYLESHEET.read_text()
+    assert text == stylesheet(text), "run make docs"
+    assert all(f".{level} {{" in text and f"--{level}: {style.dark};" in text for level, style in STYLES.items())

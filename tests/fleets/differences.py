@@ -1,27 +1,27 @@
-"""Draws fleets and compares every path of the product with the reference: windows from samples, windows from usage_1m,
-the live minutes, the job and the job with --stream; before and after late rows, and with each row stored twice."""
+"""Draws fleets and compares every path of the product with the reference: windows from usage_1m, the live minutes, the
+job and the job with --stream; before and after late rows, and with each row stored twice."""
 
 from __future__ import annotations
 
 import math
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery, store_minutes
+from quota_metrics.minutes.statements import complete, stored_minute
+from quota_metrics.minutes.windows import windows_of
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.fleets.fleet import MINUTES, Fleet, Verdicts, drawn_fleet
-from tests.kit.clickhouse import RunningClickHouse, connected
+from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import compute_levels, now_ms
 from tests.kit.levels_reference import ClientVerdict
-from tests.kit.usage_rows import MINUTE, PRODUCE, insert
+from tests.kit.usage_rows import MINUTE, insert
 from tests.kit.windows_reference import Expected, Key
 
-PATHS = ("samples", "usage_1m", "live", "job", "stream")
+PATHS = ("usage_1m", "live", "job", "stream")
 _OF_A_CLUSTER = 500
 _REASON = ClientVerdict._fields.index("reason")
 
@@ -55,27 +55,17 @@ def _of_cluster(clickhouse: RunningClickHouse, cluster: str, fleets: list[Fleet]
         reasons |= fleet.reasons()
     start_ms = fleets[0].start_ms
     options = HeadroomOptions(clickhouse.url, TimeRange(start_ms, start_ms + MINUTES * MINUTE, 60), cluster=cluster)
-    with tempfile.TemporaryDirectory() as checkpoint:
-        stream = HeadroomOptions(
-            clickhouse.url,
-            options.when,
-            cluster=f"{cluster}-stream",
-            stream=True,
-            once=True,
-            checkpoint=Path(checkpoint),
-        )
-        early = [row for fleet in fleets for row in fleet.early]
-        late = [row for fleet in fleets for row in fleet.late]
-        for arriving in (early, [*late, *early[: len(early) // 2]]):  # late rows come with duplicates of others
-            for name in (cluster, stream.cluster):
-                insert(clickhouse.store, arriving, name)
-            compute_levels(clickhouse.store, *(start_ms // 1000 + 60 * minute for minute in range(MINUTES)))
-            quota_headroom.run(options)
-            _stream_once(clickhouse, stream)
+    stream = replace(options, cluster=f"{cluster}-stream", stream=True, once=True)
+    early = [row for fleet in fleets for row in fleet.early]
+    late = [row for fleet in fleets for row in fleet.late]
+    for arriving in (early, [*late, *early[: len(early) // 2]]):  # late rows come with duplicates of others
+        for name in (cluster, stream.cluster):
+            insert(clickhouse.store, arriving, name)
+        compute_levels(clickhouse.store, *(start_ms // 1000 + 60 * minute for minute in range(MINUTES)))
+        quota_headroom.run(options)
+        quota_headroom.run(stream)
     found: list[Difference] = []
-    for path, samples in (("samples", Samples.USAGE), ("usage_1m", Samples.MINUTES)):
-        reported = _windows(clickhouse, cluster, start_ms, samples)
-        found += _windows_differences(path, reported, expected)
+    found += _windows_differences("usage_1m", _windows(clickhouse, cluster, start_ms), expected)
     for path, table, name, muted in (
         ("live", "headroom_by_minute", cluster, "muted_ms"),
         ("job", "quota_utilization_committed", cluster, "throttled_s * 1000"),
@@ -88,25 +78,15 @@ def _of_cluster(clickhouse: RunningClickHouse, cluster: str, fleets: list[Fleet]
     return found
 
 
-def _stream_once(clickhouse: RunningClickHouse, options: HeadroomOptions) -> None:
-    """A stream leaves the newest second for later, so it runs when that is over."""
-    newest = (
-        "SELECT max(received_at) < now64(3) - INTERVAL 1 SECOND FROM headroom.quota_usage WHERE cluster = {name:String}"
-    )
-    while not clickhouse.store.query(newest, {"name": options.cluster})[0][0]:
-        pass
-    quota_headroom.run(options)
-
-
-def _windows(clickhouse: RunningClickHouse, cluster: str, start_ms: int, samples: Samples) -> dict[Key, Expected]:
-    end_ms = start_ms + MINUTES * MINUTE
-    asked: dict[str, Any] = {"from_ms": start_ms, "to_ms": end_ms, "window_ms": MINUTE, "run": "none"}
-    asked |= {"source": "gateway", "cluster": cluster, "quota_key": PRODUCE, "computed_ms": now_ms()}
-    with connected(clickhouse.writer) as client:
-        if samples is Samples.MINUTES:
-            client.command(store_minutes(), asked)
-        rows = client.query(f"{WindowsQuery(60, samples).usage()} {SETTINGS}", asked).named_results()
-        return {(r["user"], r["client_id"], r["broker_id"], r["window_start_ms"]): _expected(r) for r in rows}
+def _windows(clickhouse: RunningClickHouse, cluster: str, start_ms: int) -> dict[Key, Expected]:
+    store, end_ms = clickhouse.store.clickhouse, start_ms + MINUTES * MINUTE
+    complete(store, "gateway", start_ms, end_ms)
+    reported = {}
+    for minute_ms in range(start_ms, end_ms, MINUTE):
+        for row in windows_of(stored_minute(store, minute_ms), 60, end_ms).to_pylist():
+            if row["cluster"] == cluster:
+                reported[row["user"], row["client_id"], row["broker_id"], minute_ms] = _expected(row)
+    return reported
 
 
 def _expected(row: Mapping[str, Any]) -> Expected:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headroom.demo.kit.jvm import Jvm
-from quota_metrics.levels.client_signals import SIGNALS
+from quota_metrics.verdict.client_signals import SIGNALS
 
 pytestmark = pytest.mark.java
 

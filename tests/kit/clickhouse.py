@@ -14,12 +14,13 @@ from typing import Any
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import Store
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 
 _START_S = 60.0
 _POLL_S = 0.05
@@ -48,6 +49,11 @@ class QueriedStore(Store):
     def __init__(self, *endpoints: Endpoint, options: StoreOptions = StoreOptions()) -> None:
         super().__init__(*endpoints, options=options)
         self._looked_at = endpoints[0]
+
+    @property
+    def clickhouse(self) -> ClickHouse:
+        """A client of its own, as the same user."""
+        return ClickHouse((self._looked_at,))
 
     def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Rows as Python values."""

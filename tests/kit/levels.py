@@ -7,17 +7,19 @@ from typing import Any
 
 from exporters.clickhouse.store import Store
 from exporters.model import UsageSample
-from quota_metrics.levels.definition import Thresholds
-from quota_metrics.levels.minute import compute_minute, minute_parameters
+from quota_metrics.minutes.live import LiveLevels
+from quota_metrics.verdict.thresholds import Thresholds
 from telemetry.ingest.arrow_tables import usage_table
+from tests.kit.clickhouse import QueriedStore
 
 PRODUCER = "producer_byte_rate"
 
 
-def compute_levels(store: Store, *starts_s: int, thresholds: Thresholds = Thresholds()) -> None:
+def compute_levels(store: QueriedStore, *starts_s: int, thresholds: Thresholds = Thresholds()) -> None:
     """Computes the minutes that begin at these seconds since the epoch, in order."""
+    levels = LiveLevels(store.clickhouse, now_ms)
     for start_s in starts_s:
-        store.command(compute_minute(thresholds), minute_parameters(start_s, thresholds))
+        levels.compute_minute(start_s, thresholds)
 
 
 def write(store: Store, samples: list[UsageSample], token: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from exporters.clickhouse.store import Store
-from quota_metrics.levels.client_signals import metrics_of
+from quota_metrics.verdict.client_signals import metrics_of
 
 NOW_MS = 4_102_444_800_000  # the year 2100: the tables delete rows older than two weeks
 TIME = pa.timestamp("ms", "UTC")

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.releases import DEDUPLICATE_SELECT, EARLIER_PLANNER
-from quota_metrics.levels.definition import SCHEMA_VALUES, Thresholds
-from quota_metrics.levels.minute import compute_minute, minute_parameters
-from quota_metrics.levels.windows_query import SETTINGS, Samples, WindowsQuery, store_minutes
+from exporters.clickhouse.releases import DEDUPLICATE_SELECT
+from quota_metrics.minutes.records import statement
+from quota_metrics.minutes.statements import SampleTable, minutes
+from quota_metrics.minutes.surroundings import telemetry_parameters
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
@@ -54,32 +55,28 @@ class Asked(NamedTuple):
 
 def statements(start_ms: int) -> Iterator[Asked]:
     """In the order in which they run."""
-    when, thresholds = TimeRange(start_ms, start_ms + MINUTES * 60_000, 60), Thresholds()
-    times = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms}
-    key = {**times, "source": "gateway", "cluster": "c", "quota_key": "producer_byte_rate", "run": "none"}
+    when = TimeRange(start_ms, start_ms + MINUTES * 60_000, 60)
+    span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms, "source": "gateway"}
     rows = {"cluster": "c", "start": start_ms, "clients": CLIENTS, "first": 0, "rows": CLIENTS * 60 * MINUTES}
     yield Asked("samples", FILL, rows)
-    for seconds in (60, 300):
-        yield Asked(f"windows of {seconds} s", _all(WindowsQuery(seconds)), {**key, "window_ms": seconds * 1000})
-    yield Asked("usage_1m", store_minutes(), {**key, "computed_ms": when.to_ms})
-    yield Asked("windows of usage_1m", _all(WindowsQuery(60, Samples.MINUTES)), key)
-    for minute in range(MINUTES):
-        parameters = minute_parameters(start_ms // 1000 + 60 * minute, thresholds)
-        yield Asked(f"minute {minute}", compute_minute(thresholds), parameters)
-    levels = "* EXCEPT (computed_at) REPLACE (toString(level) AS level, toString(instant_level) AS instant_level)"
-    yield Asked("levels", f"SELECT {levels} FROM headroom.headroom_minutes ORDER BY ALL", {})
-    more = {"telemetry": 1, "step_ms": 60_000, "watermark_ms": 0, "seen_from_ms": 0}
-    for name in ("TELEMETRY", "COUNTS", "COUNTS_STORED", "LATE_WINDOWS", "CLIENTS", "LIMITS", "INSTANCES", "OBSERVED"):
-        yield Asked(name, getattr(queries, name), {**key, **more})
-
-
-def _all(windows: WindowsQuery) -> str:
-    return f"SELECT * FROM ({windows.usage()}) ORDER BY ALL {SETTINGS}"
+    for table in SampleTable:
+        sql = f"SELECT * FROM ({minutes(table)}) ORDER BY ALL"
+        yield Asked(f"minutes of {table}", sql, {**span, "cluster": "", "computed_ms": when.to_ms})
+    sql = f"INSERT INTO usage_1m {minutes(SampleTable.ALL)}"
+    yield Asked("usage_1m", sql, {**span, "cluster": "", "computed_ms": when.to_ms})
+    more = {**telemetry_parameters(), "telemetry": 1, "offset_ms": 0, "since_ms": when.from_ms, "cluster": ""}
+    more |= {"minute_s": when.to_ms // 1000, "now_ms": when.to_ms, "first_s": when.from_ms // 1000}
+    more |= {"last_s": when.to_ms // 1000, "gone_ms": 60_000}
+    for name in ("telemetry", "byte_reports", "instances", "clients", "past", "changed_minutes", "newest_second"):
+        yield Asked(name, statement(name), {**span, **more})
+    of_job = {"step_ms": 60_000, "watermark_ms": 0, "seen_from_ms": 0}
+    for name in ("COUNTS", "BAD_ROWS", "LATE_WINDOWS", "UNRESOLVED_CLIENTS", "LIMITS", "INSTANCES", "OBSERVED"):
+        yield Asked(name, getattr(queries, name), {**span, **more, **of_job})
 
 
 def of_server(clickhouse: RunningClickHouse, asked: list[Asked]) -> Iterator[list[Any]]:
     for each in asked:
-        if each.sql.lstrip().startswith("SELECT"):
+        if not each.sql.lstrip().startswith("INSERT"):
             yield list(clickhouse.store.rows(each.sql, each.parameters))
         else:
             clickhouse.store.command(each.sql, each.parameters)
@@ -104,7 +101,7 @@ def of_engine(directory: Path, asked: list[Asked], first: Sequence[str] = (), *,
     tables = [] if empty else [each.replace("{{database}}", "headroom") for each in made]
     texts = ["CREATE DATABASE headroom", "USE headroom", *tables, *(_filled(each) for each in asked)]
     settings = [f"SELECT 1 AS one SETTINGS {name} = '{value}'" for name, value in DEDUPLICATE_SELECT.items()]
-    text = json.dumps([each.replace(EARLIER_PLANNER, "") for each in (*settings, *first, *texts)])
+    text = json.dumps([*settings, *first, *texts])
     done = subprocess.run([python, "-c", _ENGINE, directory], input=text, stdout=subprocess.PIPE, text=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     refused = [answer for answer in answers[: -len(asked)] if isinstance(answer, str)]
@@ -115,7 +112,7 @@ def of_engine(directory: Path, asked: list[Asked], first: Sequence[str] = (), *,
 def _filled(asked: Asked) -> str:
     def literal(place: re.Match[str]) -> str:
         value = asked.parameters[place[1]]
-        return f"'{value}'" if isinstance(value, str) else f"CAST({value} AS {place[2]})"
+        return f"'{value}'" if isinstance(value, str) else f"CAST({value!r} AS {place[2]})"
 
     return _PLACE.sub(literal, asked.sql)
 

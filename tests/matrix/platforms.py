@@ -39,7 +39,7 @@ BEGIN, END = "<!-- written by make matrix-platforms -->\n", "<!-- end -->\n"
 READER = "read-only reader"
 # Of the statements that tests/matrix/clickhouse.py compares: one of each kind.
 _BRIEF = frozenset(
-    {"samples", "windows of 60 s", "usage_1m", "windows of usage_1m", "minute 0", "levels", "CLIENTS", "LIMITS"}
+    {"samples", "minutes of quota_usage", "usage_1m", "telemetry", "past", "COUNTS", "UNRESOLVED_CLIENTS", "LIMITS"}
 )
 _LEVEL_S = 300.0  # far more than an idle machine needs
 ZONE = "Asia/Kolkata"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyspark
 
-from spark_jobs.cli import JOBS, OLDEST_STREAM
+from spark_jobs.cli import JOBS
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.job_rows import CLUSTER, START, committed, fill
 from tests.kit.recent import FRIDAY_MS
@@ -114,16 +114,12 @@ def answers(release: str, clickhouse: RunningClickHouse, history: tuple[int, int
         seen[name] = run_job(python, clickhouse, name, *(three_minutes if name == "quota-headroom" else days), *more)
     published = [list(map(str, row)) for row in committed(clickhouse)]
     seen["quota-headroom"] = seen["quota-headroom"]._replace(rows=published)
-    streamed = ["--stream", "--once", "--checkpoint", str(scratch / release)]
-    seen[STREAM] = run_job(python, clickhouse, "quota-headroom", *three_minutes, *streamed)
+    seen[STREAM] = run_job(python, clickhouse, "quota-headroom", *three_minutes, "--stream", "--once")
     return seen
 
 
-def verdict(release: str, name: str, answer: Answer, newest: Answer) -> str:
-    """`works`, `refused`, or what is wrong."""
-    if name == STREAM and tuple(map(int, release.split(".")[:2])) < OLDEST_STREAM:
-        is_refused = answer.code == 2 and answer.said.startswith("headroom: --stream needs Spark 4.2")
-        return "refused" if is_refused and answer.said.count("\n") == 1 else f"not refused: {answer.said[-500:]}"
+def verdict(answer: Answer, newest: Answer) -> str:
+    """`works`, or what is wrong."""
     if answer.code:
         return f"exit {answer.code}: {answer.said[-500:]}"
     if not answer.rows:
@@ -156,7 +152,7 @@ def main(releases: Sequence[str]) -> int:
         newest = answers(NEWEST, clickhouse, history, Path(scratch))
         for release in releases:
             seen = newest if release == NEWEST else answers(release, clickhouse, history, Path(scratch))
-            verdicts[release] = {name: verdict(release, name, seen[name], newest[name]) for name in seen}
+            verdicts[release] = {name: verdict(seen[name], newest[name]) for name in seen}
             for name, said in verdicts[release].items():
                 print(f"Spark {release}, {name}: {said}", flush=True)
     works = all(said in ("works", "refused") for of_release in verdicts.values() for said in of_release.values())

@@ -17,10 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from headroom.demo.kit.jars import find_java, kafka_libs
-from quota_metrics.levels.victims import victims
+from quota_metrics.verdict.victims import ClientUsage, victims
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.truth import field
 from tests.truth.score import SHARES, Row, score, victim_windows
@@ -69,10 +71,26 @@ def job(clickhouse: RunningClickHouse, from_s: int, to_s: int, window_s: int) ->
 
 def victims_of(clickhouse: RunningClickHouse, window_start_s: int) -> list[Row]:
     """The victims of a window, as a report that ends with it has them."""
-    table = "headroom.quota_utilization_committed"
-    until = f"{table} WHERE cluster = '{field.CLUSTER}' AND window_start <= toDateTime({window_start_s})"
+    read = (
+        "SELECT source, broker_id, user, client_id, quota_key, usage,"
+        " toInt64(toUnixTimestamp(window_start)) AS start_s,"
+        " throttled_s > 0 OR ifNull(client_throttle_ms_max, 0) > 0 AS is_throttled,"
+        " request_latency_ms_max AS latency_ms"
+        " FROM headroom.quota_utilization_committed"
+        " WHERE cluster = {cluster:String} AND window_start <= toDateTime({until_s:Int64})"
+    )
     with connected(clickhouse.writer) as client:
-        return list(client.query(victims(until)).named_results())
+        rows = list(client.query(read, {"cluster": field.CLUSTER, "until_s": window_start_s}).named_results())
+    usage, latencies = [], defaultdict[Any, dict[int, float]](dict)
+    for row in rows:
+        client_name = (row["user"], row["client_id"])
+        broker = (field.CLUSTER, row["source"], row["broker_id"])
+        of_row = (row["quota_key"], row["start_s"], row["usage"], bool(row["is_throttled"]))
+        usage.append(ClientUsage(broker, client_name, *of_row))
+        if row["latency_ms"] is not None:
+            latencies[field.CLUSTER, row["source"], client_name][row["start_s"]] = row["latency_ms"]
+    newest_s = max((row["start_s"] for row in rows), default=0)
+    return [victim._asdict() for victim in victims(usage, latencies, newest_s)]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from headroom.demo.kit.jars import KAFKA_VERSION
-from quota_metrics.levels.cause import TOLD_WINDOWS
+from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 
 PHASES = 3
 WARM_UP_PHASES = 1  # before the first phase: Kafka's window fills
@@ -246,14 +246,14 @@ def _causes(client: Client, starts: range, low: list[bool], high: list[bool], wi
     for number, start in enumerate(starts):
         if number and (low[number] or high[number]) and not (low[number - 1] or high[number - 1]):
             onset = number
-        if not (low[number] and high[number]) or start < TOLD_WINDOWS * window_s or not client.is_steered:
+        if not (low[number] and high[number]) or start < CAUSE_WINDOWS * window_s or not client.is_steered:
             found.append(None)  # in the first windows it has just begun
-        elif onset is None or number - onset > TOLD_WINDOWS + 1:
+        elif onset is None or number - onset > CAUSE_WINDOWS + 1:
             found.append("")
         elif client.moves_to and not client.cause:
             found.append(None)  # whether it was below between the brokers
         else:
-            found.append(client.cause if SETTLING_WINDOWS <= number - onset < TOLD_WINDOWS else None)
+            found.append(client.cause if SETTLING_WINDOWS <= number - onset < CAUSE_WINDOWS else None)
     return found
 
 

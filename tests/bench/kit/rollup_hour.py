@@ -19,7 +19,7 @@ from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.document import write_document
 from exporters.clickhouse.store import Store
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from telemetry.ingest.rollups import ROLL_UP, slices
 from tests.bench.kit.serve import cpu_s, waited
 from tests.kit.clickhouse import LaunchedServer, connected

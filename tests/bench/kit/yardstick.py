@@ -1,6 +1,6 @@
-"""Plain SQL for the windows of the job bench's rows, by another hand: nothing of it comes from windows_query.
+"""Plain SQL for the windows of the job bench's rows, by another hand: nothing of it comes from quota_metrics.
 
-It takes what these rows are for granted, which the product's query cannot: one gateway, a row for each second, one
+It takes what these rows are for granted, which the product cannot: one gateway, a row for each second, one
 limit that all rows know, and no duplicates.
 """
 
@@ -47,26 +47,9 @@ SELECT c.minute AS minute, c.user AS user, c.client_id AS client_id, c.broker_id
 FROM clients AS c
 LEFT JOIN together AS t USING (minute, bucket_user, bucket_client_id, broker_id)"""
 
-# How many windows differ between `found`, the product's query, and the yardstick; and how many there are.
-DIFFERENCES: Final = """
-SELECT countIf(NOT same) AS different, count() AS windows
-FROM (
-    SELECT count() = 2
-           AND max(samples) = min(samples) AND max(throttle_ms) = min(throttle_ms) AND max(muted_ms) = min(muted_ms)
-           AND max(bytes) = min(bytes) AND max(quota) = min(quota) AND max(usage_max) = min(usage_max)
-           AND max(usage) - min(usage) <= 1e-9 * max(usage)
-           AND max(usage_p95) - min(usage_p95) <= 1e-9 * max(usage_p95)
-           AND max(group_usage) - min(group_usage) <= 1e-9 * max(group_usage)
-           AND max(group_p95) - min(group_p95) <= 1e-9 * max(group_p95) AS same
-    FROM (
-        SELECT toInt64(minute) AS minute, user, client_id, broker_id, toInt64(samples) AS samples,
-               toFloat64(throttle_ms) AS throttle_ms, toFloat64(muted_ms) AS muted_ms, toInt64(bytes) AS bytes,
-               toFloat64(quota) AS quota, usage, usage_p95, usage_max, group_usage, group_p95
-        FROM view({yardstick})
-        UNION ALL
-        SELECT intDiv(window_start_ms, 1000), user, client_id, broker_id, samples, throttle_ms, muted_ms, bytes,
-               toFloat64(`limit`), usage, usage_p95, usage_max, group_usage, group_p95
-        FROM view({found})
-    )
-    GROUP BY minute, user, client_id, broker_id
-)"""
+# Fields of a Window, and the columns that they have to equal.
+NUMBERS: Final = {
+    "samples": "samples", "throttle_ms": "throttle_ms", "muted_ms": "muted_ms", "bytes": "bytes", "limit": "quota",
+    "usage": "usage", "usage_p95": "usage_p95", "usage_max": "usage_max", "group_usage": "group_usage",
+    "group_p95": "group_p95",
+}  # fmt: skip

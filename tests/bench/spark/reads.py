@@ -104,7 +104,7 @@ def main(rows: int) -> None:
     jars = (CACHE / "libs").absolute()
     fetch_once(find_java(), jars, _IVY, lambda text: print(text, file=sys.stderr), "ClickHouse's JDBC driver")
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory)) as clickhouse:
-        fill(clickhouse, [CLUSTER], rows, CLIENTS)
+        fill(clickhouse, CLUSTER, rows, CLIENTS)
         spent = {
             kind: measured(clickhouse, kind, CLUSTER, jars) - measured(clickhouse, kind, "none", jars)
             for kind in ("jdbc", "arrow")

@@ -3,9 +3,9 @@
     python -m tests.chaos.spark.streams [SEED KILLS]
 
 Before each kill a minute of rows arrives, and the late rows of the minute before; with every fifth also late rows of
-hours ago. The stream starts from its checkpoint and is killed, with its JVM and workers, at a random moment of the time
-that an undisturbed one takes, half of the kills after the first rows are staged. In the end the published rows must
-equal those of a stream that nobody disturbed, over the same rows.
+hours ago. The stream is started over the newest minute and is killed, with its JVM and workers, at a random moment of
+the time that an undisturbed one takes, half of the kills after the first rows are staged. In the end the published rows
+must equal those of one run over all rows that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.chaos.jobs import FILL, LIMIT, ROWS, ROWS_OF_A_MINUTE, START
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 
 IN_TIME, LATE = 1, 2
+MINUTE_MS = 60_000
 HOURS_AGO_MS = 2 * 3_600_000
 OFTEN = 5
 _WAIT_S = 300.0
@@ -33,22 +34,16 @@ _PUBLISHING_S = 1.0  # how long after the first staged rows a kill may come
 _STAGED = """
 SELECT count() FROM headroom.quota_utilization_staging
 WHERE cluster = {cluster:String} AND staged_at >= fromUnixTimestamp({since_s:Int64})"""
-_SETTLED = """
-SELECT ifNull(max(received_at) < now64(3) - INTERVAL 1 SECOND, 1) FROM headroom.quota_usage
-WHERE cluster = {cluster:String}"""
 
 
 class Stream:
-    """A cluster of rows and the job over it, with a checkpoint of its own."""
+    """A cluster of rows and the job over it."""
 
     def __init__(self, clickhouse: RunningClickHouse, name: str, directory: Path) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
         self._clickhouse = clickhouse
-        between = [f"--from={(START - 2 * HOURS_AGO_MS) // 1000}", f"--to={START // 1000 + 86_400}"]
-        options = ["--url", clickhouse.url, "--cluster", name, *between]
-        checkpoint = ["--stream", "--checkpoint", str(directory / name)]
-        self._command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *options, *checkpoint]
+        self._command = [sys.executable, "-m", "headroom", "job", "quota-headroom", "--url", clickhouse.url]
         with connected(clickhouse.writer) as client:
             client.command(LIMIT, {"cluster": name, "from_s": (START - 2 * HOURS_AGO_MS) // 1000})
 
@@ -58,26 +53,24 @@ class Stream:
         with connected(self._clickhouse.writer) as client:
             client.command(FILL, {"cluster": self.name, "start": start_ms, **bounds})
 
-    def start(self, *more: str) -> subprocess.Popen[bytes]:
+    def start(self, from_ms: int, to_ms: int, *more: str) -> subprocess.Popen[bytes]:
+        between = ["--cluster", self.name, f"--from={from_ms // 1000}", f"--to={to_ms // 1000}", "--stream"]
         with self.log.open("ab") as log:
-            return subprocess.Popen([*self._command, *more], stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen([*self._command, *between, *more], stdout=log, stderr=log, start_new_session=True)
 
-    def finish(self) -> None:
-        """Processes what is left. Raises AssertionError when it fails."""
-        while not self._asked(_SETTLED):  # a stream leaves the newest second for later
-            time.sleep(_POLL_S)
-        with self.start("--once") as process:
+    def once(self, from_ms: int, to_ms: int) -> None:
+        """Computes the range, and what late rows change before it. Raises AssertionError when it fails."""
+        with self.start(from_ms, to_ms, "--once") as process:
             code = process.wait(_WAIT_S)
         assert code == 0, self.log.read_text(errors="replace")[-4000:]
 
-    def killed(self, after_s: float, *, staged: bool) -> None:
-        """Runs the job until it is killed, `after_s` from its start or from its first staged rows."""
+    def killed(self, minute: int, after_s: float, *, staged: bool) -> None:
+        """Runs over a minute until it is killed, `after_s` from its start or from its first staged rows."""
         since_s = int(time.time()) + 1  # a second later, because runs that were killed leave rows
-        with self.start() as process:
+        from_ms = START + minute * MINUTE_MS
+        with self.start(from_ms, from_ms + MINUTE_MS) as process:
             deadline = time.monotonic() + _WAIT_S
-            while (
-                staged and process.poll() is None and not self._asked(_STAGED, since_s) and time.monotonic() < deadline
-            ):
+            while staged and process.poll() is None and not self._staged(since_s) and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(after_s)
@@ -88,9 +81,9 @@ class Stream:
         with connected(self._clickhouse.writer) as client:
             return [repr(row) for row in client.query(ROWS, {"cluster": self.name}).result_rows]
 
-    def _asked(self, query: str, since_s: int = 0) -> int:
+    def _staged(self, since_s: int) -> int:
         with connected(self._clickhouse.writer) as client:
-            return int(client.query(query, {"cluster": self.name, "since_s": since_s}).result_rows[0][0])
+            return int(client.query(_STAGED, {"cluster": self.name, "since_s": since_s}).result_rows[0][0])
 
 
 def chaos(clickhouse: RunningClickHouse, directory: Path, seed: int, kills: int) -> bool:
@@ -102,22 +95,25 @@ def chaos(clickhouse: RunningClickHouse, directory: Path, seed: int, kills: int)
         if minute % OFTEN == 0:
             calm.arrive(minute, LATE, START - HOURS_AGO_MS)
     started_s = time.monotonic()
-    calm.finish()
+    end_ms = START + kills * MINUTE_MS
+    calm.once(START - HOURS_AGO_MS, end_ms)
     took_s = time.monotonic() - started_s
     print(f"undisturbed: {took_s:.0f} s", flush=True)
+    killed.arrive(0, LATE, START - HOURS_AGO_MS)
+    killed.once(START - HOURS_AGO_MS, START)  # the stream has run before
     for minute in range(kills):
         killed.arrive(minute, IN_TIME)
         if minute:
             killed.arrive(minute - 1, LATE)
-        if minute % OFTEN == 0:
+        if minute and minute % OFTEN == 0:
             killed.arrive(minute, LATE, START - HOURS_AGO_MS)
         staged = drawn.random() < 0.5
         after_s = drawn.uniform(0, _PUBLISHING_S) if staged else drawn.uniform(0.05, 1.0) * took_s
-        killed.killed(after_s, staged=staged)
+        killed.killed(minute, after_s, staged=staged)
         since = "the first staged rows" if staged else "the start"
         print(f"{minute + 1}/{kills}: {after_s:.1f} s after {since}; {time.monotonic() - begun_s:.0f} s", flush=True)
     killed.arrive(kills - 1, LATE)
-    killed.finish()
+    killed.once(end_ms - MINUTE_MS, end_ms)
     expected, found = Counter(calm.rows()), Counter(killed.rows())
     lost, other = (expected - found).total(), (found - expected).total()
     print(f"chaos-streams seed={seed} kills={kills} rows={expected.total()} lost={lost} other={other}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import pickle
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -13,16 +11,13 @@ import pytest
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import (
-    QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING,
     StoreAwayError,
     StoreError,
     StoreLoginError,
 )
 from headroom.demo.kit.processes import LOOPBACK, free_ports
-from quota_metrics.levels.windows_query import SETTINGS
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.fake_clickhouse import FakeClickHouse, fake_clickhouse, http
-from tests.kit.serving import eventually
 
 ONE = http(b'{"one":1}\n')
 
@@ -138,31 +133,3 @@ def test_rows_are_read_from_the_reachable_node(clickhouse: RunningClickHouse) ->
     assert both.current == clickhouse.reader
     with pytest.raises(StoreError, match=r"^Code: 47"):
         both.rows("SELECT nothing")
-
-
-def test_statement_with_the_id_of_a_running_one_is_refused(clickhouse: RunningClickHouse) -> None:
-    """What keeps computations of levels from piling up (headroom/server/minute_levels.py)."""
-    same = {"query_id": "the-only-one"}
-    client = ClickHouse((clickhouse.writer,))
-    with closing(client), ThreadPoolExecutor(1) as pool:
-        running = pool.submit(client.command, "SELECT sleepEachRow(1) FROM numbers(3)", settings=same)
-        present = "SELECT count() AS running FROM system.processes WHERE query_id = 'the-only-one'"
-        eventually(lambda: client.rows(present), lambda rows: rows == [{"running": 1}])
-        with pytest.raises(StoreError) as refused:
-            client.command("SELECT 1", settings=same)
-        running.result()
-        client.command("SELECT 1", settings=same)
-    assert refused.value.code == QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING
-
-
-@pytest.mark.parametrize(("version", "is_asked"), [("25.8.2.1", True), ("26.8.14.1", True), ("26.9.2.1", False)])
-def test_server_without_an_earlier_planner_is_not_asked_for_it(version: str, is_asked: bool) -> None:
-    """From 26.9 on a server refuses `enable_analyzer = 0`."""
-    with fake_clickhouse(ONE, version) as fake:
-        assert of(fake).rows(f"SELECT 1 AS one {SETTINGS}") == [{"one": 1}]
-        of(fake).command(f"INSERT INTO t SELECT 1 {SETTINGS}")
-        with pytest.raises(StoreError, match="confirmed 0 of 1 rows"):
-            select = f"(a) SELECT a FROM input('a Int64') {SETTINGS}"
-            of(fake).insert("t", pa.table({"a": [1]}), token="x", select=select)
-    assert [b"enable_analyzer = 0" in request for request in fake.requests] == [is_asked] * 3
-    assert all(b"SETTINGS enable_" in request for request in fake.requests)

@@ -18,7 +18,7 @@ from exporters.clickhouse import schema
 from exporters.clickhouse.connection import PASSWORD
 from exporters.clickhouse.store import TransientWriteError, UnsupportedServerError
 from exporters.model import QuotaLimit, UsageSample
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.kit.clickhouse import QueriedStore, connected

@@ -8,7 +8,7 @@ import pytest
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.cluster import ClusterSchema, quoted, replicated
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 
 TABLE = (
     "CREATE TABLE IF NOT EXISTS {{database}}.t"

@@ -18,7 +18,7 @@ from exporters.clickhouse.store import (
     TransientWriteError,
     UnsupportedServerError,
 )
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 from tests.kit.points import points
 

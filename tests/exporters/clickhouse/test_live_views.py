@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quota_metrics.levels.client_signals import metrics_of
+from quota_metrics.verdict.client_signals import metrics_of
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 from tests.kit.levels import compute_levels, now_ms, sample, write
 from tests.kit.points import TIME, points

@@ -11,7 +11,7 @@ from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.store import TransientWriteError, UnsupportedServerError
 from exporters.clickhouse.template import filled
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
 from tests.kit.points import points
 

@@ -8,7 +8,7 @@ import pytest
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.template import filled
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 
 IDENTITY = ["cluster", "principal", "client_id", "client_instance_id"]

@@ -12,7 +12,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.schema_lock import schema_lock
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import LaunchedServer, QueriedStore, RunningClickHouse, connected
 
 pytestmark = pytest.mark.clickhouse

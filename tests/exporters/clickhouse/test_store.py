@@ -9,7 +9,7 @@ import pytest
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, QueryError, TransientWriteError
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.points import INSTANCE, NOW_MS, TIME, points
 

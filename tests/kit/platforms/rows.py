@@ -8,7 +8,7 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from exporters.clickhouse.store import Store
+from tests.kit.clickhouse import QueriedStore
 from tests.kit.levels import compute_levels, now_ms, sample, write
 
 _RUN = "61f0c404-5cb3-11e7-907b-a6006ad3dba0"
@@ -37,7 +37,7 @@ _INSERTS = {
 }
 
 
-def fill(store: Store, client: Client) -> int:
+def fill(store: QueriedStore, client: Client) -> int:
     """`client`: of the same database. Returns the start of the newest minute, in seconds since the epoch."""
     start_s = now_ms() // 60_000 * 60 - 120
     of_app: dict[str, Any] = {"limit": 1000.0}

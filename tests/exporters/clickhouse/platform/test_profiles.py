@@ -22,7 +22,7 @@ from exporters.clickhouse.platform.settings import (
     settings_to_send,
 )
 from exporters.clickhouse.store import TransientWriteError
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore
 from tests.kit.platforms.profiles import ForeignServer, Profile, foreign_server
 from tests.kit.platforms.proxies import chproxy

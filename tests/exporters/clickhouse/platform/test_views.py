@@ -12,7 +12,7 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse
 from headroom.web.data import Data
-from quota_metrics.levels.definition import SCHEMA_VALUES
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, connected
 from tests.kit.platforms.profiles import ForeignServer, Profile, foreign_server
 from tests.kit.platforms.rows import fill, views
