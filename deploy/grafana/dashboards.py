@@ -32,9 +32,13 @@ from deploy.grafana.panels import (
     with_panels,
 )
 from headroom.web.usage_chart import ARRIVING_S
-from quota_metrics.levels.definition import VALUE
 
 HERE = Path(__file__).parent
+# What levels go by: the greater of both.
+VALUE = (
+    "(CASE WHEN utilization IS NULL THEN utilization_p95 WHEN utilization_p95 IS NULL"
+    " OR utilization >= utilization_p95 THEN utilization ELSE utilization_p95 END)"
+)
 
 
 def fleet() -> Any:

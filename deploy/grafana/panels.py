@@ -20,7 +20,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from quota_metrics.amounts import STYLES
-from quota_metrics.levels.definition import STEPS, Thresholds
+from quota_metrics.verdict.thresholds import STEPS, Thresholds
 
 CLICKHOUSE = "grafana-clickhouse-datasource"
 _TIME_SERIES, _TABLE = 0, 1
