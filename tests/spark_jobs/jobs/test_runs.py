@@ -100,7 +100,8 @@ def test_results_without_input_are_deleted(
     insert(clickhouse, "gone", "a", 5.0)
     insert(clickhouse, "gone", "b", 5.0)
     run(clickhouse, "gone")
-    clickhouse.store.command("DELETE FROM headroom.quota_usage WHERE cluster = 'gone' AND client_id = 'b'", {})
+    for table in ("quota_usage", "usage_1m"):
+        clickhouse.store.command(f"DELETE FROM headroom.{table} WHERE cluster = 'gone' AND client_id = 'b'", {})
     run(clickhouse, "gone")
     assert {row[1] for row in levels(clickhouse, "gone")} == {"a"}
     assert {row[1] for row in levels(clickhouse, "gone", "quota_utilization_committed")} == {"a"}
