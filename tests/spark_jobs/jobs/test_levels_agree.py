@@ -108,6 +108,7 @@ def test_all_interfaces_report_equal_levels(
     clickhouse.store.insert("quota_usage", usage_table(rows, now_s * 1000), token="levels-agree")
     monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
     monkeypatch.setenv("HEADROOM_QUOTAS__METRICS__ENABLED", "true")
+    monkeypatch.setenv("HEADROOM_LEVELS__EVERY_MS", "3600000")  # whole minutes only, as the job's
     program = prometheus_program(Path(__file__).parents[3])
     sql = f"{clickhouse.host}:{clickhouse.port}"
     with (
