@@ -47,8 +47,8 @@ def live_levels(
 ) -> dict[str, Levels]:
     """The levels of the minute from `from_ms` on, by interface; HOST:PORT of SQL and HTTP endpoint.
 
-    The page, the API, `top` and PromQL show the newest minute that has ended, the latter a few seconds later: asks
-    until they agree, or until `until_s` (wall time). Raises DemoError when an interface cannot be read.
+    The page, the API, `top` and PromQL show the newest 60 seconds, the latter a few seconds later: asks until they
+    agree, or until `until_s` (wall time). Raises DemoError when an interface cannot be read.
     """
     while True:
         try:
@@ -99,9 +99,9 @@ def _shown(sql: str, http: str, prometheus: Prometheus | None, cluster: str, fro
 
 
 def _in_prometheus(prometheus: Prometheus, cluster: str, from_s: int) -> Levels:
-    """Empty until Prometheus has scraped the minute."""
+    """Empty until Prometheus has scraped the minute, or newer seconds."""
     selector = f'kafka_client:quota_level{{kafka_cluster="{cluster}",source="gateway"}}'
-    found = prometheus.query(f"{selector} and on () ({_WINDOW} == {from_s})")
+    found = prometheus.query(f"{selector} and on () ({_WINDOW} >= {from_s})")
     return {
         (BEANS[labels["quota_type"]][0], labels["client_id"]): level_of_number(int(value)) for labels, value in found
     }
