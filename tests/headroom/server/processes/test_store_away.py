@@ -34,7 +34,10 @@ USAGE = """
 INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, broker_id, source, interval_ms)
 SELECT 'c', 'producer_byte_rate', now() - 300 + number, 'u', 'a', 1, 'gateway', 1000 FROM numbers(600)
 """
-COMPUTING = "SELECT count() FROM system.processes WHERE query_kind = 'Insert' AND query LIKE '%headroom_minutes%'"
+COMPUTING = """
+SELECT count() > 0 FROM system.processes
+WHERE query LIKE '%client_instances_now%' AND query NOT LIKE '%system.processes%'
+"""
 REFUSAL = b"Code: 516. DB::Exception: default: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
 
 
@@ -83,7 +86,7 @@ def accepting(directory: Path, port: int) -> Iterator[RunningClickHouse]:
 
 @contextmanager
 def frozen_while_it_computes_a_minute(clickhouse: RunningClickHouse) -> Iterator[None]:
-    """The server stops (SIGSTOP) in a statement that fills headroom_minutes; rows of the last minutes are its cause."""
+    """The server stops (SIGSTOP) in a statement that a minute needs; rows of the last minutes are its cause."""
     process = clickhouse.server.process
     assert process is not None
     client = connected(clickhouse.writer)
