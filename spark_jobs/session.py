@@ -64,9 +64,10 @@ _LOCAL = {
 }
 
 # Of any session, unless its user sets them.
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 _PLANS = {
     # With few partitions there is nothing to coalesce: re-planning after each stage costs more than it saves.
-    "spark.sql.adaptive.enabled": "false",
+    _ADAPTIVE: "false",
     # Compiling the plan of a job takes Janino and the JVM some CPU-seconds, in the driver and in each executor: see
     # `plan_for_many_rows`.
     "spark.sql.codegen.wholeStage": "false",
@@ -87,6 +88,7 @@ _EXIT_S = 300.0  # a JVM that writes the class archive takes some seconds, on a 
 # Spark's default is 200: on one machine that doubles the run time of the job, and a small cluster spends it on tasks.
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LOCAL_PARTITIONS, _PARTITIONS_PER_CORE = 2, 2
+_MOST_OF_CLUSTER = 200  # tasks at once, where executors come with tasks and have no maximum
 
 
 class JavaError(Exception):
@@ -129,12 +131,32 @@ def _start(app_name: str, master: str, *, long: bool) -> SparkSession:
         SparkContext(conf=conf, gateway=SparkContext._gateway or _local_jvm(long=long))
     started = SparkSession.builder.config(conf=conf).getOrCreate()
     context = started.sparkContext
-    cluster = _PARTITIONS_PER_CORE * context.defaultParallelism
-    partitions = str(_LOCAL_PARTITIONS if is_local(str(context.master)) else cluster)
-    for name, value in {**_PLANS, _PARTITIONS: partitions}.items():
+    for name, value in _plans(context).items():
         if not context.getConf().contains(name):
             started.conf.set(name, value)
     return started
+
+
+def _plans(context: SparkContext) -> dict[str, str]:
+    if is_dynamic(context):  # the cores that are there say nothing: adaptive plans have as many partitions as rows need
+        return {name: value for name, value in _PLANS.items() if name != _ADAPTIVE}
+    cluster = _PARTITIONS_PER_CORE * context.defaultParallelism
+    return {**_PLANS, _PARTITIONS: str(_LOCAL_PARTITIONS if is_local(str(context.master)) else cluster)}
+
+
+def parallelism(context: SparkContext) -> int:
+    """How many tasks can run at once: on the cores that are there, or on those that come with the tasks."""
+    if not is_dynamic(context):
+        return max(context.defaultParallelism, 1)
+    conf = context.getConf()
+    executors, cores = conf.get("spark.dynamicAllocation.maxExecutors", ""), conf.get("spark.executor.cores", "1")
+    most = int(executors) * int(cores) if executors and executors.isdecimal() else _MOST_OF_CLUSTER
+    return max(context.defaultParallelism, min(most, _MOST_OF_CLUSTER))
+
+
+def is_dynamic(context: SparkContext) -> bool:
+    """Whether executors come when there are tasks (spark.dynamicAllocation): at the start there are few or none."""
+    return context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
 
 
 def is_local(master: str) -> bool:

@@ -31,6 +31,7 @@ from spark_jobs.jobs.history import recorded_history
 from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
+from spark_jobs.session import parallelism
 from spark_jobs.time_range import TimeRange
 from spark_jobs.transforms.demand import QUOTA, demands
 
@@ -116,7 +117,7 @@ def with_replay(
     nobody: dict[str, Any] = {name: [] for name in _LISTS}
     of_row: dict[int, dict[str, Any]] = {}
     if asked:
-        numbers = spark.range(0, len(asked), 1, min(len(asked), 4 * spark.sparkContext.defaultParallelism))
+        numbers = spark.range(0, len(asked), 1, min(len(asked), 4 * parallelism(spark.sparkContext)))
         for found in collected(numbers.mapInArrow(_asking(clickhouse, asked), _REPLAYED)).to_pylist():
             row = asked[found["number"]][0]
             of_row[id(row)] = {name: found[name] for name in _LISTS}

@@ -21,6 +21,7 @@ from quota_metrics.suggestion.suggestions import Replayed, Suggestion
 from quota_metrics.what_if.answer import ReplayBudget, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
 from spark_jobs.arrow import collected
 from spark_jobs.jobs.fleet import Day, stored_names
+from spark_jobs.session import parallelism
 from spark_jobs.time_range import TimeRange
 
 Found = Mapping[tuple[str, str], Sequence[Suggestion]]  # by cluster and quota key
@@ -53,7 +54,7 @@ def with_replay(
     questions = [
         WhatIfQuestion(changes[day.cluster, day.quota_key], day.from_ms, day.to_ms, day.cluster) for day in asked
     ]
-    numbers = spark.range(0, len(asked), 1, min(len(asked), 4 * spark.sparkContext.defaultParallelism))
+    numbers = spark.range(0, len(asked), 1, min(len(asked), 4 * parallelism(spark.sparkContext)))
     rows = collected(numbers.mapInArrow(_asking(clickhouse, questions), _COLUMNS)).to_pylist()
     of_key: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:

@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pyspark import SparkConf, SparkContext
 
-from spark_jobs.session import java_major, settings
+from spark_jobs.session import java_major, parallelism, settings
 
 _START = """
 from spark_jobs.session import JavaError, session
@@ -101,3 +104,30 @@ def test_executors_elsewhere_can_reach_the_driver() -> None:
     assert settings("local[1]") == {
         name: value for name, value in (here | {"spark.master": "local[1]"}).items() if "daemon" not in name
     }
+
+
+@pytest.mark.parametrize(
+    ("conf", "there", "tasks"),
+    [
+        ({}, 16, 16),
+        ({}, 0, 1),
+        ({"spark.dynamicAllocation.enabled": "false"}, 2, 2),
+        ({"spark.dynamicAllocation.enabled": "true"}, 2, 200),  # no executor has come yet
+        ({"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "infinity"}, 2, 200),
+        (
+            {
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.maxExecutors": "5",
+                "spark.executor.cores": "4",
+            },
+            2,
+            20,
+        ),
+        ({"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "1000"}, 2, 200),
+        ({"spark.dynamicAllocation.enabled": "true"}, 640, 640),
+    ],
+)
+def test_tasks_are_not_counted_before_executors_have_come(conf: dict[str, str], there: int, tasks: int) -> None:
+    of_session = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    context = SimpleNamespace(defaultParallelism=there, getConf=lambda: of_session)
+    assert parallelism(cast(SparkContext, context)) == tasks
