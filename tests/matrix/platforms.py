@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import PASSWORD, Endpoint
 from exporters.clickhouse.errors import StoreSettingError
-from exporters.clickhouse.platform.settings import limits_to_send, low_limits, settings_to_send
+from exporters.clickhouse.platform.settings import GREETING, limits_to_send, low_limits, settings_to_send
 from headroom.cli.main import app
 from tests.kit.clickhouse import QueriedStore, running_clickhouse
 from tests.kit.levels import now_ms, sample, write
@@ -37,10 +37,6 @@ from tests.matrix import clickhouse as newer
 PAGE = Path("docs/clickhouse.md")
 BEGIN, END = "<!-- written by make matrix-platforms -->\n", "<!-- end -->\n"
 READER = "read-only reader"
-# Of the statements that tests/matrix/clickhouse.py compares: one of each kind.
-_BRIEF = frozenset(
-    {"samples", "minutes of quota_usage", "usage_1m", "telemetry", "past", "COUNTS", "UNRESOLVED_CLIENTS", "LIMITS"}
-)
 _LEVEL_S = 300.0  # far more than an idle machine needs
 ZONE = "Asia/Kolkata"
 NULLS = {"join_use_nulls": 1, "aggregate_functions_null_for_empty": 1, "transform_null_in": 1, "group_by_use_nulls": 1}
@@ -164,6 +160,7 @@ def of_newer_engine(profile: Profile, directory: Path, asked: list[newer.Asked],
     if "allow_experimental_analyzer" in profile.settings:
         return ""  # it has no other planner, and refuses such a profile itself
     own = [f"SET {name} = '{value}'" for name, value in profile.settings.items() if name != "readonly"]
+    own += [f"SET {name} = '{value}'" for name, value in GREETING.items()]  # as a connection reads a profile that cuts
     settings = newer.Asked("settings", "SELECT name, value FROM system.settings", {})
     (rows,) = newer.of_engine(directory / "profile", [settings], own, empty=True)
     server = {row["name"]: newer.EngineSetting(row["value"], int(row["name"] in profile.fixed)) for row in rows}
@@ -182,7 +179,7 @@ def main(names: Sequence[str]) -> int:
     found: dict[str, tuple[str, str]] = {}
     with tempfile.TemporaryDirectory(prefix="headroom-platforms-") as scratch:
         start_ms = now_ms() // 60_000 * 60_000 - 10 * 60_000
-        asked = [each for each in newer.statements(start_ms) if each.name in _BRIEF]
+        asked = list(newer.statements(start_ms))
         with running_clickhouse(Path(scratch) / "expected") as plain:
             expected: list[object] = list(newer.of_server(plain, asked))
         with servers(Path(scratch)) as at:
