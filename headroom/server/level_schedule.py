@@ -129,7 +129,7 @@ class LevelSchedule:
         try:
             self._compute(self._levels.compute_minute, window_s, window_s)
             if window_s == newest_s:
-                self._last_at_ms = began_ms + self._every_ms
+                self._last_at_ms = began_ms + max(self._every_ms, _PAUSES * (self._now_ms() - began_ms))
                 self._computed(window_s)
         finally:
             self._tried_s = max(self._tried_s, window_s)

@@ -27,6 +27,7 @@ from exporters.clickhouse.connection import Endpoint, tls_of
 from exporters.clickhouse.errors import StoreError
 from spark_jobs.arrow import arrow_schema
 from spark_jobs.clickhouse.runs import Run, await_staged
+from spark_jobs.session import parallelism
 
 _TIMEOUT_S = 300.0
 _PATIENCE_S = 5.0
@@ -82,7 +83,7 @@ def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, finish:
     Deduplication tokens contain partition and block, and the rows of a partition must be sorted, by keys that are equal
     for no two of them: so a retried task counts once. A task raises StoreError when ClickHouse fails an insert; so does
     `stage` when the server does not show the rows."""
-    few = rows.coalesce(max(rows.sparkSession.sparkContext.defaultParallelism, 1))
+    few = rows.coalesce(parallelism(rows.sparkSession.sparkContext))
     written = few.mapInArrow(_writer(clickhouse, table, f"{run.id}/{table}", finish), "written long").collect()
     staged: int = sum(row["written"] for row in written)
     await_staged(clickhouse, table, run, staged)

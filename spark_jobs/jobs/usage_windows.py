@@ -23,6 +23,7 @@ from quota_metrics.minutes.windows import windows_of
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.slices import StepWeight, slices_of_clients, slices_of_time, step_ms
 from spark_jobs.clickhouse.source import Batches, in_spark_types
+from spark_jobs.session import parallelism
 from spark_jobs.time_range import TimeRange
 
 _NO_LIMITS = ClientLimits({})
@@ -77,7 +78,7 @@ def read_usage(
     spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits = _NO_LIMITS
 ) -> DataFrame:
     """Rows of USAGE_SCHEMA, one Spark task per slice: the windows of `hours.when`. Raises StoreError."""
-    slices = slices_of(clickhouse, hours, spark.sparkContext.defaultParallelism, limits)
+    slices = slices_of(clickhouse, hours, parallelism(spark.sparkContext), limits)
     numbers = spark.range(0, len(slices), 1, max(len(slices), 1))  # one partition per slice number
     return numbers.mapInArrow(_reader(clickhouse, slices, hours.when, limits), queries.USAGE_SCHEMA)
 

@@ -125,8 +125,11 @@ def test_all_written_tables_use_fsync(clickhouse: RunningClickHouse) -> None:
 def answering(monkeypatch: pytest.MonkeyPatch, rows: str, version: str = "26.1.1.1") -> Store:
     """A store whose server reports `rows` as written_rows for every insert."""
     inserted = SimpleNamespace(summary={"written_rows": rows})
-    answer = SimpleNamespace(raw_insert=lambda *_, **__: inserted, server_version=version, close=lambda: None)
-    monkeypatch.setattr(client, "_connected", lambda *_: answer)
+    answer = SimpleNamespace(
+        raw_insert=lambda *_, **__: inserted, server_version=version, server_settings={}, close=lambda: None
+    )
+    monkeypatch.setattr(client, "connected", lambda *_: answer)
+    monkeypatch.setattr(client, "agree", lambda *_, **__: None)
     return Store(NOBODY)
 
 

@@ -123,7 +123,7 @@ def test_non_json_variable_is_reported_with_other_faults(monkeypatch: pytest.Mon
         (
             {"listen": "[::1]:1", "http": "[::1]:1", "grpc": {"listen": "[::1]:1"}, "clickhouse": "ftp://x"},
             [
-                "clickhouse: 'ftp://x' is not http(s)://[user@]host[:port][/headroom]",
+                "clickhouse: 'ftp://x' is not http(s)://[user@]host[:port][/path][/headroom]",
                 "http: needs an address of its own: [::1]:1 is that of listen",
                 "grpc: needs an address of its own: [::1]:1 is that of listen",
             ],

@@ -132,7 +132,7 @@ def test_unreachable_cluster_exits_with_1_and_invalid_address_with_2() -> None:
     assert refused(result, 1).startswith("cannot reach 127.0.0.1:1: Connection refused; check the address")
     for address in ("nonsense", "", ",", ":1", "h:0", "h:65536", "h:\u0661", "a..b:1", "\udcff:1"):
         result = CliRunner().invoke(app, ["list", "--bootstrap-server", address])
-        assert refused(result, 2) == f"{address.strip(',')!r} is not HOST:PORT"
+        assert refused(result, 2) == f"{address!r} is not HOST:PORT"
 
 
 def test_unreachable_store_exits_with_1(sink: RunningSink) -> None:
