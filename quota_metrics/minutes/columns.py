@@ -18,7 +18,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 _MOST_CODES = 2**62
 
 
-class Names:
+class NameCodes:
     """Different texts in the order of their bytes; a code is a position in `values`. The code of '' is 0."""
 
     def __init__(self, values: Any) -> None:
@@ -28,7 +28,7 @@ class Names:
         return pa.DictionaryArray.from_arrays(codes.astype(np.int32), self.values)
 
 
-def encoded(*columns: Any) -> tuple[Names, list[Ints]]:
+def encoded(*columns: Any) -> tuple[NameCodes, list[Ints]]:
     """The codes of each column, and their names in common."""
     arrays: list[Any] = [pa.array([""], pa.string())]
     for column in columns:
@@ -40,7 +40,7 @@ def encoded(*columns: Any) -> tuple[Names, list[Ints]]:
     rank[order.to_numpy()] = np.arange(len(order))
     codes = rank[joined.indices.to_numpy()]
     ends = np.cumsum([1, *(len(column) for column in columns)])
-    return Names(joined.dictionary.take(order)), [codes[start:end] for start, end in itertools.pairwise(ends)]
+    return NameCodes(joined.dictionary.take(order)), [codes[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def numbers(table: pa.Table, name: str, kind: Any) -> Any:

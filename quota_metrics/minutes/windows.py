@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from quota_metrics.minutes import muted
-from quota_metrics.minutes.columns import Bools, Floats, Ints, Names, joined_codes, per_run, run_of_row, starts_of
+from quota_metrics.minutes.columns import Bools, Floats, Ints, NameCodes, joined_codes, per_run, run_of_row, starts_of
 from quota_metrics.minutes.exact_rules import Claims, fullest_parts, fullness, percentiles, split_clients
 from quota_metrics.minutes.rows import STATES, ClientLimits, LimitInterval, MinuteRows, MinuteTable, table_of
 from quota_metrics.verdict.thresholds import UNEXPLAINED
@@ -31,7 +31,7 @@ _NO_LIMITS: Final = ClientLimits({})
 _UNKNOWN, _NONE, _LIMITED = range(3)  # of STATES
 
 
-class _Clients(NamedTuple):
+class _ClientWindows(NamedTuple):
     """One client at one broker in one window, in the order of rows."""
 
     first: Ints  # row
@@ -125,7 +125,7 @@ class _Computation:
         members, claims, claim_place = self._members(clients, claims)
         return self._windows(clients, members, claims, claim_place)
 
-    def _clients(self) -> _Clients:
+    def _clients(self) -> _ClientWindows:
         rows, sampled = self._rows, self._row_sampled
         rates = self._row_rates if sampled.all() else np.where(sampled, self._row_rates, 0.0)
         first = starts_of(rows.client)
@@ -139,7 +139,7 @@ class _Computation:
         if len(starts) < len(first) * self._window_s // 60:
             rates, sampled = self._placed(rates, slots[starts], first), self._placed(sampled, slots[starts], first)
         remaining_ms = np.minimum(self._window_s * 1000, self._to_ms - rows.window_ms[first])
-        return _Clients(
+        return _ClientWindows(
             *(first, of_row, rates.reshape(-1, self._window_s), sampled.reshape(-1, self._window_s)),
             *(per_run(np.add, area, first), per_run(np.maximum, rows.cadence_s, first) > 0),
             (remaining_ms + 999) // 1000,
@@ -151,7 +151,7 @@ class _Computation:
         placed[slots] = values
         return placed
 
-    def _claims(self, clients: _Clients) -> Claims:
+    def _claims(self, clients: _ClientWindows) -> Claims:
         """What is known of each client's quota: by rows with samples, else by rows that only mute; else by limits that
         were resolved; else that it is unknown."""
         rows, first = self._rows, clients.first
@@ -175,7 +175,7 @@ class _Computation:
         claims = Claims(*(np.concatenate(columns) for columns in zip(*every, strict=True)))
         return claims.take(np.argsort(claims.client, kind="stable"))
 
-    def _resolved(self, client: Ints, clients: _Clients) -> list[Claims]:
+    def _resolved(self, client: Ints, clients: _ClientWindows) -> list[Claims]:
         """Claims of clients whose rows know nothing."""
         rows, intervals = self._rows, self._table.intervals
         of_limits = rows.of_limits[clients.first[client]]
@@ -211,7 +211,7 @@ class _Computation:
         seen.reshape(len(seen), -1, 60)[of_rows, self._rows.minute[row]] = self._row_sampled[row]
         return seen
 
-    def _members(self, clients: _Clients, claims: Claims) -> tuple[_Members, Claims, Ints]:
+    def _members(self, clients: _ClientWindows, claims: Claims) -> tuple[_Members, Claims, Ints]:
         """Members of buckets, the claims that count, and the bucket of each of these."""
         rows, row = self._rows, clients.first[claims.client]
         broker = np.unique(rows.broker_id, return_inverse=True)[1][row]
@@ -246,7 +246,7 @@ class _Computation:
         covered, elapsed_s = clients.covered[client], clients.elapsed_s[client]
         return _Members(client, of_member, held, rates, sampled, area, covered, elapsed_s), claims, place
 
-    def _windows(self, clients: _Clients, members: _Members, claims: Claims, claim_place: Ints) -> dict[str, Any]:
+    def _windows(self, clients: _ClientWindows, members: _Members, claims: Claims, claim_place: Ints) -> dict[str, Any]:
         starts = starts_of(members.place)
         bucket = run_of_row(starts, len(members.place))
         own, sums = _figures(members), _sums(members, starts)
@@ -311,7 +311,7 @@ class _Computation:
         limit[changing], entity[changing], mean[changing], p95[changing] = parts
         return limit, entity, mean, p95
 
-    def _of_clients(self, clients: _Clients, client: Ints) -> dict[str, Any]:
+    def _of_clients(self, clients: _ClientWindows, client: Ints) -> dict[str, Any]:
         """What does not depend on the bucket."""
         rows, first = self._rows, clients.first
         implied = per_run(np.add, rows.implied_sum, first)
@@ -328,7 +328,7 @@ class _Computation:
         columns |= zip(SUMMED, per_run(np.add, rows.summed, first).T, strict=True)
         return {name: _taken(values, client) for name, values in columns.items()}
 
-    def _muted_ms(self, clients: _Clients) -> Floats:
+    def _muted_ms(self, clients: _ClientWindows) -> Floats:
         rows, table, count = self._rows, self._table, len(clients.first)
         row, at = _elements(table.muted_ends, rows.position)
         cadence_s, begin_ms = rows.cadence_s[row], rows.minute[row] * 60_000
@@ -415,9 +415,9 @@ def _table(table: MinuteTable, parts: list[dict[str, Any]]) -> pa.Table:
         kind = np.int64 if name in _INTEGERS else np.float64
         values = np.concatenate([np.empty(0, kind), *(part[name] for part in parts)])
         if name == "state":
-            columns[name] = Names(pa.array(STATES)).column(values)
+            columns[name] = NameCodes(pa.array(STATES)).column(values)
         elif name in _TEXTS:
-            names: Names = getattr(table, _TEXTS[name])
+            names: NameCodes = getattr(table, _TEXTS[name])
             columns[name] = names.column(values)
         elif name in _ABSENT:
             columns[name] = pa.array(values, mask=values == _ABSENT[name])

@@ -15,8 +15,8 @@ from quota_metrics.simulation.replay import GIVE_UP_MS
 _CHANCE = "which of the consumers that share it are throttled is random, it may be a single one"
 
 
-class Verdict(StrEnum):
-    """Verdicts in the order of the output."""
+class OutcomeKind(StrEnum):
+    """Kinds of outcomes, in the order of the output."""
 
     NEWLY = "newly throttled"
     STILL = "still throttled"
@@ -24,13 +24,13 @@ class Verdict(StrEnum):
     UNCHANGED = "unchanged"
 
 
-def verdict(outcome: ClientOutcome) -> Verdict:
+def verdict(outcome: ClientOutcome) -> OutcomeKind:
     """Whether the client is throttled at all, before and after. Clients that are not affected are unchanged."""
     if not outcome.affected:
-        return Verdict.UNCHANGED
+        return OutcomeKind.UNCHANGED
     if outcome.after.throttled_ms > 0:
-        return Verdict.STILL if outcome.before.throttled_ms > 0 else Verdict.NEWLY
-    return Verdict.FREED if outcome.before.throttled_ms > 0 else Verdict.UNCHANGED
+        return OutcomeKind.STILL if outcome.before.throttled_ms > 0 else OutcomeKind.NEWLY
+    return OutcomeKind.FREED if outcome.before.throttled_ms > 0 else OutcomeKind.UNCHANGED
 
 
 def reason(outcome: ClientOutcome) -> str:
@@ -38,9 +38,9 @@ def reason(outcome: ClientOutcome) -> str:
     if not outcome.affected:
         return "the change does not affect it"
     match verdict(outcome):
-        case Verdict.UNCHANGED:
+        case OutcomeKind.UNCHANGED:
             return _room(outcome)
-        case Verdict.FREED:
+        case OutcomeKind.FREED:
             return "; ".join(_freed(outcome))
         case _:
             return "; ".join(_throttled(outcome))
@@ -48,7 +48,7 @@ def reason(outcome: ClientOutcome) -> str:
 
 def worst_first(outcomes: list[ClientOutcome]) -> list[ClientOutcome]:
     """Sort key: by verdict, the longest throttled first, unaffected clients last."""
-    order = list(Verdict)
+    order = list(OutcomeKind)
     return sorted(
         outcomes,
         key=lambda outcome: (

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from quota_metrics.config.kafka_configs import kafka_configs_line
-from quota_metrics.simulation.outcome_text import Verdict, reason, verdict
+from quota_metrics.simulation.outcome_text import OutcomeKind, reason, verdict
 from quota_metrics.simulation.outcomes import ClientOutcome, Side
 from quota_metrics.what_if.answer import WhatIfAnswer, WhatIfQuestion
 
@@ -17,7 +17,7 @@ def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
     """`most`: of clients, the worst first. `counts`: how many of the affected clients have each verdict."""
     affected = [outcome for outcome in answer.outcomes if outcome.affected]
     counts = Counter(str(verdict(outcome)) for outcome in affected)
-    counts[Verdict.UNCHANGED] += answer.quiet
+    counts[OutcomeKind.UNCHANGED] += answer.quiet
     return {
         "cluster": answer.question.cluster,
         "command": command_lines(answer.question),
@@ -31,7 +31,7 @@ def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
         },
         "callback_classes": list(answer.callback_classes),
         "warning": class_warning(answer.callback_classes),
-        "counts": {name: counts[name] for name in map(str, Verdict) if counts[name]},
+        "counts": {name: counts[name] for name in map(str, OutcomeKind) if counts[name]},
         "affected": len(affected) + answer.quiet,
         "unaffected": answer.unaffected,
         "clients": [client_document(outcome) for outcome in answer.outcomes[:most]],

@@ -12,7 +12,7 @@ from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE
 from quota_metrics.simulation.broker_windows import BrokerWindow, BrokerWindows
-from quota_metrics.simulation.outcome_text import Verdict, reason, verdict, worst_first
+from quota_metrics.simulation.outcome_text import OutcomeKind, reason, verdict, worst_first
 from quota_metrics.simulation.outcomes import ClientOutcome, Seen, Simulation
 from quota_metrics.simulation.usage import ClientAtBroker
 from quota_metrics.windows import QuotaWindow
@@ -71,7 +71,7 @@ def test_only_usage_above_the_limit_is_throttled() -> None:
     loads = Used("u", "much", [2000] * 60), Used("u", "little", [500] * 60)
     answer = asked([], change({"client-id": None}, producer_byte_rate=1000), *loads)
     much, little = answer["much"], answer["little"]
-    assert (verdict(much), verdict(little)) == (Verdict.NEWLY, Verdict.UNCHANGED)
+    assert (verdict(much), verdict(little)) == (OutcomeKind.NEWLY, OutcomeKind.UNCHANGED)
     assert much.after.throttled_ms == pytest.approx(55 * SECOND, abs=SECOND)
     assert much.waiting_bytes == pytest.approx(60 * 2000 - 10_000 - 60 * 1000, abs=10_000)
     assert reason(much).startswith("comes to 1000 bytes/s of {client-id=<default>}; ")
@@ -99,7 +99,7 @@ def test_only_clients_that_may_be_throttled_are_replayed() -> None:
 def test_consumer_quota_does_not_affect_producers() -> None:
     consumer, producer = Used("u", "c", [2000] * 60, api_key=FETCH), Used("u", "p", [2000] * 60)
     answer = asked([], change({"user": "u"}, consumer_byte_rate=1000), consumer, producer)
-    assert verdict(answer["c"]) is Verdict.NEWLY
+    assert verdict(answer["c"]) is OutcomeKind.NEWLY
     assert not answer["p"].affected
     assert reason(answer["p"]) == "the change does not affect it"
     assert answer["c"].after.throttle_ms_max > 5 * SECOND  # the backlog is fetched together
@@ -109,11 +109,15 @@ def test_user_limit_is_shared_by_its_clients() -> None:
     """Each client alone would stay below 1000 B/s."""
     loads = Used("alice", "a", [600] * 60), Used("alice", "b", [600] * 60), Used("bob", "a2", [600] * 60)
     together = asked([], change({"user": None}, producer_byte_rate=1000), *loads)
-    assert [verdict(together[name]) for name in ("a", "b", "a2")] == [Verdict.NEWLY, Verdict.NEWLY, Verdict.UNCHANGED]
+    assert [verdict(together[name]) for name in ("a", "b", "a2")] == [
+        OutcomeKind.NEWLY,
+        OutcomeKind.NEWLY,
+        OutcomeKind.UNCHANGED,
+    ]
     assert together["a"].shared_with == 1
     assert "that it shares with 1 more" in reason(together["a"])
     apart = asked([], change({"user": None, "client-id": None}, producer_byte_rate=1000), *loads)
-    assert {verdict(outcome) for outcome in apart.values()} == {Verdict.UNCHANGED}
+    assert {verdict(outcome) for outcome in apart.values()} == {OutcomeKind.UNCHANGED}
 
 
 def test_throttling_of_a_shared_limit_is_uneven_between_consumers() -> None:
@@ -130,7 +134,7 @@ def test_client_leaving_a_shared_limit_frees_the_others() -> None:
     history = [limit("alice", "", 1000.0)]
     loads = Used("alice", "a", [700] * 60, throttle_ms=300), Used("alice", "b", [300] * 60, throttle_ms=400)
     answer = asked(history, change({"user": "alice", "client-id": "a"}, producer_byte_rate=5000), *loads)
-    assert {verdict(outcome) for outcome in answer.values()} == {Verdict.FREED}
+    assert {verdict(outcome) for outcome in answer.values()} == {OutcomeKind.FREED}
     assert answer["b"].before.rule is not None
     assert answer["b"].before.rule == answer["b"].after.rule
     assert answer["b"].before.throttled_ms == pytest.approx(60 * 400)
@@ -141,14 +145,14 @@ def test_brokers_have_separate_windows() -> None:
     rows = recorded(*loads)
     asking = question([], change({"user": "u"}, producer_byte_rate=1000), rows)
     replay(asking, rows)
-    assert [verdict(outcome) for outcome in asking.outcomes()] == [Verdict.UNCHANGED] * 2
+    assert [verdict(outcome) for outcome in asking.outcomes()] == [OutcomeKind.UNCHANGED] * 2
 
 
 def test_removed_quota_frees_the_client() -> None:
     (freed,) = asked(
         [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=None), Used("u", "c", [1000] * 30, 500)
     ).values()
-    assert verdict(freed) is Verdict.FREED
+    assert verdict(freed) is OutcomeKind.FREED
     assert reason(freed) == "no quota applies any more"
     assert (freed.before.throttled_ms, freed.after.throttled_ms) == (30 * 500, 0)
 
@@ -157,7 +161,7 @@ def test_higher_limit_frees_the_client_with_a_caveat() -> None:
     (freed,) = asked(
         [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=4000), Used("u", "c", [1000] * 30, 500)
     ).values()
-    assert verdict(freed) is Verdict.FREED
+    assert verdict(freed) is OutcomeKind.FREED
     assert "it would use all of the new limit, or an unknown part of it" in reason(freed)
 
 
@@ -166,7 +170,7 @@ def test_lower_limit_throttles_at_least_as_long() -> None:
     (still,) = asked(
         [limit("", "c", 1000.0)], change({"client-id": "c"}, producer_byte_rate=999), Used("u", "c", [1000] * 30, 900)
     ).values()
-    assert verdict(still) is Verdict.STILL
+    assert verdict(still) is OutcomeKind.STILL
     assert still.after.throttled_ms >= still.before.throttled_ms == 30 * 900
     assert "at least this long" in reason(still)
 
@@ -174,7 +178,7 @@ def test_lower_limit_throttles_at_least_as_long() -> None:
 def test_throttling_by_another_quota_remains() -> None:
     """Without a byte rate it was the request percentage."""
     (still,) = asked([], change({"client-id": "c"}, producer_byte_rate=1e9), Used("u", "c", [1000] * 30, 500)).values()
-    assert verdict(still) is Verdict.STILL
+    assert verdict(still) is OutcomeKind.STILL
 
 
 def test_overridden_limit_affects_nobody() -> None:

@@ -18,7 +18,7 @@ from exporters.model import ANONYMOUS
 from headroom.cli.main import app
 from quota_metrics.config.entities import QuotaAlteration
 from quota_metrics.config.quota_file import parse_quota_file
-from quota_metrics.simulation.outcome_text import Verdict, verdict
+from quota_metrics.simulation.outcome_text import OutcomeKind, verdict
 from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, answer
 from spark_jobs.jobs import quota_suggest
 from spark_jobs.options import SuggestOptions
@@ -136,7 +136,7 @@ def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhou
 def newly_throttled(clickhouse: RunningClickHouse, alterations: list[QuotaAlteration]) -> set[str]:
     question = WhatIfQuestion(alterations, MIDNIGHT, MIDNIGHT + DAY * MINUTE - MINUTE, "fleet")
     found = answer(question, ClickHouse((clickhouse.reader,)), time.time_ns() // 1_000_000, ReplayBudget.of_plan())
-    return {outcome.client.client_id for outcome in found.outcomes if verdict(outcome) is Verdict.NEWLY}
+    return {outcome.client.client_id for outcome in found.outcomes if verdict(outcome) is OutcomeKind.NEWLY}
 
 
 LIMITS = {"<default>": 2000.0, "huge": 1e7, "gone": 5000.0, "held": 1000.0, "fits": 900.0}
