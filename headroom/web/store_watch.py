@@ -1,4 +1,4 @@
-"""Whether the store answers, and how old the newest minute is that pages show.
+"""Whether the store answers, and how old the newest levels are that pages show.
 
 A page must not wait for a store that hangs: beside its queries a ping with a short time limit finds out whether the
 store is there at all. Nothing is asked while nobody looks at pages.
@@ -31,18 +31,18 @@ _LONGEST = 300
 class Freshness(NamedTuple):
     """What a page can say of its data; times are Unix seconds, None when there is none.
 
-    `state`: live; late: no newer minute was computed in time; away: the store does not answer since `since_s`.
+    `state`: live; late: no newer levels were computed in time; away: the store does not answer since `since_s`.
     """
 
     state: str
-    shown_s: int | None  # end of the newest minute
+    shown_s: int | None  # end of the newest 60 seconds
     now_s: int
     since_s: int | None
     error: str  # host and cause; empty unless away
 
     @property
     def age_s(self) -> int | None:
-        """Of the newest minute."""
+        """Of the newest levels."""
         return None if self.shown_s is None else max(0, self.now_s - self.shown_s)
 
     def document(self) -> dict[str, object]:

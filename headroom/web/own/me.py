@@ -24,8 +24,9 @@ COLUMNS: Final = (
     "utilization", "utilization_p95", "group_usage", "group_p95", "shared_with", "throttle_ms", "muted_ms",
     "bytes", "instances", "software_name", "software_version", "window_start", "window_s",
 )  # fmt: skip
-_READY_MS: Final = 5_000  # after its end, until a minute can be read
-_LATE_MS: Final = 10_000  # between two questions for a minute that is late
+_EVERY_MS: Final = 10_000  # between two computations, unless `levels.every_ms` is another
+_READY_MS: Final = 5_000  # after their end, until the 60 seconds can be read
+_LATE_MS: Final = 10_000  # between two questions for one that is late
 
 
 def document(scope: ClientScope, rows: Sequence[Row], windows: Sequence[Row], owners: Owners, now_ms: int) -> Row:
@@ -64,5 +65,5 @@ def _next_in_ms(window_start: str | None, now_ms: int) -> int:
     if window_start is None:
         return _LATE_MS
     start_ms = int(datetime.fromisoformat(window_start).replace(tzinfo=UTC).timestamp() * 1000)
-    due_ms = start_ms + 2000 * WINDOW_S + _READY_MS - now_ms
+    due_ms = start_ms + 1000 * WINDOW_S + _EVERY_MS + _READY_MS - now_ms
     return due_ms if due_ms > 0 else _LATE_MS

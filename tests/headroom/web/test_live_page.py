@@ -110,7 +110,7 @@ def test_last_minute_is_shown_with_its_age_however_late_the_store_is(lagging: st
     watched.page.goto(f"{lagging}/")
     assert "late-app" in watched.page.locator(ROWS).inner_text()
     line = watched.page.locator("#freshness")
-    expect(line).to_have_text(re.compile(rf"the newest minute is old: {CLOCK}, 1\d min ago"))
+    expect(line).to_have_text(re.compile(rf"the newest levels are old: {CLOCK}, 1\d min ago"))
     found = httpx.get(f"{lagging}/api/v1/freshness", timeout=60).json()
     assert (found["state"], 600 <= found["age_s"] < 1000) == ("late", True)
 
