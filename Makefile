@@ -177,9 +177,8 @@ lock: $(READY) ## compile requirements.txt, requirements-demo.txt and deploy/req
 		$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes -r $$lock -d build/wheels; \
 		$(BIN)/python -c "$$SIZE" $$lock build/wheels; done; rm -rf build/wheels
 
-docs: $(READY) ## write docs/settings.md, tables.md and metrics.md, and the Grafana dashboards, anew
+docs: $(READY) ## write docs/settings.md, tables.md and metrics.md anew
 	@$(BIN)/python -m tests.docs.reference_pages
-	@$(BIN)/python -m deploy.grafana.dashboards
 
 # The last generator whose code does not refuse an older protobuf than its own.
 PROTOC := $(BIN)/uv run --quiet --no-project --python $(BIN)/python --with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc

@@ -146,8 +146,8 @@ class Data:
         }  # fmt: skip
 
     async def summary(self, given: Given) -> tuple[dict[str, int], list[str]]:
-        """Of the last 60 seconds: the number of clients at each level regardless of the filter on `level`, and the names
-        of all clusters."""
+        """Of the last 60 seconds: the number of clients at each level regardless of the filter on `level`, and the
+        names of all clusters."""
         (found,) = await self._rows(queries.SUMMARY, self._filter(given))
         return {level: int(found["counts"].get(level, 0)) for level in LEVELS}, found["clusters"]
 

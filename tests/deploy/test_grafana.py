@@ -1,4 +1,4 @@
-"""The Grafana dashboards: the committed JSON is up to date, and every query runs."""
+"""The Grafana dashboards: every query runs, and what they draw is what levels are."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.routing import Route
 
-from deploy.grafana.dashboards import DASHBOARDS, HERE, as_json
-from deploy.grafana.panels import CLICKHOUSE
 from exporters.self_metrics import CATALOGUE
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
@@ -25,6 +23,9 @@ from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhous
 from tests.kit.debian import promtool, run
 
 ROOT = Path(__file__).parents[2]
+HERE = ROOT / "deploy" / "grafana"
+DASHBOARDS = ("fleet", "client", "quota", "health")
+CLICKHOUSE = "grafana-clickhouse-datasource"
 _VALUES = {"${database}": "headroom", "${cluster:singlequote}": "'c'", "${client:singlequote}": "'app'"}
 _TIME_FILTER = re.compile(r"\$__timeFilter\((\w+)\)")
 
@@ -63,9 +64,10 @@ def an_hour_ago() -> datetime:
     return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=1)
 
 
-@pytest.mark.parametrize("name", DASHBOARDS)
-def test_committed_dashboard_is_up_to_date(name: str) -> None:
-    assert (HERE / f"{name}.json").read_text() == as_json(name), "python -m deploy.grafana.dashboards"
+def test_each_file_is_a_dashboard_that_names_no_database_of_ours() -> None:
+    assert sorted(file.stem for file in HERE.glob("*.json")) == sorted(DASHBOARDS)
+    for name in DASHBOARDS:
+        assert not re.search(r"(FROM|JOIN) headroom\.", (HERE / f"{name}.json").read_text()), name
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
