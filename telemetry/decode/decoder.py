@@ -1,4 +1,4 @@
-"""Decodes a Push from the spool to an DecodedPush: decompresses it and uses a template where one matches. Sans-I/O."""
+"""Decodes a Push from the spool to a DecodedPush: decompresses it and uses a template where one matches. Sans-I/O."""
 
 from __future__ import annotations
 

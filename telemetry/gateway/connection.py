@@ -89,7 +89,7 @@ class KnownHeads:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """ConnectionLimits of one connection. `known_heads` is shared by all connections with this object, and so is
+    """What a connection may do. `known_heads` is shared by all connections with this object, and so is
     `topics`, which chooses the frames whose topics are read; None: of no frame."""
 
     max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes

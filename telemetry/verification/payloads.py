@@ -135,10 +135,12 @@ class PayloadCheck:
         if before is None:
             return ""
         if self.offer.delta:
-            overlaps = 0 < now.start < before.time
-            return f"{name}: a delta begins {(before.time - now.start) / 1e6:.3f} ms before the last ended" * overlaps
-        falls = getattr(points, "is_monotonic", False) and now.start == before.start and now.value < before.value
-        return f"{name} fell from {before.value:g} to {now.value:g} without a new start time" * falls
+            if not 0 < now.start < before.time:
+                return ""
+            return f"{name}: a delta begins {(before.time - now.start) / 1e6:.3f} ms before the last ended"
+        if getattr(points, "is_monotonic", False) and now.start == before.start and now.value < before.value:
+            return f"{name} fell from {before.value:g} to {now.value:g} without a new start time"
+        return ""
 
 
 def _value(point: Any) -> float:

@@ -42,7 +42,7 @@
     `team`                   LowCardinality(String)    COMMENT 'team that owns the client (client_teams); unowned: none does',
     `usage_rank`             UInt32                    COMMENT '1: this client takes most of the bucket',
     `eta_s`                  Nullable(Float64)         COMMENT 'seconds until the limit is reached, if the trend of the last ten windows holds',
-    `trend_per_min`          Nullable(Float64)         COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than three',
+    `trend_per_min`          Nullable(Float64)         COMMENT 'change of group_usage per minute over the last ten windows; NULL with fewer than five, or without a steady one',
     `burst_credit`           Nullable(Float64)         COMMENT 'bytes that the bucket may send at once on this broker before it is throttled, at the end of the window',
     `level`                  {{level_type}}             COMMENT 'how near the client is to its limit',
     `instant_level`          {{level_type}}

@@ -88,9 +88,10 @@ class PlanReport:
                 lines.append(warning)
         if self.not_replayed:
             lines.append(f"not replayed, because the recording has no usage of them: {', '.join(self.not_replayed)}")
-        if not self.passes:
-            why = "" if self.is_complete else ", and not all clients were examined"
-            lines.append(f"more than --max-harm {self.max_harm}{why}" if self.harmed else f"--max-harm{why[4:]}")
+        if self.max_harm is not None and self.harmed_clients > self.max_harm:
+            lines.append(f"that is more than --max-harm {self.max_harm}")
+        if not self.passes and not self.is_complete:
+            lines.append("not all clients were examined: those that were not may be harmed")
         return lines
 
 
