@@ -115,7 +115,6 @@ COLUMNS = {
     "unit": "OTLP unit",
     "updated_at": "when the row was written",
     "usage": "mean rate of this client on the worst broker",
-    "usage_avg": "mean rate",
     "usage_max": "largest rate",
     "usage_p95": "95th percentile of the rate",
     "busiest_instance": "the client instance that reports most of the bytes, where several share the client id",

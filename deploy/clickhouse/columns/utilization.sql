@@ -14,7 +14,6 @@
     `limit_known`            UInt8                     COMMENT '0: no quota was observed yet, or the brokers use another limit than the rule''s',
     `usage`                  Float64                   COMMENT 'mean rate of this client on the worst broker',
     `group_usage`            Float64                   COMMENT 'mean rate of all clients that share the quota, on the worst broker',
-    `usage_avg`              Float64                    COMMENT 'mean rate',
     `usage_p95`              Float64                    COMMENT '95th percentile of the rate',
     `usage_max`              Float64                    COMMENT 'largest rate',
     `utilization`            Nullable(Float64)         COMMENT 'group_usage / limit, uncapped',

@@ -48,7 +48,7 @@ PROMISED = {
     ],
     "quota_utilization": [
         "cluster", "quota_key", "window_start", "window_s", "user", "client_id", "matched_entity", "limit",
-        "usage_avg", "usage_p95", "usage_max", "utilization", "throttle_ms_max", "throttled_s",
+        "usage_p95", "usage_max", "utilization", "throttle_ms_max", "throttled_s",
         "client_throttle_ms_max", "instances", "eta_s", "level", "run_id", "run_version", "broker_id", "usage",
         "group_usage", "reason", "software_name", "software_version", "shared_with",
     ],
