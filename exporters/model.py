@@ -114,7 +114,7 @@ class UsageSample(NamedTuple):
     rate: float  # Kafka's windowed rate at ts_ms (bytes/s, or percent for request_percentage)
     throttle_ms: float  # the longest throttle time that the broker announced in the interval
     throttled_requests: int
-    source: str  # 'gateway' | 'jmx' | 'client'
+    source: str  # 'gateway' | 'jmx'
     # Added later: each has a default, because records in the spool may be older.
     gateway_id: str = ""  # the gateway that measured it; "" for other sources
     interval_ms: int = 0  # length of the interval; 0: a bare sample, its interval is unknown

@@ -19,7 +19,7 @@ from quota_metrics.verdict.thresholds import LEVELS, Thresholds
 from spark_jobs.time_range import TimeRange
 
 DEFAULT_URL = "http://127.0.0.1:8123"
-USAGE_SOURCES = ("gateway", "jmx", "client")
+USAGE_SOURCES = ("gateway", "jmx")
 MOST_ROWS = 10_000  # of a report by client, unless more are asked for
 
 
@@ -35,7 +35,7 @@ class JobOptions:
     url: Annotated[str, Option(envvar="HEADROOM_URL", help="SQL endpoint of Headroom, or a ClickHouse server")]
     when: TimeRange
     cluster: Annotated[str, Option(help="this cluster only")] = ""
-    source: Annotated[str, Option(help="source of usage: gateway, jmx or client")] = "gateway"
+    source: Annotated[str, Option(help="source of usage: gateway or jmx")] = "gateway"
     master: Annotated[str, Option(help="Spark's master, spark://host:7077; else that of spark-submit or local")] = ""
     password: str = field(default="", repr=False)
     recent: bool = False  # the range ends now: earlier windows with late input are recomputed

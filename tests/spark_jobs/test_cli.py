@@ -45,7 +45,7 @@ def invoke(*asked: str) -> tuple[int, str]:
         (["--warn", "0.5"], "thresholds must be above 0 and must not fall: watch 0.6, warn 0.5, critical 0.95"),
         (["--output", "parquet"], "--output parquet needs --path"),
         (["--once"], "--once is for --stream"),
-        (["--source", "nowhere"], "no source of usage is named 'nowhere': there are gateway, jmx, client"),
+        (["--source", "nowhere"], "no source of usage is named 'nowhere': there are gateway, jmx"),
     ],
 )
 def test_invalid_options_exit_with_2(asked: list[str], reported: str) -> None:
@@ -89,7 +89,7 @@ def test_a_flag_that_a_job_does_not_use_is_refused(name: str, asked: list[str], 
 @pytest.mark.parametrize("name", sorted(JOBS))
 def test_each_job_refuses_a_source_that_does_not_exist(name: str) -> None:
     result = CliRunner().invoke(app, [name, "--source", "nowhere"])
-    said = "headroom: no source of usage is named 'nowhere': there are gateway, jmx, client\n"
+    said = "headroom: no source of usage is named 'nowhere': there are gateway, jmx\n"
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)
 
 

@@ -1,6 +1,6 @@
 -- A quota that quota-suggest suggests.
     `cluster`           LowCardinality(String)     COMMENT 'name of the Kafka cluster',
-    `source`            LowCardinality(String)     COMMENT 'source of the usage: gateway, jmx or client',
+    `source`            LowCardinality(String)     COMMENT 'source of the usage: gateway or jmx',
     `quota_key`         LowCardinality(String)     COMMENT 'producer_byte_rate, consumer_byte_rate or request_percentage',
     `kind`              LowCardinality(String)     COMMENT 'default: for the fleet; own: for one whom the default would throttle; raise: of a rule that is too low; too-high and never-used: findings on rules in force',
     `entity`            String                     COMMENT 'the quota entity, as Kafka''s tools name it',

@@ -1,6 +1,6 @@
 -- What a job says of a client in a window, before and after it is published.
     `cluster`                LowCardinality(String)     COMMENT 'name of the Kafka cluster',
-    `source`                 LowCardinality(String)    COMMENT 'source of the usage: gateway, jmx or client',
+    `source`                 LowCardinality(String)    COMMENT 'source of the usage: gateway or jmx',
     `quota_key`              LowCardinality(String)     COMMENT 'Kafka''s quota key, producer_byte_rate and so on',
     `window_start`           DateTime('UTC')           COMMENT 'a multiple of window_s since the epoch' CODEC(Delta(4), ZSTD(1)),
     `window_s`               UInt32                     COMMENT 'length of the window in seconds',

@@ -79,7 +79,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_usage
     `rate`               Float64                   COMMENT 'Kafka\'s window rate at ts' CODEC(Delta(8), ZSTD(1)),
     `throttle_ms`        Float64                   COMMENT 'longest throttle time that the broker announced in the interval' CODEC(ZSTD(1)),
     `throttled_requests` UInt64                    CODEC(ZSTD(1)),
-    `source`             Enum8('jmx' = 1, 'gateway' = 2, 'client' = 3),
+    `source`             Enum8('jmx' = 1, 'gateway' = 2),
     `received_at`        DateTime64(3, 'UTC') DEFAULT now64(3) CODEC(Delta(8), ZSTD(1)),
     `gateway_id`         LowCardinality(String)    COMMENT 'the gateway that measured it (--gateway-id); empty for other sources',
     `interval_ms`        UInt32 DEFAULT 0          COMMENT 'length of the interval that ends at ts; 0: a sample at ts, its interval is unknown',

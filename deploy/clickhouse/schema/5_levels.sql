@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.quota_usage_recent
 (
     `minute`             DateTime('UTC')           COMMENT 'the minute of ts',
     `cluster`            LowCardinality(String)    COMMENT 'name of the Kafka cluster',
-    `source`             Enum8('jmx' = 1, 'gateway' = 2, 'client' = 3)  COMMENT 'who measured',
+    `source`             Enum8('jmx' = 1, 'gateway' = 2)  COMMENT 'who measured',
     `quota_key`          LowCardinality(String)    COMMENT 'the kind of quota, as in Kafka''s configuration',
     `ts`                 DateTime64(3, 'UTC')      COMMENT 'end of the interval' CODEC(Delta(8), ZSTD(1)),
     `user`               LowCardinality(String)    COMMENT 'user of the connection',
