@@ -26,6 +26,7 @@ from headroom.errors import ServeError
 from headroom.logs import configure_logging
 from headroom.owners import owners_of
 from headroom.server.level_schedule import LevelSchedule
+from headroom.server.process_limits import tune_for_batches
 from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import ParentThread, ignore_signals
 from quota_metrics.minutes.live import LiveLevels
@@ -61,6 +62,7 @@ def main() -> int:
     parent = ParentThread()
     settings = LevelsSettings(**parent.settings)
     os.nice(_NICENESS)
+    tune_for_batches()
     configure_logging()
     nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, TlsFiles(*settings.clickhouse_tls))
     limits = {"max_execution_time": str(_EXECUTION_S)}
