@@ -79,10 +79,7 @@ def between(start: str, end: str, window_s: int) -> TimeRange:
     """The range from the window that contains `start` to the last whole minute before `end`.
 
     Raises ValueError when one of them is invalid."""
-    start_ms, end_ms = parse_time(start), parse_time(end)
-    if end_ms <= start_ms:
-        raise ValueError(f"nothing lies between {_text(start_ms)} and {_text(end_ms)}")
-    return _on_grid(start_ms, end_ms, window_s)
+    return _on_grid(*parse_times(start, end), window_s)
 
 
 def _on_grid(start_ms: int, end_ms: int, window_s: int) -> TimeRange:
@@ -98,6 +95,14 @@ def parse_duration(text: str) -> int:
     if not int(match[1]):
         raise ValueError(f"the duration {text!r} must be above 0")
     return int(match[1]) * _SECONDS[match[2]]
+
+
+def parse_times(start: str, end: str) -> tuple[int, int]:
+    """Both in ms. Raises ValueError when one of them is invalid, or `end` is not after `start`."""
+    start_ms, end_ms = parse_time(start), parse_time(end)
+    if end_ms <= start_ms:
+        raise ValueError(f"nothing lies between {_text(start_ms)} and {_text(end_ms)}")
+    return start_ms, end_ms
 
 
 def parse_time(text: str) -> int:

@@ -117,7 +117,7 @@ def _cluster_chosen() -> Iterator[None]:
 
 
 def time_range(since: str, start: str = "", end: str = "") -> tuple[int, int]:
-    """(from_ms, to_ms). Raises ArgumentError."""
+    """(from_ms, to_ms), of whole seconds. Raises ArgumentError."""
     from spark_jobs import time_range
 
     try:
@@ -125,10 +125,10 @@ def time_range(since: str, start: str = "", end: str = "") -> tuple[int, int]:
             raise ArgumentError("--from and --to go together")
         if not start:
             return whole_minutes(now_ms(), time_range.parse_duration(since))
-        when = time_range.between(start, end, 1)
+        start_ms, end_ms = time_range.parse_times(start, end)
     except ValueError as exc:
         raise ArgumentError(str(exc)) from exc
-    return when.from_ms, when.to_ms
+    return start_ms // 1000 * 1000, -(-end_ms // 1000) * 1000
 
 
 def keys_without_bytes(keys: Sequence[str]) -> list[str]:

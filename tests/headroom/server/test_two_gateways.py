@@ -269,6 +269,7 @@ def _levels_of_hot(two: Two) -> dict[str, str]:
 
 def _levels_of_minute(two: Two) -> dict[str, str]:
     """By quota, of the newest minute."""
-    query = f"""SELECT quota_key, argMax(toString(level), window_start) FROM headroom.headroom_by_minute
-                WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway' GROUP BY quota_key"""
+    query = f"""SELECT quota_key, toString(level) FROM headroom.headroom_by_minute
+                WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway'
+                ORDER BY window_start DESC LIMIT 1 WITH TIES"""
     return {str(quota_key): str(level) for quota_key, level in rows(two.store.url.partition("//")[2], query)}

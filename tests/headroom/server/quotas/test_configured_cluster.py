@@ -69,6 +69,7 @@ def test_bursts_that_the_enlarged_window_allows_are_not_critical(served: Served,
     bursts = partial(send, served.kafka, "bursty", BURST // RECORD_BYTES, RECORD_BYTES, EACH_S)
     with running(bursts, partial(send, served.kafka, "quiet", 1, 100, 1.0)):
         found = eventually(lambda: verdicts(served.http), is_full)
+        eventually(lambda: _highest_of_whole_minutes(clickhouse), lambda highest: highest > 0.7)  # the job reads those
     shown = found["bursty"]
     assert shown["limit"] == LIMIT
     assert shown["throttle_ms"] == 0  # Kafka never throttles it
@@ -86,6 +87,14 @@ def test_bursts_that_the_enlarged_window_allows_are_not_critical(served: Served,
     assert credits == [pytest.approx(30 * LIMIT, rel=0.01)] * len(credits) != []
     assert _verdict_of_what_if(clickhouse) == "unchanged"
     assert _verdict_of_what_if(clickhouse, "--window-num", "11") == "newly throttled"
+
+
+def _highest_of_whole_minutes(store: RunningClickHouse) -> float:
+    """Utilization, p95."""
+    query = f"""SELECT max(utilization_p95) FROM headroom.headroom_by_minute
+                WHERE cluster = '{CLUSTER}' AND client_id = 'bursty' AND quota_key = 'producer_byte_rate'"""
+    ((highest,),) = rows(store.url.partition("//")[2], query)
+    return float(highest or 0)
 
 
 def _job(store: RunningClickHouse) -> str:
