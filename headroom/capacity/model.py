@@ -15,6 +15,8 @@ _BATCH_RECORDS = 20_000  # store.batch_records
 _BATCH_ROWS = 1_000_000  # telemetry.ingest.ingester
 _MANY_POINTS_S = 100_000  # headroom.server.processes.storage_process: a batch is collected for twice as long
 _USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
+_MINUTE_ROW_BYTES = 250  # on disk, merged: of usage_1m, whose rates are the sixty of a minute
+_MINUTES_KEPT_DAYS = 400  # usage_1m, unless store.retention_days says otherwise
 _SERIES_REWRITTEN_AFTER_S = 3600.0  # telemetry.ingest.ingester describes each series again
 _ROLLUPS_AN_HOUR = 12.0  # store.rollup_ms
 _SERIES_PER_SLICE = 1_000_000  # telemetry.ingest.rollups computes an hour in slices
@@ -170,6 +172,12 @@ def _clickhouse_lines(work: Workload, figures: Figures, limits: Margins, gateway
             disk_day * work.replicas * work.retention_days,
             "bytes",
             f"{work.retention_days:g} days, {work.replicas} replicas",
+        ),
+        Line(
+            "clickhouse disk for minutes",
+            work.usage_rows_s / 60 * _MINUTE_ROW_BYTES * _DAY_S * _MINUTES_KEPT_DAYS * work.replicas,
+            "bytes",
+            f"usage_1m, {_MINUTES_KEPT_DAYS} days unless store.retention_days has fewer, {work.replicas} replicas",
         ),
         Line("clickhouse memory", series * work.replicas / limits.clickhouse_ram_share, "bytes", "series in memory"),
     ]

@@ -139,6 +139,7 @@ def test_pushes_of_unknown_heads_cost_more() -> None:
         ({"replicas": 3}, "clickhouse cores"),
         ({"outage_h": 8.0}, "spool disk"),
         ({"names": 1_000_000}, "spark cores"),
+        ({"names": 1_000_000}, "clickhouse disk for minutes"),
     ],
 )
 def test_more_work_needs_more_resources(change: dict[str, Any], grows: str) -> None:
