@@ -21,7 +21,7 @@ from tests.quota_metrics.measure.quota_truth import Truth
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
-WINDOW_S = 10
+WINDOW_S = 60
 MUTED = (
     "SELECT min(toUnixTimestamp(ts)), max(toUnixTimestamp(ts)), sum(muted_ms) FROM headroom.quota_usage"
     " WHERE user = 'carol'"
