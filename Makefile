@@ -117,7 +117,7 @@ chaos-cluster: $(READY) ## SEED=1 KILLS=10 of the nodes of a ClickHouse cluster 
 fleets: $(READY) ## CASES=2000 SEED=1: fleets drawn at random, every path of windows and levels against a reference second by second
 	@$(BIN)/python -m tests.fleets $(CASES) $(SEED)
 
-truth: $(READY) ## five minutes: scripted clients, three brokers, two gateways; are the right ones flagged, for the right reason
+truth: $(READY) ## twenty minutes: scripted clients, three brokers, two gateways; are the right ones flagged, for the right reason
 	@$(BIN)/python -m tests.truth
 
 chaos-jobs: $(READY) ## SEED=1 KILLS=10 of the Spark job's driver, an executor and ClickHouse, in turn

@@ -1,6 +1,6 @@
 """Real clients with scripted rates and limits against three real brokers through two gateways; quota-headroom over it.
 
-    python -m tests.truth [WINDOW_S PHASE_S]
+    python -m tests.truth [WINDOW_S PHASE_S], whole minutes
 
 The script has three phases after a warm-up: a ramp to the limit, bursts, a shared bucket with a greedy member, a limit
 lowered and raised, a partition moved to another broker, a client at both gateways, one without telemetry, one that
@@ -35,7 +35,7 @@ FROM headroom.quota_utilization_committed WHERE cluster = {cluster:String} ORDER
 
 
 def main() -> int:
-    window_s, phase_s = (int(part) for part in sys.argv[1:3]) if len(sys.argv) > 2 else (10, 40)
+    window_s, phase_s = (int(part) for part in sys.argv[1:3]) if len(sys.argv) > 2 else (60, 240)
     java, started_s = find_java(), time.monotonic()
 
     def tell(text: str) -> None:
