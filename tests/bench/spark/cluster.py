@@ -30,7 +30,8 @@ ROWS, EXECUTORS, CLUSTER = 1_000_000, 4, "beside"
 
 
 def options_of(clickhouse: RunningClickHouse, rows: int) -> list[str]:
-    when = TimeRange(START, START + -(-rows // CLIENTS) * 1000)
+    seconds = -(-rows // CLIENTS)
+    when = TimeRange(START, START + -(-seconds // 60) * 60_000)
     between = ["--from", str(when.from_ms // 1000), "--to", str(when.to_ms // 1000)]
     return ["--url", clickhouse.writer.url, "--cluster", CLUSTER, *between, "--output", "json"]
 
