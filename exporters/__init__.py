@@ -2,8 +2,6 @@
 
 model.py         values shared by telemetry, quota_metrics and spark_jobs, named as in Kafka and OTLP
 identity.py      names as they are stored, and who pays for a client
-levels.py        levels of utilisation, throttled time
-amounts.py       formats rates, bytes, shares and durations
 machine.py       cores and memory that this process may use, and how many threads fit
 key_store.py     PKCS12 key and trust stores
 printable.py     makes client-made text safe to print
@@ -11,6 +9,8 @@ self_metrics.py  catalogue of Headroom's own metrics
 spool/           durable queue between the network processes and the storage process
 otlp/            requests to an OTLP endpoint
 clickhouse/      schema, connections, inserts, queries, the managed server
+listening_socket.py  sockets that listen, and the addresses at their ends
+text_table.py        lays a table out in plain lines of a given width
 Imports no other package of this repository.
 """
 

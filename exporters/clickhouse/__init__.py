@@ -15,5 +15,7 @@ cluster.py     the same SQL for a cluster: Replicated engines, Distributed table
 options.py     how a Store writes: cluster, quorum, compression, retention
 store.py       Store: durable, deduplicated inserts of Arrow tables; small query results
 managed/       a ClickHouse server as a child process: program, configuration, users
+releases.py     what Headroom's statements ask of a server, by its release: year and month of its version
+stored_rows.py  asks a table for rows that may have been written: of an insert that was not answered
 In: Arrow tables and SQL. Out: rows, WriteErrors. Imports only exporters.model and the client library.
 """

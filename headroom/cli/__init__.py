@@ -1,4 +1,27 @@
 """The command line: main.py, and a file or folder per command group. output/ prints tables, JSON and text.
 
 Commands parse flags and print; the work is done by the packages they call. Heavy imports are inside commands.
+
+cluster.py           shared by commands that query a cluster: options, connection, error messages
+cluster_facts.py     `headroom cluster show`: the facts of a cluster that figures depend on
+config.py            `headroom config check | show | reference | reload`: validates, prints, documents and reloads the
+                     settings
+data_directory.py    shared by commands that read a data directory: its option, error messages, times
+gateway.py           `headroom gateway check`: checks the prerequisites of a gateway before clients use it
+gateway_findings.py  what `headroom gateway check` finds of a cluster's facts: what changes for a cluster when a
+                     gateway is in the path
+gateway_share.py     `headroom gateway share`: the share of the brokers' traffic that passes the gateways
+http_address.py      the address option of commands that query a running `headroom serve`
+live.py              `headroom top`: clients near a limit, and who costs most, from the API of a running `headroom
+                     serve`
+plan.py              `headroom plan`: what a deployment needs, computed from measured figures
+quarantine.py        `headroom quarantine list | show | replay`: pushes that could not be decoded or stored, their
+                     senders and reasons
+serve_api.py         asks the API of a running `headroom serve`
+spool.py             `headroom spool status | inspect | skip`: the unfinished records in the spool of a data directory
+sql.py               `headroom sql`: runs one statement, streams the result to standard output, prints errors as one
+                     line
+status.py            `headroom status`: Headroom's own health in five lines, from the API of a running `headroom
+                     serve`
+verify_client.py     `headroom verify-client`: a sink that checks the telemetry of the client that connects to it
 """

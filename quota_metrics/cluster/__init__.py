@@ -1,8 +1,11 @@
 """The facts of a cluster that Headroom's figures depend on: versions, quota windows, callback, limits per address.
 
-facts           one immutable value, and what follows from it
-decoding        responses of the brokers -> facts
-reading         asks each broker; what could not be read, and what that means
-document        facts as JSON
-releases        feature levels -> Kafka releases
+facts.py        one immutable value, and what follows from it
+decoding.py     responses of the brokers -> facts
+reading.py      asks each broker; what could not be read, and what that means
+document.py     facts as JSON
+releases.py     feature levels -> Kafka releases
+replication.py  replication throttles: which of them limit nothing any more, and the commands that remove them
+topics.py       reads of a Metadata response what is needed of topics, without entities of a hundred thousand
+                partitions
 """

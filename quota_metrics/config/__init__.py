@@ -10,6 +10,8 @@ quota_file.py    quotas as code: the YAML file
 quota_plan.py    what has to change so that a cluster has the quotas of a file
 file_plan.py     the same of subscriptions and SCRAM users
 timeline.py      the quotas of clients over time, before and after a change
+owners.py  owners: which team a client or a topic belongs to, by patterns on names; prices of traffic; the cluster's
+           capacity
 kafka_configs.py the kafka-configs.sh line that alters a quota
 
 Imports only `exporters`.

@@ -5,6 +5,12 @@ payers.py          who holds how many places of the meter, and whose exchanges w
 quota_in_force.py  the quota of a client at a moment, as columns of quota_usage
 quota_manager.py   a broker's quotas by a callback; callbacks.py, callback_models.py: callbacks in Python
 utilization.py     usage / quota per quota group and broker, and each client at its worst broker
+connection_quotas.py  the brokers' quotas on addresses: max.connections.per.ip and connection_creation_rate (KIP-612)
+implied_limit.py      the limit that a broker must have used, by the throttle times that it announced
+muted_time.py         how long a client was muted: the union of the throttle times that a broker announced
+topic_meter.py        sums what was read of sampled frames by client and topic, within bounds
+topic_partitions.py   what changes of topics cost of controller_mutation_rate, by the partitions that topics are known
+                      to have
 
 Imports quota_metrics.config, quota_metrics.windows and exporters.
 """

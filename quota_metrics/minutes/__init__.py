@@ -1,6 +1,6 @@
 """Minutes: rows of usage -> rows of usage_1m -> windows, and the levels that `headroom serve` computes of them.
 
-sql/               the statements; minutes.sql is the one that makes rows of usage_1m
+sql/               the statements; `minutes` is the one that makes rows of usage_1m
 statements.py      runs it: for the service each minute, for a job what is missing
 records.py         names the statements, and makes values of their results
 windows.py         rows of usage_1m -> windows, with numpy; after rows.py, columns.py, muted.py and exact_rules.py

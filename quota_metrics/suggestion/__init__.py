@@ -4,5 +4,5 @@ dimension.py    whether defaults are for users, client ids or both; which rule a
 limits.py       the default of a fleet, who is beyond it, rounding, confidence
 suggestions.py  demands and rules -> suggestions, each with its reason
 
-Imports quota_metrics.config, .measure and .amounts.
+Imports quota_metrics.config, .verdict and .amounts.
 """

@@ -1,1 +1,23 @@
-"""The jobs: each file is a command of `headroom job` and a script for spark-submit."""
+"""The jobs: each file is a command of `headroom job` and a script for spark-submit.
+
+backtest.py           scores forecasts of the recorded history against simple methods and, where installed, a library
+capacity_report.py    Headroom and growth of each quota over weeks, and a suggested limit
+client_inventory.py   inventory of clients: instances, versions with known issues, silent clients, clients without
+                      telemetry, their cost
+demand_series.py      the recorded demand of each bucket as a series of numbers, from which the jobs forecast
+fleet.py              the clients of a fleet: their names, the rules in force, and the buckets that new quotas would
+                      give them
+history.py            steps shared by the jobs over weeks: update usage_1m, resolve limits, read the history of
+                      buckets from it
+quota_headroom.py     finds clients that are throttled or near their quota
+quota_suggest.py      first or better quotas from recorded usage: a default for the fleet, quotas of their own for
+                      those who are beyond it, and findings on the rules in force
+start.py              what every job that needs Spark from its first step on begins and ends with
+stream.py             quota-headroom --stream: the same job again and again, over each new minute and over minutes
+                      that received late rows
+suggested_replay.py   replays recorded usage under suggested quotas: one question to the what-if engine for each
+                      cluster, key and day
+team_report.py        usage, throttling and cost of each team
+throttle_forecast.py  forecasts when each bucket reaches its limit at each broker
+usage_windows.py      reads usage as windows, from the minutes of usage_1m, which is brought up to date first
+"""

@@ -2,4 +2,11 @@
 
 Sans-I/O. Input is untrusted: every size is checked before work is done (bounds.py).
 Imports telemetry.wire.errors and exporters.model.
+
+decoder.py    decodes a Push from the spool to a DecodedPush: decompresses it and uses a template where one matches
+lenient.py    reads protobuf whose texts need not be UTF-8
+otlp.py       decodes an OTLP MetricsData payload to columns of points, series and histograms
+series.py     identity of a time series: normalised attributes and the series id; which are known; how many a client
+              may add
+templates.py  templates of known payload structures, which make parsing unnecessary
 """

@@ -3,4 +3,11 @@
 `ingester.py` reads a batch, decodes it, builds its tables (arrow_tables.py), writes them one by one
 and commits. progress.py is for its supervisor. Sans-I/O except for the store and the files of the quarantine. Imports
 telemetry.decode and exporters.
+
+quarantine.py     pushes that the store does not accept, unchanged, in a bounded directory; the oldest are removed
+                  first
+recent_series.py  reads from the store which series were described recently: a restarted worker need not describe them
+                  again
+rollups.py        schedules the hourly rollups: which hours have new points, and when each is recomputed from raw
+                  points
 """

@@ -2,4 +2,11 @@
 
 Sans-I/O except subscription_file.py.
 `client_metrics.py` corresponds to Kafka's ClientMetricsManager.
+
+config_admin.py  administration of CLIENT_METRICS resources by a broker's rules: encoded requests in, encoded
+                 responses out
+payers.py        budgets of telemetry by who pays: a principal, or the source network of clients without one, and each
+                 connection
+subscription.py  subscriptions: parses and validates one CLIENT_METRICS resource as Kafka does, and merges those that
+                 match a client
 """

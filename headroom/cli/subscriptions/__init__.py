@@ -1,4 +1,4 @@
 """`headroom subscriptions`: reads and alters a cluster's telemetry subscriptions.
 
-commands  list, describe, alter, delete, preview (headroom.subscription_preview)
+commands.py  list, describe, alter, delete, preview (headroom.subscription_preview)
 """

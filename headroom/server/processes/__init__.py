@@ -1,5 +1,25 @@
 """The child processes of `headroom serve`, their supervisors in the parent, and the messages between them.
 
-*_process.py is the entry point of a child (`python -m`), *_supervisor.py the parent's side; assembly.py builds the
-parts that every network process has, security.py their TLS and SASL.
+A name that ends with _process is the entry point of a child (`python -m`), one with _supervisor or _worker the parent's
+side; assembly.py builds the parts that every network process has, security.py their TLS and SASL.
+
+address_quotas.py         the brokers' quotas on addresses, decided in one place for all network processes of this
+                          gateway
+child.py                  the parent's side of every child process: starts it, exchanges messages, restarts it when it
+                          dies, stops it
+forward_process.py        the forwarding process: follows its mirror of the spool and sends pushes to an OTLP endpoint
+levels_process.py         the levels process: computes the levels of clients into the store, beside the processes that
+                          forward frames
+messages.py               the messages between `headroom serve` and its child processes: one JSON object a line
+network_process.py        a further network process: accepts clients at its parent's ports and writes pushes to its
+                          own segments
+network_supervisor.py     the parent's side of the further network processes: starts them, exchanges messages,
+                          restarts and stops them
+parent_pipes.py           the child's side of the pipes to its parent: messages by standard input and output
+storage_counts.py         the counts of records for /metrics, and the difference between them
+storage_process.py        the storage worker's process: follows the spool and writes to ClickHouse
+storage_worker.py         the parent's side of the storage worker: its last reports, whether it makes progress, and
+                          what follows its death
+upstream_certificates.py  certificates with which the gateway connects to brokers on behalf of its clients: a file per
+                          principal
 """

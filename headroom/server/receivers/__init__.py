@@ -1,10 +1,12 @@
-"""Builds the listeners from their settings and opens them; called by app.py.
+"""Builds the listeners from their settings and opens them.
 
-    gateway     with a cluster: as a proxy, or observing it
-    sink        without a cluster, for telemetry only
-    network     opens the Kafka listeners of both, with further network processes
-    cluster_refresh  reads brokers and owners of delegation tokens again when clients show that one is new
-    grpc, otlp  receivers of forwarded telemetry; imported only if configured
+    gateway.py          with a cluster: as a proxy, or observing it
+    sink.py             without a cluster, for telemetry only
+    network.py          opens the Kafka listeners of both, with further network processes
+    cluster_refresh.py  reads brokers and owners of delegation tokens again when clients show that one is new
+    cluster_start.py    waits until the cluster of a gateway or an observer answers, which may be long after the start
+    grpc_receiver.py    the gRPC server of `headroom serve`, built from its settings; imported only if configured
+    otlp_receivers.py   builds and opens the OTLP receivers of `headroom serve`; imported only if configured
 
-Imports the rest of headroom.server except app.py and pages.py.
+Imports the rest of headroom.server; nothing there but the composition imports it.
 """

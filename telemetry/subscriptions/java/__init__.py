@@ -2,4 +2,10 @@
 classes, names of certificates' subjects.
 
 Sans-I/O. Imports telemetry.wire.errors only.
+
+characters.py  parses characters and character classes of Java patterns into code point ranges
+hash.py        Java's hash codes and iteration orders, as far as subscription ids depend on them
+regex.py       a java.util.regex.Pattern for whole-text matches, run by RE2: time linear in the subject, whatever the
+               pattern
+x500_name.py   the subject of a certificate as Java prints it: X500Principal.getName(), the form of RFC 2253
 """
