@@ -155,11 +155,11 @@ class _Computation:
         """What is known of each client's quota: by rows with samples, else by rows that only mute; else by limits that
         were resolved; else that it is unknown."""
         rows, first = self._rows, clients.first
-        known = np.zeros(len(rows.client), np.bool_) if self._assigned else rows.limit_known
-        by_samples = known & (rows.samples > 0)
+        has_limit = np.zeros(len(rows.client), np.bool_) if self._assigned else rows.limit_known
+        by_samples = has_limit & (rows.samples > 0)
         has_samples = per_run(np.logical_or, by_samples, first)
-        known = by_samples | (known & ~has_samples[clients.of_row])
-        row = np.flatnonzero(known)
+        has_limit = by_samples | (has_limit & ~has_samples[clients.of_row])
+        row = np.flatnonzero(has_limit)
         is_none = rows.limit[row] < 0
         nothing = np.full(len(row), 0)
         claims = Claims(
@@ -168,7 +168,7 @@ class _Computation:
             np.where(is_none, rows.client_id[row], rows.bucket_client_id[row]),
             *(row, nothing, nothing),
         )
-        without = np.flatnonzero(~per_run(np.logical_or, known, first))
+        without = np.flatnonzero(~per_run(np.logical_or, has_limit, first))
         if not len(without):
             return claims
         every = [claims, *self._resolved(without, clients)]

@@ -72,9 +72,9 @@ def columns() -> list[str]:
     """The columns of a query over (metric, top, total), per client and window: `top` is the greatest value of a series,
     `total` the sum of its values."""
     folds = {signal.name: signal.fold for signal in SIGNALS}
-    found = []
+    expressions = []
     for name, fold in folds.items():
         names = ", ".join(f"'{metric}'" for metric in metrics_of(name))
         value = "top" if fold == "max" else "total"
-        found.append(f"{fold}OrNullIf({value}, metric IN ({names})) AS {name}")
-    return found
+        expressions.append(f"{fold}OrNullIf({value}, metric IN ({names})) AS {name}")
+    return expressions

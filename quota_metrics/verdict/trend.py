@@ -17,8 +17,12 @@ def lag_per_min(minutes: Sequence[float], records: Sequence[float]) -> float | N
     than half. `minutes` are relative to the newest window, so that a trend does not depend on where a range begins."""
     if len(records) < _LAG_WINDOWS:
         return None
-    together, reach, spread = _moments(minutes, records)
-    return together / reach if reach > 0 and together * together >= _LAG_FIT * spread * reach else None
+    covariance, x_variance, y_variance = _moments(minutes, records)
+    return (
+        covariance / x_variance
+        if x_variance > 0 and covariance * covariance >= _LAG_FIT * y_variance * x_variance
+        else None
+    )
 
 
 def usage_trend(
@@ -28,19 +32,19 @@ def usage_trend(
     without a limit, for what is not in sight, and with fewer than five windows or a poor fit."""
     if len(usage) < _USAGE_WINDOWS:
         return None, None
-    together, reach, spread = _moments(seconds, usage)
-    slope = together / reach if reach > 0 else 0.0
-    if slope != 0 and not together * together >= _USAGE_FIT * spread * reach:
+    covariance, x_variance, y_variance = _moments(seconds, usage)
+    slope = covariance / x_variance if x_variance > 0 else 0.0
+    if slope != 0 and not covariance * covariance >= _USAGE_FIT * y_variance * x_variance:
         return None, None
     eta_s = max(limit - usage[-1], 0.0) / slope if limit is not None and slope > 0 else None
     return eta_s if eta_s is not None and eta_s <= _REACH_S else None, slope * 60
 
 
 def _moments(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float, float]:
-    """Covariance, and the variances of both."""
+    """Covariance, and the variances of `xs` and `ys`."""
     count = len(xs)
     mean_x, mean_y = sum(xs) / count, sum(ys) / count
-    together = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / count
-    reach = sum((x - mean_x) ** 2 for x in xs) / count
-    spread = sum((y - mean_y) ** 2 for y in ys) / count
-    return together, reach, spread
+    covariance = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / count
+    x_variance = sum((x - mean_x) ** 2 for x in xs) / count
+    y_variance = sum((y - mean_y) ** 2 for y in ys) / count
+    return covariance, x_variance, y_variance
