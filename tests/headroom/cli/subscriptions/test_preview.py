@@ -191,7 +191,7 @@ def test_options_override_an_existing_subscription(clickhouse: RunningClickHouse
 
 
 def test_invalid_url_is_a_one_line_error(clickhouse: RunningClickHouse) -> None:
-    result = CliRunner().invoke(app, ["preview", "--url", f"{clickhouse.url}/no/such/database", "--metrics", "*"])
+    result = CliRunner().invoke(app, ["preview", "--url", f"{clickhouse.url}/no$database", "--metrics", "*"])
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
-    assert line.endswith("/no/such/database' names more than a server and a database of letters, digits and _")
+    assert line.endswith("/no$database' names more than a server, a path and a database of letters, digits and _")
