@@ -28,6 +28,7 @@ NOT_RUN = {
     "kafka-acls.sh": "Kafka's own, and needs an authorizer",
     "kafka-client-metrics.sh": "Kafka's own; make oracle compares with its class",
     "spark-submit": "tests/spark_jobs/jobs/test_cluster.py",
+    "headroom store check": "tests/headroom/cli/test_store_check.py",
     "headroom verify-client": "tests/kafka_clients/test_verify_client.py",
 }
 # Commands of which pages speak, and which need more words.
@@ -36,11 +37,13 @@ NAMED = {
     "headroom gateway check",
     "headroom job",
     "headroom quotas alter",
+    "headroom quotas export",
     "headroom quotas plan",
     "headroom quotas resolve",
     "headroom quotas stale",
     "headroom quotas what-if",
     "headroom serve",
+    "headroom serve --clickhouse",
     "headroom sql",
     "headroom subscriptions",
     "headroom subscriptions alter",
