@@ -44,6 +44,7 @@ def open_levels(config: ServeConfig, nodes: tuple[Endpoint, ...], stack: AsyncEx
         clickhouse=",".join(node.url for node in nodes),
         clickhouse_password=nodes[0].password,
         clickhouse_tls=astuple(nodes[0].tls),
+        is_managed=nodes[0].is_direct,
         service=uuid.uuid4().hex,
         every_ms=config.levels.every_ms,
         thresholds=list(config.levels.thresholds),

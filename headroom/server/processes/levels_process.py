@@ -53,6 +53,7 @@ class LevelsSettings:
     thresholds: list[float]  # the fields of Thresholds
     owners: str  # a file; empty: none
     clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.TlsFiles
+    is_managed: bool = False  # no proxy is asked for a server that Headroom runs
     store: dict[str, Any] = field(default_factory=dict)  # fields of exporters.clickhouse.options.StoreOptions
 
 
@@ -64,7 +65,8 @@ def main() -> int:
     os.nice(_NICENESS)
     tune_for_batches()
     configure_logging()
-    nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, TlsFiles(*settings.clickhouse_tls))
+    tls = TlsFiles(*settings.clickhouse_tls)
+    nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, tls, direct=settings.is_managed)
     limits = {"max_execution_time": str(_EXECUTION_S)}
     store = ClickHouse(nodes, _TIMEOUT_S, settings={**limits, **StoreOptions(**settings.store).client_settings()})
     teams = Teams()
