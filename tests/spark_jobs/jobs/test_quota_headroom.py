@@ -271,7 +271,7 @@ def away(name: str, url: str) -> Iterator[None]:
 
 
 def test_unknown_usage_source_is_refused() -> None:
-    with pytest.raises(ValueError, match="gateway, jmx$"):
+    with pytest.raises(ValueError, match=r"gateway, jmx$"):
         run("http://127.0.0.1:1", source="gatewy")
 
 
