@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from contextlib import AsyncExitStack
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from exporters.clickhouse.connection import Endpoint
@@ -13,6 +13,7 @@ from headroom.config.settings import ServeConfig
 from headroom.server.processes.child import ChildProcess, ChildValues
 from headroom.server.processes.levels_process import LevelsSettings
 from headroom.server.processes.messages import Message
+from headroom.server.processes.store_nodes import StoreNodes
 from quota_metrics.verdict.thresholds import Thresholds
 
 _STOP_S = 5.0
@@ -41,15 +42,11 @@ class LevelsWorker:
 def open_levels(config: ServeConfig, nodes: tuple[Endpoint, ...], stack: AsyncExitStack) -> LevelsWorker:
     """The process that writes to the store's nodes; `stack` stops it."""
     settings = LevelsSettings(
-        clickhouse=",".join(node.url for node in nodes),
-        clickhouse_password=nodes[0].password,
-        clickhouse_tls=astuple(nodes[0].tls),
-        is_managed=nodes[0].is_direct,
         service=uuid.uuid4().hex,
         every_ms=config.levels.every_ms,
         thresholds=list(config.levels.thresholds),
         owners=str(config.owners or ""),
-        store=asdict(config.store.options),
+        store=asdict(StoreNodes.of(nodes, config.store.options)),
     )
     worker = LevelsWorker(settings)
     stack.push_async_callback(worker.child.stop, _STOP_S)

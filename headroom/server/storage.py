@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 
@@ -21,6 +21,7 @@ from headroom.server.addresses import address_fault
 from headroom.server.processes.child import ChildError, ChildProcess, ChildValues, passed_environment
 from headroom.server.processes.storage_process import WorkerSettings
 from headroom.server.processes.storage_worker import StorageWorker
+from headroom.server.processes.store_nodes import StoreNodes
 
 log = structlog.get_logger(__name__)
 
@@ -125,11 +126,7 @@ def _worker_settings(config: ServeConfig, nodes: tuple[Endpoint, ...]) -> Worker
         spool=str(config.data / "spool"),
         mirror=str(config.data / "forward") if config.forward.endpoint else "",
         mirror_bytes=config.forward.max_lag_bytes,
-        clickhouse=",".join(node.url for node in nodes),
-        clickhouse_password=nodes[0].password,
-        clickhouse_tls=astuple(nodes[0].tls),
-        is_managed=nodes[0].is_direct,
-        store=asdict(config.store.options),
+        store=asdict(StoreNodes.of(nodes, config.store.options)),
         max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
         max_client_points=config.telemetry.max_client_points,
         max_client_series=config.telemetry.max_client_series,

@@ -7,7 +7,6 @@ after the next start.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -19,15 +18,13 @@ import structlog
 
 from exporters.otlp.outcome import OtlpSender
 from exporters.spool.mirror import MirrorReader
-from headroom.logs import configure_logging
 from headroom.server.processes.messages import READY
-from headroom.server.processes.parent_pipes import ParentThread, ignore_signals
+from headroom.server.processes.parent_pipes import ParentThread, parent_of_background_process
 from telemetry.forward.forwarder import Forwarder, Stopped
 from telemetry.forward.selection import ForwardSelection
 
 log = structlog.get_logger(__name__)
 
-_NICENESS = 10  # network processes go first, as for the storage process
 _REPORT_EVERY_S = 1.0
 _POLL_S = 0.2
 _FAULT_LOGGED_EVERY_S = 60.0
@@ -55,11 +52,8 @@ class ForwardSettings:
 
 def main() -> int:
     """Runs until the parent sends stop."""
-    ignore_signals()
-    parent = ParentThread()
+    parent = parent_of_background_process()
     settings = ForwardSettings(**parent.settings)
-    os.nice(_NICENESS)
-    configure_logging()
     stamina.instrumentation.set_on_retry_hooks([])  # _Reports logs a receiver that does not answer
     parent.follow()
     stopping = parent.stopping

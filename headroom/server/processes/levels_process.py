@@ -7,35 +7,31 @@ of the 60 seconds that they are about. A store that is away is asked again.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import Endpoint, TlsFiles
 from exporters.clickhouse.errors import StoreError, is_without_schema
-from exporters.clickhouse.options import StoreOptions
 from headroom.clock import now_ms
 from headroom.errors import ServeError
-from headroom.logs import configure_logging
 from headroom.owners import owners_of
 from headroom.server.level_schedule import LevelSchedule
 from headroom.server.process_limits import tune_for_batches
 from headroom.server.processes.messages import READY, Message
-from headroom.server.processes.parent_pipes import ParentThread, ignore_signals
+from headroom.server.processes.parent_pipes import parent_of_background_process
+from headroom.server.processes.store_nodes import StoreNodes
 from quota_metrics.minutes.live import LiveLevels
 from quota_metrics.minutes.teams import Teams
 from quota_metrics.verdict.thresholds import Thresholds
 
 log = structlog.get_logger(__name__)
 
-_NICENESS: Final = 10  # network processes go first, as for the storage process
 _POLL_S: Final = 0.5
 _AFTER_FAULT_S: Final = 2.0
 _TIMEOUT_S: Final = 60.0
@@ -46,29 +42,21 @@ _EXECUTION_S: Final = 50  # then ClickHouse says itself that it takes too long
 class LevelsSettings:
     """The first message of the parent."""
 
-    clickhouse: str  # URLs with the user, without the password; commas between nodes
-    clickhouse_password: str
+    store: dict[str, Any]  # fields of StoreNodes
     service: str  # name of this run of the service
     every_ms: int
     thresholds: list[float]  # the fields of Thresholds
     owners: str  # a file; empty: none
-    clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.TlsFiles
-    is_managed: bool = False  # no proxy is asked for a server that Headroom runs
-    store: dict[str, Any] = field(default_factory=dict)  # fields of exporters.clickhouse.options.StoreOptions
 
 
 def main() -> int:
     """Runs until the parent sends stop."""
-    ignore_signals()
-    parent = ParentThread()
+    parent = parent_of_background_process()
     settings = LevelsSettings(**parent.settings)
-    os.nice(_NICENESS)
     tune_for_batches()
-    configure_logging()
-    tls = TlsFiles(*settings.clickhouse_tls)
-    nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, tls, direct=settings.is_managed)
+    nodes = StoreNodes(**settings.store)
     limits = {"max_execution_time": str(_EXECUTION_S)}
-    store = ClickHouse(nodes, _TIMEOUT_S, settings={**limits, **StoreOptions(**settings.store).client_settings()})
+    store = ClickHouse(nodes.endpoints, _TIMEOUT_S, settings={**limits, **nodes.store_options.client_settings()})
     teams = Teams()
     schedule = LevelSchedule(
         store,

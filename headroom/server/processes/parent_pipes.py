@@ -14,9 +14,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headroom.logs import configure_logging
 from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line, message_of
 
 _MAX_UNSENT_BYTES = 4 << 20  # while the parent does not read
+_NICENESS = 10
 
 
 def ignore_signals() -> None:
@@ -66,6 +68,15 @@ class ParentThread:
         first = bytes(self._buffer[: end + 1])
         del self._buffer[: end + 1]
         return message_of(first)
+
+
+def parent_of_background_process() -> ParentThread:
+    """Begins a process without an event loop. Network processes go first, because clients wait for them."""
+    ignore_signals()
+    parent = ParentThread()
+    os.nice(_NICENESS)
+    configure_logging()
+    return parent
 
 
 class ParentPipes:

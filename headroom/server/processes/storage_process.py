@@ -9,11 +9,10 @@ parent died, it exits without draining; the next worker waits for it, and the ne
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,16 @@ import stamina
 import stamina.instrumentation
 import structlog
 
-from exporters.clickhouse.connection import Endpoint, TlsFiles
-from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 from exporters.printable import one_line
 from exporters.spool.mirror import Mirror
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import holds_usage
 from headroom.clock import now_ms
-from headroom.logs import configure_logging
 from headroom.server.process_limits import tune_for_batches
 from headroom.server.processes.messages import READY, Message
-from headroom.server.processes.parent_pipes import ParentThread, ignore_signals
+from headroom.server.processes.parent_pipes import ParentThread, parent_of_background_process
+from headroom.server.processes.store_nodes import StoreNodes
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress, Suspect
@@ -41,7 +38,6 @@ from telemetry.ingest.quarantine import Quarantine
 
 log = structlog.get_logger(__name__)
 
-_NICENESS = 10  # network processes have priority, because clients wait for them
 _REPORT_EVERY_S = 1.0
 _PREDECESSOR_S = 40.0  # less than the parent's timeout for this process
 _FAULT_LOGGED_EVERY_S = 60.0
@@ -58,8 +54,7 @@ class WorkerSettings:
     spool: str
     mirror: str  # the directory in which the forwarding process follows the spool; empty: no forwarding
     mirror_bytes: int  # how much it may hold
-    clickhouse: str  # URLs with the user, without the password; commas between nodes
-    clickhouse_password: str
+    store: dict[str, Any]  # fields of StoreNodes
     max_decompressed_bytes: int
     max_client_points: int  # in a minute
     max_client_series: int
@@ -70,27 +65,20 @@ class WorkerSettings:
     quarantine: str  # a directory
     quarantine_records: int
     quarantine_bytes: int
-    clickhouse_tls: tuple[str, str, str] = ("", "", "")  # fields of exporters.clickhouse.connection.TlsFiles
-    is_managed: bool = False  # no proxy is asked for a server that Headroom runs
-    store: dict[str, Any] = field(default_factory=dict)  # fields of exporters.clickhouse.options.StoreOptions
     suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.progress.Suspect
 
 
 def main() -> int:
     """Runs until the parent sends stop and the spool is drained."""
-    ignore_signals()
-    parent = ParentThread()
+    parent = parent_of_background_process()
     settings = WorkerSettings(**parent.settings)
-    os.nice(_NICENESS)
     tune_for_batches()
-    configure_logging()
     stamina.instrumentation.set_on_retry_hooks([])  # _failed logs an unreachable store, but not at each retry
     try:
         mirror = Mirror(Path(settings.mirror), settings.mirror_bytes) if settings.mirror else None
         reader = _open_spool(Path(settings.spool), mirror)
-        tls = TlsFiles(*settings.clickhouse_tls)
-        nodes = Endpoint.parse_nodes(settings.clickhouse, settings.clickhouse_password, tls, direct=settings.is_managed)
-        store = Store(*nodes, options=StoreOptions(**settings.store))
+        nodes = StoreNodes(**settings.store)
+        store = Store(*nodes.endpoints, options=nodes.store_options)
         follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()
     except _OpenError as exc:
