@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -26,8 +26,25 @@ class Proxy(ThreadingHTTPServer):
         return f"127.0.0.1:{self.server_address[1]}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class ProxyHandler(BaseHTTPRequestHandler):
+    """What proxies have in common: the answer of another server becomes theirs."""
+
     protocol_version = "HTTP/1.1"
+
+    def reply(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+class _Handler(ProxyHandler):
     server: Proxy
 
     def __getattr__(self, name: str) -> Any:
@@ -41,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.logins.append(self.headers.get("Proxy-Authorization", ""))
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if not self.server.passes_to or self.command == "CONNECT":
-            self._send(403, {}, b"refused by the proxy")
+            self.reply(403, [], b"refused by the proxy")
             return
         target = urlsplit(self.path)
         connection = http.client.HTTPConnection(self.server.passes_to, timeout=60)
@@ -49,20 +66,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in not_passed}
         connection.request(self.command, f"{target.path or '/'}?{target.query}", body, headers)
         answer = connection.getresponse()
-        self._send(answer.status, dict(answer.headers), answer.read())
+        self.reply(answer.status, answer.getheaders(), answer.read())
         connection.close()
-
-    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from telemetry.subscriptions.subscription import MATCH_KEYS
 from telemetry.wire.apis import ALTER_CONFIGS, APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from telemetry.wire.config_messages import Operation, ResourceType
 from tests.kit.raw_connection import PATIENCE_S, RawConnection
+from tests.oracle.subjects import print_differences
 
 CLIENT_METRICS = int(ResourceType.CLIENT_METRICS)
 SET, DELETE, APPEND, SUBTRACT = map(int, Operation)
@@ -265,10 +266,7 @@ def main(seed: int, cases: int) -> int:
     java = find_java()
     with LocalCluster(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as cluster:
         differences = run(cluster.bootstrap, seed, cases)
-    for difference in differences[:20]:
-        print(difference)
-    print(f"oracle administration cases={cases} differences={len(differences)}")
-    return len(differences)
+    return print_differences("administration", cases, differences)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import random
 import sys
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from cryptography import x509
@@ -18,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.kit.jvm import Jvm
 from telemetry.subscriptions.java.x500_name import subject_name
+from tests.oracle.subjects import run_subjects
 
 # CN, C, L, ST, STREET, O, OU, UID, DC; then what Java has no short name for: serialNumber, title, surname, givenName,
 # organizationIdentifier, dnQualifier, e-mail, an OID with large numbers.
@@ -116,16 +115,5 @@ def run_principals(jvm: Jvm, seed: int, cases: int) -> list[str]:
     return differences
 
 
-def main(seed: int, cases: int) -> int:
-    """Prints what differs and one closing line; the number of differences."""
-    java = find_java()
-    with Jvm(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as jvm:
-        differences = run_principals(jvm, seed, cases)
-    for difference in differences[:20]:
-        print(difference)
-    print(f"oracle principals cases={cases} differences={len(differences)}")
-    return len(differences)
-
-
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2])) else 0)
+    sys.exit(1 if run_subjects({"principals": run_principals}, int(sys.argv[1]), int(sys.argv[2])) else 0)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.kafka.client_config.bootstrap_servers import BootstrapError, parse_bootstrap_servers
 from quota_metrics.kafka.client_config.jaas import JaasError, parse_jaas
 from quota_metrics.kafka.client_config.java_properties import parse_properties
 from quota_metrics.kafka.client_config.oauthbearer import oauthbearer
 from quota_metrics.kafka.errors import PropertiesError
+from tests.oracle.subjects import Finding, Subject, of_cases, run_subjects
 
 REFUSED = "refused"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -39,8 +38,6 @@ BOOTSTRAP = (
     ":9092", ":1", ":0", ":99999", "_", "%", " ", ",", "b:2", "x:",
 )  # fmt: skip
 EXTENSIONS = ("extension_", "a", "Z", "auth", "1", " ", "x-y", "~", "\t", "ü", "lkc", "\x01", "logicalCluster")
-
-Finding = list[str]
 
 
 def drawn(rng: random.Random, pieces: Sequence[str], most: int) -> str:
@@ -137,38 +134,13 @@ def compared(what: str, text: str, theirs: object, ours: object) -> Finding:
     return [] if theirs == ours else [f"{text!r}: {what} {theirs!r}, ours {ours!r}"]
 
 
-def _each(case: Callable[[Jvm, random.Random], Finding]) -> Callable[[Jvm, int, int], Finding]:
-    def run(jvm: Jvm, seed: int, cases: int) -> Finding:
-        return [
-            f"case {number}: {what}"
-            for number in range(cases)
-            for what in case(jvm, random.Random(f"{case.__name__}/{seed}/{number}"))
-        ]
-
-    return run
-
-
-SUBJECTS: dict[str, Callable[[Jvm, int, int], Finding]] = {
-    "properties": _each(properties_case),
-    "jaas": _each(jaas_case),
-    "bootstrap": _each(bootstrap_case),
-    "extensions": _each(extensions_case),
+SUBJECTS: dict[str, Subject] = {
+    "properties": of_cases(properties_case),
+    "jaas": of_cases(jaas_case),
+    "bootstrap": of_cases(bootstrap_case),
+    "extensions": of_cases(extensions_case),
 }
 
 
-def main(seed: int, cases: int) -> int:
-    """Prints what differs and one closing line per subject; the number of differences."""
-    java = find_java()
-    total = 0
-    with Jvm(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as jvm:
-        for subject, run in SUBJECTS.items():
-            differences = run(jvm, seed, cases)
-            for difference in differences[:20]:
-                print(difference)
-            print(f"oracle {subject} cases={cases} differences={len(differences)}")
-            total += len(differences)
-    return total
-
-
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2])) else 0)
+    sys.exit(1 if run_subjects(SUBJECTS, int(sys.argv[1]), int(sys.argv[2])) else 0)

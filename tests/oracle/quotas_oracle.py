@@ -11,12 +11,10 @@ import math
 import random
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.kit.jvm import Jvm
 from quota_metrics.config.entities import Entity, entity_of, sanitize
 from quota_metrics.config.resolution import Resolver
@@ -30,14 +28,13 @@ from quota_metrics.windows import (
     throttle_time_ms,
 )
 from tests.oracle.mutations_oracle import run_mutations
+from tests.oracle.subjects import Finding, Subject, of_cases, run_subjects
 
 KEY = "producer_byte_rate"
 NAMES = ["a", "b", "a b", "ü*~", "<default>", "CN=x,O=y", "absent"]
 CASES_PER_MANAGER = 50  # its sensors stay for an hour
 PAIRS_PER_CASE = 5
 STEPS = 40
-
-Finding = list[str]
 
 
 def resolution_case(jvm: Jvm, rng: random.Random, manager: Any) -> Finding:
@@ -327,40 +324,15 @@ class _KafkasConnections:
         self._metrics.close()
 
 
-def _each(case: Callable[[Jvm, random.Random], Finding]) -> Callable[[Jvm, int, int], Finding]:
-    def run(jvm: Jvm, seed: int, cases: int) -> Finding:
-        return [
-            f"case {number}: {what}"
-            for number in range(cases)
-            for what in case(jvm, random.Random(f"{case.__name__}/{seed}/{number}"))
-        ]
-
-    return run
-
-
-SUBJECTS: dict[str, Callable[[Jvm, int, int], Finding]] = {
+SUBJECTS: dict[str, Subject] = {
     "resolution": run_resolution,
-    "rate": _each(rate_case),
-    "token_bucket": _each(token_bucket_case),
-    "throttle": _each(throttle_case),
-    "connections": _each(connections_case),
+    "rate": of_cases(rate_case),
+    "token_bucket": of_cases(token_bucket_case),
+    "throttle": of_cases(throttle_case),
+    "connections": of_cases(connections_case),
     "mutations": run_mutations,
 }
 
 
-def main(seed: int, cases: int) -> int:
-    """Prints what differs and one closing line per subject; the number of differences."""
-    java = find_java()
-    total = 0
-    with Jvm(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as jvm:
-        for subject, run in SUBJECTS.items():
-            differences = run(jvm, seed, cases)
-            for difference in differences[:20]:
-                print(difference)
-            print(f"oracle {subject} cases={cases} differences={len(differences)}")
-            total += len(differences)
-    return total
-
-
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2])) else 0)
+    sys.exit(1 if run_subjects(SUBJECTS, int(sys.argv[1]), int(sys.argv[2])) else 0)

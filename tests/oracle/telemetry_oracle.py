@@ -25,6 +25,7 @@ from telemetry.subscriptions.java.hash import instance_subscription_id, uuid_has
 from telemetry.subscriptions.subscription import without_covered
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
+from tests.oracle.subjects import print_differences
 from tests.oracle.telemetry_sides import CLIENTS, MAX_BYTES, Broker, Kafka, Ours
 
 STEPS = 30
@@ -280,10 +281,7 @@ def main(seed: int, cases: int) -> int:
     java = find_java()
     with Jvm(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as jvm:
         differences, _ = run(jvm, seed, cases)
-    for difference in differences[:20]:
-        print(difference)
-    print(f"oracle telemetry cases={cases} differences={len(differences)}")
-    return len(differences)
+    return print_differences("telemetry", cases, differences)
 
 
 if __name__ == "__main__":

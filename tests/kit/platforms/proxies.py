@@ -8,10 +8,11 @@ import itertools
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from exporters.clickhouse.connection import Endpoint
+from tests.kit.proxy import ProxyHandler
 
 # chproxy passes on these, and drops what it does not know: settings are to be in its own configuration.
 _CHPROXY_PASSES = frozenset(
@@ -50,12 +51,11 @@ def path_gateway(upstream: Endpoint, prefix: str) -> Iterator[str]:
         yield url
 
 
-class _Forwarding(BaseHTTPRequestHandler):
+class _Forwarding(ProxyHandler):
     upstream: Endpoint
     prefix: str
     drops_settings: bool
     hides_errors: bool
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self._forward()
@@ -67,7 +67,7 @@ class _Forwarding(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         body = self._body()
         if self.prefix and not f"{parts.path}/".startswith(f"{self.prefix}/"):
-            self._reply(404, [("Content-Type", "text/html")], b"<html>no such service</html>")
+            self.reply(404, [("Content-Type", "text/html")], b"<html>no such service</html>")
             return
         names = parse_qsl(parts.query, keep_blank_values=True)
         if self.drops_settings:
@@ -87,7 +87,7 @@ class _Forwarding(BaseHTTPRequestHandler):
                 content = exc.partial
             if self.hides_errors:
                 content = content.partition(b"__exception__")[0]
-            self._reply(response.status, response.getheaders(), content)
+            self.reply(response.status, response.getheaders(), content)
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -98,18 +98,6 @@ class _Forwarding(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
         return body
-
-    def _reply(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
-        self.send_response_only(status)
-        for name, value in headers:
-            if name.lower() not in ("transfer-encoding", "content-length", "connection"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @contextlib.contextmanager

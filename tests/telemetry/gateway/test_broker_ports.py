@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.broker_ports import BOOTSTRAP, BrokerPorts, PortOptions
+from tests.kit.free_ports import free_range
 
 LOOPBACK = "127.0.0.1"
 NODE, OTHER = Node(5, "broker.example", 9092), Node(6, "other.example", 9092)
@@ -210,19 +210,6 @@ def test_no_free_port_takes_the_place_of_one_that_others_lead_to() -> None:
         first.close()
 
     asyncio.run(run(free_range(10)))
-
-
-def free_range(size: int) -> int:
-    """The first of `size` consecutive free ports."""
-    for port in range(20_000, 30_000, size):
-        with ExitStack() as stack:
-            try:
-                for number in range(port, port + size):
-                    stack.enter_context(socket.create_server((LOOPBACK, number)))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free ports")
 
 
 def test_follower_opens_remaining_listeners_when_one_port_is_taken() -> None:

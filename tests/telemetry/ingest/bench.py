@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from exporters.clickhouse.store import TransientWriteError
 from exporters.model import Connection, Push, QuotaLimit, RecordKind, StoredFacts, TopicSample, UsageSample
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import push_origin, push_record, sender_bytes
@@ -133,6 +134,17 @@ class Bench:
 
     def step(self, now_ms: int = NOW_MS) -> int:
         return self.ingester.step(now_ms)
+
+    def run(self) -> None:
+        """Steps until nothing waits; a store that fails is tried again, and SystemExit is a kill and a new start."""
+        while True:
+            try:
+                if not self.step():
+                    return
+            except TransientWriteError:
+                continue
+            except SystemExit:
+                self.restart()
 
     def restart(self, **kwargs: Any) -> None:
         self.reader.close()

@@ -73,14 +73,7 @@ def test_each_push_is_stored_once_or_quarantined_under_random_faults(bench: Benc
     bench.store.insert = insert
     for n in range(12):
         bench.push(client_id=f"client-{n}")
-    while True:
-        try:
-            if not bench.step():
-                break
-        except TransientWriteError:
-            continue
-        except SystemExit:
-            bench.restart()
+    bench.run()
     stored = Counter(row["client_id"] for row in bench.store.rows("points"))
     quarantined = [one.facts["client_id"] for one in held(bench.directory / "quarantine")]
     assert set(stored.values()) == {108}

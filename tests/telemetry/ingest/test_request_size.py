@@ -95,14 +95,7 @@ def test_each_row_is_stored_once_while_the_limit_and_the_worker_change(bench: Be
     bench.store.insert = insert
     for n in range(9):
         bench.push(client_id=f"client-{n}")
-    while True:
-        try:
-            if not bench.step():
-                break
-        except TransientWriteError:
-            continue
-        except SystemExit:
-            bench.restart()
+    bench.run()
     assert Counter(row["client_id"] for row in bench.store.rows("points")) == {f"client-{n}": POINTS for n in range(9)}
     assert bench.balance() == (9, 0, 0)
 

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from headroom.demo.kit.processes import LOOPBACK
+from tests.kit.free_ports import free_range
 from tests.kit.serving import PATIENCE_S, Served
 
 COUNT = 5  # bootstrap, a broker 0 that there is not, and 1 to 3
-
-
-def free_range(size: int) -> int:
-    """The first of `size` consecutive free ports."""
-    for port in range(21_000, 29_000, size):
-        with ExitStack() as stack:
-            try:
-                for number in range(port, port + size):
-                    stack.enter_context(socket.create_server((LOOPBACK, number)))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free ports")
 
 
 @contextmanager
