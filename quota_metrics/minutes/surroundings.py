@@ -9,7 +9,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.records import records, statement
 from quota_metrics.verdict import client_signals
-from quota_metrics.verdict.changes import ByteReport, SeenInstance, changes_before, gone_ms, network_of
+from quota_metrics.verdict.changes import (
+    LONGEST_SILENCE_MS,
+    ByteReport,
+    SeenInstance,
+    changes_before,
+    gone_ms,
+    network_of,
+)
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from quota_metrics.verdict.trend import lag_per_min
 from quota_metrics.verdict.window import InstanceChange, Surroundings, Telemetry
@@ -77,6 +84,7 @@ def read_around(store: ClickHouse, start_ms: int, *, telemetry: bool) -> Around:
         "offset_ms": start_ms % _MINUTE_MS,
         "window_ms": _MINUTE_MS,
         "since_ms": since_ms,
+        "seen_from_ms": since_ms - LONGEST_SILENCE_MS,
         "cluster": "",
         "telemetry": int(telemetry),
     }

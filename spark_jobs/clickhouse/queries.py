@@ -125,20 +125,6 @@ BYTE_REPORTS_SCHEMA = schema(
     received=T.DoubleType,
 )
 
-INSTANCES = """
-SELECT cluster, toValidUTF8(i.principal) AS user, toValidUTF8(i.client_id) AS client_id,
-       toString(client_instance_id) AS instance, toUnixTimestamp64Milli(min(i.first_seen)) AS first_ms,
-       toUnixTimestamp64Milli(max(i.last_seen)) AS last_ms, toInt64(sum(i.pushes)) AS pushes,
-       toInt64(max(i.terminated)) AS terminated,
-       toValidUTF8(argMax((i.software_name, i.software_version), i.last_seen).1) AS software_name,
-       toValidUTF8(argMax((i.software_name, i.software_version), i.last_seen).2) AS software_version,
-       toString(argMax(i.source_address, i.last_seen)) AS address
-FROM client_instances AS i
-WHERE ({cluster:String} = '' OR cluster = {cluster:String})
-GROUP BY cluster, user, client_id, instance
-HAVING first_ms < {to_ms:Int64} AND last_ms >= {seen_from_ms:Int64}
-"""
-
 # The team of each client that has one, as `headroom serve` matched it last; of a million clients at most.
 TEAMS = f"""
 SELECT user, client_id, argMax(t.team, t.matched_at) AS team FROM client_teams AS t

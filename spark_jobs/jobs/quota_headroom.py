@@ -134,7 +134,7 @@ def _stage(
     inputs = Inputs(
         usage=read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours, run_of.cluster)),
         telemetry=rows(statement("telemetry"), queries.TELEMETRY_SCHEMA),
-        instances=rows(queries.INSTANCES, queries.INSTANCES_SCHEMA, seen_from_ms=seen_ms),
+        instances=rows(statement("instances"), queries.INSTANCES_SCHEMA, since_ms=0, seen_from_ms=seen_ms),
         byte_reports=rows(statement("byte_reports"), queries.BYTE_REPORTS_SCHEMA, since_ms=changes_ms),
         teams=rows(queries.TEAMS, queries.TEAMS_SCHEMA),
         observed=rows(queries.OBSERVED, queries.OBSERVED_SCHEMA, from_ms=hours.when.from_ms),
