@@ -25,7 +25,7 @@ from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging, set_level
 from headroom.owners import OwnersInForce, owners_of
 from headroom.server.addresses import address_faults
-from headroom.server.forwarding import Forwarding, open_forwarding
+from headroom.server.forwarding import open_forwarding
 from headroom.server.health import Health
 from headroom.server.http import HttpServer, Replaceable, starting_app
 from headroom.server.levels_worker import LevelsWorker, open_levels
@@ -34,7 +34,6 @@ from headroom.server.pages import guarded, http_app
 from headroom.server.periodic import run_periodic_tasks
 from headroom.server.process_limits import allow_open_files, forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import open_push_spool, open_spool, push_sync_tasks, sync_task
-from headroom.server.processes.child import ChildProcess
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.storage_counts import StorageReadings
 from headroom.server.receivers.cluster_start import ClusterStart
@@ -79,7 +78,8 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         forwarding = open_forwarding(config, stack)
         storage = await open_storage(config, stack)
         levels = open_levels(config, storage.clickhouse.nodes, stack)
-        children = asyncio.gather(*(watched.watch() for watched in _children(storage, levels, forwarding)))
+        watches = [storage.watch(), levels.child.watch(), *([forwarding.child.watch()] if forwarding else [])]
+        children = asyncio.gather(*watches)
         start = ClusterStart(config, stack) if config.upstream or config.observe else None
         web = Replaceable(guarded(config, starting_app(lambda: start.reason if start else "starting")))
         http = await _open_http(config, web, stack)
@@ -137,11 +137,6 @@ def _health(
         return {metric: values for read in counts for metric, values in read().items()}
 
     return Health(config.data / "spool", config.store.late_ms, not_ready_reason, counted, stop.is_set)
-
-
-def _children(storage: Storage, levels: LevelsWorker, forwarding: Forwarding | None) -> list[Storage | ChildProcess]:
-    """The processes beside those that serve Kafka."""
-    return [storage, levels.child, *([forwarding.child] if forwarding else [])]
 
 
 def _announce(kafka: tuple[str, int] | None, others: str) -> None:

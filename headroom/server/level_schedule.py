@@ -1,7 +1,7 @@
 """When levels are computed: each minute when it has ended and again when more of its rows arrive, and every ten seconds
 the last 60 seconds.
 
-Of several services over one store one computes for all: the first by a hash of those that were there lately, so no
+Of several services over one store one computes for all: the first by name of those that were there lately, so no
 lock is needed. When it dies, the next one takes its place; a computation that two of them did is harmless, because the
 newest counts.
 """
@@ -9,7 +9,6 @@ newest counts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Final, Protocol
 
 from exporters.clickhouse.client import ClickHouse
@@ -97,7 +96,7 @@ class LevelSchedule:
         )
         seen = self._store.rows(statement("services"), {"gone_ms": _GONE_MS})
         services = {str(row["service"]) for row in seen} | {self._service}
-        self._is_leader = min(services, key=_rank) == self._service
+        self._is_leader = min(services) == self._service  # names of runs are drawn
         self._beat_at_ms = now_ms
 
     def _store_thresholds(self) -> None:
@@ -165,8 +164,3 @@ class LevelSchedule:
             if exc.code and has_telemetry:  # a server that is away is asked again as before
                 self._telemetry_from_s = start_s + _WITHOUT_TELEMETRY_S
             raise
-
-
-def _rank(service: str) -> bytes:
-    """An order of services that all of them compute alike."""
-    return blake2b(service.encode(), digest_size=8).digest()

@@ -71,8 +71,8 @@ def question(row: Mapping[str, Any]) -> FormQuestion | None:
     if row["quota_key"] not in KEYS:
         return None
     names = itertools.product(("", row["user"], DEFAULT_ENTITY), ("", row["client_id"], DEFAULT_ENTITY))
-    found = next((pair for pair in names if any(pair) and _text(*pair) == row["matched_entity"]), None)
-    user, client_id = found or (row["user"], row["client_id"])
+    rules = (pair for pair in names if any(pair) and entity_text(entity_of_names(*pair, "")) == row["matched_entity"])
+    user, client_id = next(rules, (row["user"], row["client_id"]))
     named = {USER: user, CLIENT_ID: client_id}
     entity = entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in named.items() if name})
     used = _RAISED * max(row["limit"] or 0.0, row["group_p95"] or 0.0)
@@ -85,10 +85,6 @@ def question_of_rule(rule: Mapping[str, Any]) -> FormQuestion | None:
     if rule["quota_key"] not in KEYS or not entity:
         return None
     return FormQuestion(rule["cluster"], entity, rule["quota_key"], _rounded_up(_RAISED * rule["value"]), "1h")
-
-
-def _text(user: str, client_id: str) -> str:
-    return entity_text(entity_of_names(user, client_id, ""))
 
 
 def _rounded_up(value: float) -> float:

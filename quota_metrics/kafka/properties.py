@@ -33,7 +33,9 @@ def read_properties(path: Path) -> dict[str, str]:
         raise PropertiesError(f"{path} cannot be read: {exc.strerror}") from exc
     except ValueError as exc:
         raise PropertiesError(f"{path} is not a properties file: {exc}") from exc
-    _check_mechanism(entries.get("sasl.mechanism", ""))
+    mechanism = entries.get("sasl.mechanism", "")
+    if why := _NAMES_THE_HOST.get(mechanism.upper()):
+        raise PropertiesError(f"sasl.mechanism={mechanism} {why}")
     if faults := [*misspelled(entries), *without_effect(entries)]:
         raise PropertiesError(f"{path}: {'; '.join(faults)}")
     return entries
@@ -71,12 +73,6 @@ def _mechanism(properties: Mapping[str, str]) -> Mechanism:
         return Plain(username, password)
     digest = "sha" + name.removeprefix("SCRAM-SHA-")
     return Scram(digest, username, password, is_token=login.get("tokenauth", "").lower() == "true")
-
-
-def _check_mechanism(name: str) -> None:
-    """Raises PropertiesError for one that is known and cannot be used."""
-    if why := _NAMES_THE_HOST.get(name.upper()):
-        raise PropertiesError(f"sasl.mechanism={name} {why}")
 
 
 def _login_options(properties: Mapping[str, str]) -> dict[str, str]:

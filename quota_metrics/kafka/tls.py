@@ -111,12 +111,9 @@ def _limit_versions(context: ssl.SSLContext, properties: Mapping[str, str]) -> N
         if places[-1] - places[0] >= len(places):
             raise PropertiesError("ssl.enabled.protocols leaves out a version between two others")
         context.minimum_version = _VERSIONS[order[places[0]]]
-        context.maximum_version = min(context.maximum_version, _VERSIONS[order[places[-1]]], key=_highest_last)
-
-
-def _highest_last(version: ssl.TLSVersion) -> int:
-    """MAXIMUM_SUPPORTED is -1."""
-    return version if version > 0 else 1 << 16
+        highest = _VERSIONS[order[places[-1]]]
+        if context.maximum_version == ssl.TLSVersion.MAXIMUM_SUPPORTED or highest < context.maximum_version:
+            context.maximum_version = highest
 
 
 def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:

@@ -178,7 +178,9 @@ def settings_to_send(server: Mapping[str, ServerSetting], user: str, zone: str =
     differing = {
         name: value
         for name, value in assumed.items()
-        if name in in_force and in_force[name] != value and not _is_same(name, in_force[name])
+        if name in in_force
+        and in_force[name] != value
+        and not (name in _SAME and _SAME[name].fullmatch(in_force[name]))
     }
     refuse_fixed(server, differing, user, in_force)
     return differing
@@ -229,10 +231,6 @@ def limits_to_send(
         if str(value) != server[name].value:
             raised[name] = str(value)
     return raised
-
-
-def _is_same(name: str, value: str) -> bool:
-    return name in _SAME and _SAME[name].fullmatch(value) is not None
 
 
 def _is_low(value: str, least: int) -> bool:

@@ -52,7 +52,11 @@ def check_command(
             for finding in platform_findings(nodes, cluster)
         ]
     if output is Output.JSON:
-        typer.echo(json_text([_document(finding) for finding in findings]))
+        rows = [
+            {"result": _mark(finding).strip().lower(), "check": finding.what, "advice": finding.advice}
+            for finding in findings
+        ]
+        typer.echo(json_text(rows))
     else:
         for finding in findings:
             typer.echo(printable(f"{_mark(finding)} {finding.what}"))
@@ -64,7 +68,3 @@ def check_command(
 
 def _mark(finding: PlatformFinding) -> str:
     return "note" if finding.is_note else "ok  " if finding.ok else "FAIL"
-
-
-def _document(finding: PlatformFinding) -> dict[str, str]:
-    return {"result": _mark(finding).strip().lower(), "check": finding.what, "advice": finding.advice}

@@ -136,7 +136,10 @@ def _fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
             settings.write_text(_IVY_MIRROR.format(root=quoteattr(f"{mirror.rstrip('/')}/")))
             arguments += ["-settings", str(settings)]
         options = Path(scratch) / "options"  # a file: `ps` would show the proxy's password
-        options.write_text("".join(f"{_quoted(option)}\n" for option in proxy_options(getproxies_environment())))
+        escaped = (
+            option.replace("\\", "\\\\").replace('"', '\\"') for option in proxy_options(getproxies_environment())
+        )
+        options.write_text("".join(f'"{option}"\n' for option in escaped))
         options.chmod(0o600)
         _run_ivy([java, f"@{options}", *arguments], progress)
         (fetched / MARKER).touch()
@@ -163,12 +166,6 @@ def proxy_options(proxies: Mapping[str, str]) -> Iterator[str]:
     domains = [name.removeprefix("*").removeprefix(".") for name in names]
     patterns = [f"{domain}|*.{domain}" if domain else "*" for domain in domains]
     yield f"-Dhttp.nonProxyHosts={'|'.join(patterns) or 'localhost|127.*|[::1]'}"  # the latter is Java's own
-
-
-def _quoted(option: str) -> str:
-    """In a file of options of `java`."""
-    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _ivy_arguments(module: Path, target: Path, cache: Path) -> list[str]:

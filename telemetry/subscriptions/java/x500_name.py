@@ -48,14 +48,12 @@ def subject_name(certificate: bytes) -> str:
     fields = [field for field in _elements(signed.content) if field.tag != _VERSION]
     if len(fields) < 5:  # serial number, algorithm, issuer, validity, subject
         raise CertificateError("the certificate has no subject")
-    parts = [_part(part) for part in _elements(fields[4].content)]
+    parts = []
+    for part in _elements(fields[4].content):
+        if part.tag != _SET:
+            raise CertificateError("a part of the subject is no set")
+        parts.append("+".join(_attribute(attribute.content) for attribute in _elements(part.content)))
     return ",".join(reversed(parts))
-
-
-def _part(part: _Element) -> str:
-    if part.tag != _SET:
-        raise CertificateError("a part of the subject is no set")
-    return "+".join(_attribute(attribute.content) for attribute in _elements(part.content))
 
 
 def _attribute(content: bytes) -> str:
