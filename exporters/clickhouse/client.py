@@ -102,8 +102,8 @@ class ClickHouse:
 
         def read(client: Client) -> bytes:
             plain = _known(client, {"http_write_exception_in_output_format": "0"})
-            asked = client.raw_stream(sql, _bound(parameters), {**_COMPLETE, **plain}, "JSONEachRow")
-            with closing(cast(io.IOBase, asked)) as answer:
+            stream = client.raw_stream(sql, _bound(parameters), {**_COMPLETE, **plain}, "JSONEachRow")
+            with closing(cast(io.IOBase, stream)) as answer:
                 return cast(bytes, answer.read(max_bytes + 1))
 
         body = self._ask(read)
@@ -125,9 +125,11 @@ class ClickHouse:
     def text(self, sql: str, format: str) -> Iterator[io.IOBase]:
         """The result of a user's statement; a FORMAT clause in the statement has precedence over `format`."""
         transport = {"X-ClickHouse-Format": format}
-        given = _NO_UTF8.sub(lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02x}", sql)
-        asked = self._ask(lambda client: client.raw_stream(given, settings=_COMPLETE, transport_settings=transport))
-        with self._errors(self.current), closing(cast(io.IOBase, asked)) as result:
+        statement = _NO_UTF8.sub(lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02x}", sql)
+        stream = self._ask(
+            lambda client: client.raw_stream(statement, settings=_COMPLETE, transport_settings=transport)
+        )
+        with self._errors(self.current), closing(cast(io.IOBase, stream)) as result:
             yield result
 
     def command(

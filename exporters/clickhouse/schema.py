@@ -66,12 +66,12 @@ def migrations(values: Mapping[str, object], directory: Traversable = _DIRECTORY
     named NNNN_name.sql or numbers repeat.
     """
     first = (1, "schema", "\n".join(_schema_texts(directory)))
-    known = {**values, **_OURS, **_columns(values, directory)}
+    all_values = {**values, **_OURS, **_columns(values, directory)}
     found = sorted((first, *_later(directory)))
     versions = [version for version, _, _ in found]
     if len(set(versions)) != len(versions):
         raise ValueError(f"cannot order {len(found)} migrations: duplicate number in {versions}")
-    return [Migration(version, name, statements(filled(text, known))) for version, name, text in found]
+    return [Migration(version, name, statements(filled(text, all_values))) for version, name, text in found]
 
 
 def pending(every: list[Migration], applied: Mapping[int, str]) -> list[Migration]:

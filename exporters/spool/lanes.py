@@ -123,8 +123,8 @@ class Lanes:
 
     def _sender(self, connection: bytes) -> Sender:
         try:
-            found = decode_connection(connection)
-            name = payer_of(found.principal, found.source_address)
+            decoded = decode_connection(connection)
+            name = payer_of(decoded.principal, decoded.source_address)
         except ValueError:  # an address that a sender of OTLP states
             name = ""
         payer = self._by_payer.get(name)

@@ -101,9 +101,9 @@ def _shown(sql: str, http: str, prometheus: Prometheus | None, cluster: str, fro
 def _in_prometheus(prometheus: Prometheus, cluster: str, from_s: int) -> Levels:
     """Empty until Prometheus has scraped the minute, or newer seconds."""
     selector = f'kafka_client:quota_level{{kafka_cluster="{cluster}",source="gateway"}}'
-    found = prometheus.query(f"{selector} and on () ({_WINDOW} >= {from_s})")
+    samples = prometheus.query(f"{selector} and on () ({_WINDOW} >= {from_s})")
     return {
-        (BEANS[labels["quota_type"]][0], labels["client_id"]): level_of_number(int(value)) for labels, value in found
+        (BEANS[labels["quota_type"]][0], labels["client_id"]): level_of_number(int(value)) for labels, value in samples
     }
 
 

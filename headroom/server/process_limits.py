@@ -64,7 +64,7 @@ def allow_open_files() -> None:
     macOS has a hard limit of infinity, and refuses more than kern.maxfilesperproc. Children inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     smaller = (_MOST_FILES >> halvings for halvings in range(_MOST_FILES.bit_length()))
-    for limit in (hard, *(each for each in smaller if each > soft)):
+    for limit in (hard, *(limit for limit in smaller if limit > soft)):
         with contextlib.suppress(ValueError, OSError):
             return resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     return None

@@ -109,8 +109,8 @@ class WindowLevels:
         if not self._clients:
             self.window_s = window_s
             return
-        asked = {"window_s": window_s, "clients": self._clients}
-        rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, asked))
+        parameters = {"window_s": window_s, "clients": self._clients}
+        rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, parameters))
         self._values = {catalogue.WINDOW_START: float(window_s), **_series(rows)}
         self.window_s = window_s
 

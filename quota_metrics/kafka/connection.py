@@ -108,9 +108,9 @@ class KafkaConnection:
 
     def _known(self, request: NegotiatedRequest) -> RequestPayload:
         low, high = self._versions.get(request.key, (0, -1))
-        for one in request.versions:
-            if low <= one <= high:
-                return request.in_version(one)
+        for number in request.versions:
+            if low <= number <= high:
+                return request.in_version(number)
         oldest, newest = min(request.versions), max(request.versions)
         has = f", only {low} to {high}" if high >= low else ""
         raise UnsupportedError(f"{self.peer} does not know {request.name} in a version from {oldest} to {newest}{has}")

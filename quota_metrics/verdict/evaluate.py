@@ -127,7 +127,7 @@ def _onset(
 
 
 def _since(onset: Onset, window: Window, around: Surroundings, window_ms: int) -> Cause:
-    """What is told in a window after an onset: its cause, else how the client's instances changed since."""
+    """The cause of a window after an onset: that of the onset, else how the client's instances changed since."""
     if onset.cause or not around.changes:
         return Cause(onset.cause, onset.own_cause)
     ago = (window.window_start_ms - onset.start_ms) // window_ms

@@ -21,7 +21,7 @@ MEASURED_KEYS: Final = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYT
 # two windows in a row. The memory is bounded, so that a level does not depend on where the range of a run starts.
 MARGIN: Final = 0.05
 MEMORY_WINDOWS: Final = 10
-# For how many windows after an onset its cause is told. One that far back still needs its own windows before.
+# How many windows after an onset have its cause. One that far back still needs its own windows before.
 CAUSE_WINDOWS: Final = MEMORY_WINDOWS // 2
 NEAR_LEVELS: Final = ("warn", "critical", "throttled")  # at which harm may be the quota's: reports rank by it first
 

@@ -339,11 +339,11 @@ def await_staged(clickhouse: ClickHouse, table: str, run: Run, rows: int) -> Non
     """Returns when the server shows the rows that the run wrote to the table. Raises StoreError after SEEN_S."""
     counted = f"SELECT count() AS rows FROM {table} WHERE run = {{run:String}}"  # noqa: S608 - a table of ours
     deadline = time.monotonic() + SEEN_S
-    while (shown := clickhouse.rows(counted, run.parameters)[0]["rows"]) < rows:
+    while (visible := clickhouse.rows(counted, run.parameters)[0]["rows"]) < rows:
         if time.monotonic() > deadline:
             raise StoreError(
-                f"{table} shows {shown} of the {rows} rows that this run wrote: the replica at {clickhouse.current} is"
-                " behind, or rows went to another server; nothing was published"
+                f"{table} shows {visible} of the {rows} rows that this run wrote: the replica at {clickhouse.current}"
+                " is behind, or rows went to another server; nothing was published"
             )
         time.sleep(RETRY_S)
 

@@ -117,14 +117,14 @@ def slices_of_clients(
     """The query parameters of each slice with its interval of clients: everyone, or a part of them where a slice has
     more weight than `most`. `slices` have `source`, too. `limits`: of clients whose rows lack them. Raises
     StoreError."""
-    for one in slices:
-        number = -(-one["weight"] // most)
-        shared = _shared(clickhouse, one, limits) if number > 1 else _NOBODY
+    for part in slices:
+        number = -(-part["weight"] // most)
+        shared = _shared(clickhouse, part, limits) if number > 1 else _NOBODY
         if number > 1 and not (shared.by_users and shared.by_client_ids):
-            starts = _starts(_names(clickhouse, one, shared), number)
-            yield from ({**one, **interval} for interval in _intervals(starts, by_client_id=shared.by_users))
+            starts = _starts(_names(clickhouse, part, shared), number)
+            yield from ({**part, **interval} for interval in _intervals(starts, by_client_id=shared.by_users))
         else:
-            yield {**one, **_EVERYONE, **_EVERY_CLIENT_ID}
+            yield {**part, **_EVERYONE, **_EVERY_CLIENT_ID}
 
 
 def _intervals(starts: Sequence[tuple[str, str]], *, by_client_id: bool) -> Iterator[dict[str, Any]]:
@@ -140,38 +140,34 @@ def _intervals(starts: Sequence[tuple[str, str]], *, by_client_id: bool) -> Iter
 
 def _starts(names: Sequence[Mapping[str, Any]], number: int) -> list[tuple[str, str]]:
     """Where slices of about the same weight begin, without the first. `names` are ordered."""
-    each = sum(name["weight"] for name in names) / number
+    weight = sum(name["weight"] for name in names) / number
     starts, filled = [], 0
     for name in names:
-        if filled >= each:
+        if filled >= weight:
             starts.append((name["first"], name["second"]))
             filled = 0
         filled += name["weight"]
     return starts
 
 
-def _names(clickhouse: ClickHouse, one: Mapping[str, Any], shared: _Shared) -> list[dict[str, Any]]:
+def _names(clickhouse: ClickHouse, part: Mapping[str, Any], shared: _Shared) -> list[dict[str, Any]]:
     sql = _NAMES.format(
         user="''" if shared.by_users else "user",
         client_id="''" if shared.by_client_ids else "client_id",
         minutes=_MINUTES,
     )
-    one_of = max(one["weight"] // (_CHOSEN * _LEAST_WEIGHT), 1)
-    return clickhouse.rows(sql, {**one, "one_of": one_of})
+    one_of = max(part["weight"] // (_CHOSEN * _LEAST_WEIGHT), 1)
+    return clickhouse.rows(sql, {**part, "one_of": one_of})
 
 
-def _shared(clickhouse: ClickHouse, one: Mapping[str, Any], limits: ClientLimits) -> _Shared:
-    (row,) = clickhouse.rows(_SHARED, one)
+def _shared(clickhouse: ClickHouse, part: Mapping[str, Any], limits: ClientLimits) -> _Shared:
+    (row,) = clickhouse.rows(_SHARED, part)
     members: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
     for (cluster, quota_key, user, client_id), intervals in limits.intervals.items():
-        if (cluster, quota_key) == (one["cluster"], one["quota_key"]):
+        if (cluster, quota_key) == (part["cluster"], part["quota_key"]):
             for interval in intervals:
                 if interval.state == "limited":
                     members[interval.bucket_user, interval.bucket_client_id].add((user, client_id))
-    users, client_ids = (any(len(set(names)) > 1 for names in _names_of(members, place)) for place in (0, 1))
+    users = any(len({user for user, _ in clients}) > 1 for clients in members.values())
+    client_ids = any(len({client_id for _, client_id in clients}) > 1 for clients in members.values())
     return _Shared(bool(row["by_users"]) or users, bool(row["by_client_ids"]) or client_ids)
-
-
-def _names_of(members: Mapping[tuple[str, str], set[tuple[str, str]]], place: int) -> Iterator[list[str]]:
-    """The users (0) or client-ids (1) of each bucket."""
-    return ([client[place] for client in clients] for clients in members.values())

@@ -65,8 +65,8 @@ _REPORTED = {
 
 def levels(clickhouse: ClickHouse, run: Run, from_ms: int) -> dict[str, int]:
     """How many clients are at each level in their latest window from `from_ms` on. Raises StoreError."""
-    asked = {**run.parameters, "reported_s": from_ms // 1000, "user": "", "client_id": ""}
-    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, asked)}
+    span = {**run.parameters, "reported_s": from_ms // 1000, "user": "", "client_id": ""}
+    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, span)}
 
 
 def worst(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema, **chosen: Any) -> list[dict[str, Any]]:
@@ -83,8 +83,8 @@ def worst(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema, **
     rows = []
     for row in (row for batch in batches for row in batch.select(stored.names).cast(stored).to_pylist()):
         victim = slowed.get((row["cluster"], row["source"], row["user"], row["client_id"]))
-        told = {name: getattr(victim, name) for name in _NO_VICTIM} if victim else _NO_VICTIM
-        rows.append({**row, **told})
+        victim_columns = {name: getattr(victim, name) for name in _NO_VICTIM} if victim else _NO_VICTIM
+        rows.append({**row, **victim_columns})
     return rows
 
 

@@ -70,7 +70,7 @@ def limits_of(clickhouse: ClickHouse, hours: CountedRange, cluster: str) -> Clie
 def slices_of(clickhouse: ClickHouse, hours: CountedRange, cores: int, limits: ClientLimits) -> list[dict[str, Any]]:
     """Query parameters of each slice of the range. Raises StoreError."""
     weights = [StepWeight(row["cluster"], row["quota_key"], row["start_ms"], row["weight"]) for row in hours.counts]
-    of_time = ({**one, "source": hours.source} for one in slices_of_time(weights, hours.when, cores))
+    of_time = ({**part, "source": hours.source} for part in slices_of_time(weights, hours.when, cores))
     return list(slices_of_clients(clickhouse, of_time, limits))
 
 

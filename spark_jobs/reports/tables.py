@@ -69,7 +69,7 @@ BACKTEST = rows_report(
     RowsLayout(
         "How good the forecasts were",
         BACKTEST_COLUMNS.names,
-        "Nothing to judge: no bucket has usage with a limit for long enough.",
+        "Nothing to score: no bucket has usage with a limit for long enough.",
         (
             *("pinball", "coverage", "lead_error_min"),
             *(f"{figure}_{lead}" for lead in ("30m", "5m", "7d", "24h") for figure in _FIGURES),

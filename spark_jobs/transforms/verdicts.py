@@ -139,12 +139,12 @@ class Fold:
         return self._row(worst, around.telemetry, rows[0], trends[worst.window.broker_id])
 
     def _surroundings(self, row: _Row, memory: Memory) -> Surroundings:
-        told, window = row.telemetry, row.window
+        columns, window = row.telemetry, row.window
         telemetry = _NOTHING.telemetry
-        if told is not None:
-            minutes = [ago * self.when.window_ms / 60_000 for ago in told["lag_windows"]]
-            trend = lag_per_min(minutes, told["lag_records"])
-            telemetry = Telemetry._make((*(told[name] for name in _TELEMETRY), trend))
+        if columns is not None:
+            minutes = [ago * self.when.window_ms / 60_000 for ago in columns["lag_windows"]]
+            trend = lag_per_min(minutes, columns["lag_records"])
+            telemetry = Telemetry._make((*(columns[name] for name in _TELEMETRY), trend))
         changes: tuple[InstanceChange, ...] = ()
         onset, start_ms = memory.onset, window.window_start_ms
         if row.instances and onset is not None and not onset.cause:
@@ -185,7 +185,7 @@ class Fold:
         seconds = [(at_ms - start_ms) / 1000 for at_ms, _ in usage]
         return usage_trend(seconds, [rate for _, rate in usage], window.limit)
 
-    def _row(self, verdict: Verdict, told: Telemetry, row: _Row, trend: _AtBroker) -> tuple[Any, ...]:
+    def _row(self, verdict: Verdict, reported: Telemetry, row: _Row, trend: _AtBroker) -> tuple[Any, ...]:
         """The values of _COLUMNS."""
         window = verdict.window
         software_name, software_version, instances = self._software(row)
@@ -199,8 +199,9 @@ class Fold:
             *(window.bucket_user, window.bucket_client_id, window.limit, int(window.state != "unknown"), window.usage),
             *(window.group_usage, window.usage_p95, window.usage_max, verdict.utilization),
             *(verdict.utilization_p95, window.throttle_ms, window.muted_ms / 1000, verdict.client_throttle_ms_max),
-            *(told.request_latency_ms, told.queue_time_ms, told.rebalances, told.records_lag, told.lag_per_min),
-            *(told.records_failed, told.records_retried, told.outgoing_bytes, told.incoming_bytes, instances),
+            *(reported.request_latency_ms, reported.queue_time_ms, reported.rebalances, reported.records_lag),
+            *(reported.lag_per_min, reported.records_failed, reported.records_retried, reported.outgoing_bytes),
+            *(reported.incoming_bytes, instances),
             *(verdict.busiest_instance, verdict.busiest_instance_share, window.shared_with, verdict.culprit_user),
             *(verdict.culprit_client_id, verdict.culprit_share, window.implied_limit, row.team or UNOWNED),
             *(window.usage_rank, *trend, burst_credit, verdict.level, verdict.instant_level, verdict.reason),

@@ -43,8 +43,8 @@ def write_guard() -> Path | None:
 
 def _library() -> str | None:
     """Does not import chdb, which would load 800 MB into this process."""
-    found = importlib.util.find_spec("chdb") if sys.platform == "linux" else None
-    for directory in (found.submodule_search_locations if found else None) or ():
+    spec = importlib.util.find_spec("chdb") if sys.platform == "linux" else None
+    for directory in (spec.submodule_search_locations if spec else None) or ():
         library = Path(directory) / _LIBRARY
         if library.is_file():
             return str(library)

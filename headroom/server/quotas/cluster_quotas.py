@@ -71,5 +71,5 @@ class ClusterQuotas:
 
 async def read_partitions(admin: KafkaAdmin, cluster_id: str) -> ClusterMetadata:
     """The cluster's metadata, as callbacks get it. Raises ClusterError."""
-    found = await admin.send(metadata_request(None, versions=VERSIONS), read=partition_leaders)
-    return ClusterMetadata(cluster_id, tuple(Partition(*one) for one in found))
+    partitions = await admin.send(metadata_request(None, versions=VERSIONS), read=partition_leaders)
+    return ClusterMetadata(cluster_id, tuple(Partition(*partition) for partition in partitions))
