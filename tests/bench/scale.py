@@ -4,40 +4,26 @@ python -m tests.bench.scale CLIENTS [INTERVAL_S [CONNECTIONS [SECONDS [VECTOR]]]
 
 INTERVAL_S 0 or none: 10 s, and longer above 33,330 clients, so that there are 3,333 pushes a second (300 s for a
 million, KIP-714's default). CPU and lag of the network process are those of the measured time. CPU of the storage
-worker and of ClickHouse is that of everything since the clients came, first pushes included, until the spool is empty
-and no merge follows, or for PATIENCE_S, divided by the time in which the clients pushed; the prediction is for the same
-pushes, rows and described series. Rollups are computed afterwards and reported by row. Prints a line per figure:
+worker and of ClickHouse is that of the measured time and on, until the spool is empty and no merge follows, or for
+PATIENCE_S; the prediction is for the pushes, rows and merges of that time. Prints a line per figure:
 `scale NAME measured=M predicted=P ratio=R unit=U`. A run takes about 1.6 intervals or, above 38 s, half of one, then
-3 minutes, and three times PATIENCE_S at most.
+3 minutes, and twice PATIENCE_S at most.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 import time
 from typing import Any, NamedTuple
 
 import psutil
-from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
 from headroom.capacity.figures import load_figures
-from headroom.capacity.model import (
-    Workload,
-    clickhouse_cores,
-    client_memory,
-    merges_of_a_row,
-    network_cores,
-    remembered_heads,
-    rollup_us,
-    row_bytes,
-    worker_cores,
-)
-from telemetry.ingest.rollups import ROLL_UP, slices
+from headroom.capacity.model import Workload, clickhouse_cores, network_cores, row_bytes, worker_cores
 from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
 from tests.bench.kit.serve import ASKED_EVERY_S, Serve, cpu_s, open_files_allowed, waited
 from tests.kit.clickhouse import connected
@@ -53,11 +39,9 @@ IDLE_S = 8.0
 PATIENCE_S = 240.0  # time limit for the worker to write its backlog, and for merging all parts
 MERGED_ROWS = 20_000_000  # more are not merged into one part: bytes of a row are those of the parts as they are
 NEXT_MERGE_S = 3.0  # ClickHouse looks for the next merge after a while
-ROLLUP_MS = 86_400_000  # computed by this program instead
+ROLLUP_MS = 86_400_000  # none within the measured time
 PARTS = "FROM system.parts WHERE active AND database = 'headroom' AND table = 'points'"
-# Each batch takes the next block number of its partition; merged parts keep the greatest.
-BATCHES = f"SELECT max(max_block_number) {PARTS}"
-EVENTS = "SELECT sumIf(value, event = 'MergedRows'), sumIf(value, event = 'InsertedRows') FROM system.events"
+MERGED = "SELECT sum(value) FROM system.events WHERE event = 'MergedRows'"
 
 
 class Spent(NamedTuple):
@@ -68,46 +52,35 @@ class Spent(NamedTuple):
     worker_s: float
     clickhouse_s: float
     pushes: float
+    stored: int  # of these
     rows: int
-    series: int
+    merged: int  # rows of any table, each time that they were
 
 
 class Run(NamedTuple):
     """Results of one run. CPU excludes that of the idle service."""
 
     load: Measured
-    network_idle: float  # cores
-    worker_idle: float
-    clickhouse_idle: float
-    points: float  # a push
-    turns: float  # points of each series, on average
     push_us: float
-    pushing_s: float  # of all pushes, the first of each client included
-    pushes: float
-    rows: int
-    series: int
-    batches: int
-    merges: float  # of a row of any table, on average
-    worker_s: float
-    clickhouse_s: float
-    rollup_row_us: float
+    pushes_s: float  # that were stored
+    points: float  # a push
+    merges: float  # of a row
+    worker: float  # cores
+    clickhouse: float
+    turns: float  # points of each series, on average
     row_bytes: float  # after all parts are merged
     instance_bytes: float
-    network_rss_bytes: float
-    worker_rss_bytes: float
-    clickhouse_rss_bytes: float
     push_bytes: float
     backlog_s: float  # until the spool was empty, after the measured time
     unwritten: float  # pushes that were still in the spool after PATIENCE_S
-    load_average: float
 
 
 def spent(serve: Serve) -> Spent:
     rows = int(serve.query(f"SELECT sum(rows) {PARTS}")[0])
-    series = int(serve.query("SELECT count() FROM headroom.series")[0])
     pushes = serve.metrics().get("headroom_push_telemetry_total:NONE", 0)
+    stored, merged = int(serve.query("SELECT count() FROM headroom.pushes")[0]), int(serve.query(MERGED)[0])
     cpu = (cpu_s(serve.network), cpu_s(serve.worker), cpu_s(serve.clickhouse))
-    return Spent(time.monotonic(), *cpu, pushes, rows, series)
+    return Spent(time.monotonic(), *cpu, pushes, stored, rows, merged)
 
 
 def run(clients: int, interval_s: float, connections: int, seconds: float, vector: str) -> Run:
@@ -123,49 +96,34 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
     with Serve(round(interval_s * 1000), **settings) as serve:
         waited(lambda: serve.metrics()["headroom_store_up"] == 1)  # idle CPU excludes the creation of the schema
         time.sleep(IDLE_S)  # and the merges of its rows
-        base = [rss(process) for process in (serve.network, serve.worker, serve.clickhouse)]
+        base = rss(serve.network)
         idle = idle_cores(serve)
-        none = spent(serve)
         with LoadGenerator(serve.port, clients, connections, payloads, max(1000, clients * 1000 // GETS_PER_S)) as load:
             load.measure(warm_s(interval_s))
             first = spent(serve)
             measured = load.measure(seconds)
             then = spent(serve)
-            instances = (rss(serve.network) - base[0]) / clients
+            instance_bytes = (rss(serve.network) - base) / clients
         backlog_s = written(serve)
         last = spent(serve)
         unwritten = serve.metrics()["headroom_records:buffered"]
-        batches, merges = merged(serve)
-        rollup_s = rolled_up(serve)
-        a_row, turns = stored(serve, last.rows)
-    took_s = last.at_s - none.at_s
-    network_s = then.network_s - first.network_s - idle[0] * (then.at_s - first.at_s)
+        a_row, turns = disk_use(serve, last.rows)
+    pushing_s, whole_s = then.at_s - first.at_s, last.at_s - first.at_s
+    pushes, rows = last.stored - first.stored, last.rows - first.rows
     return Run(
         measured,
-        idle[0],
-        idle[1],
-        idle[2],
-        last.rows / (last.pushes - unwritten),
+        (then.network_s - first.network_s - idle[0] * pushing_s) / (then.pushes - first.pushes) * 1e6,
+        pushes / pushing_s,
+        rows / pushes,
+        (last.merged - first.merged) / (rows + 2 * pushes),
+        (last.worker_s - first.worker_s - idle[1] * whole_s) / pushing_s,
+        (last.clickhouse_s - first.clickhouse_s - idle[2] * whole_s) / pushing_s,
         turns,
-        network_s / (then.pushes - first.pushes) * 1e6,
-        then.at_s - none.at_s,
-        last.pushes - unwritten,
-        last.rows,
-        last.series,
-        batches,
-        merges,
-        last.worker_s - none.worker_s - idle[1] * took_s,
-        last.clickhouse_s - none.clickhouse_s - idle[2] * took_s,
-        rollup_s / last.rows * 1e6,
         a_row,
-        instances,
-        base[0],
-        base[1],
-        base[2],
+        instance_bytes,
         load.payload_bytes,
         backlog_s,
         unwritten,
-        os.getloadavg()[1],
     )
 
 
@@ -188,28 +146,7 @@ def written(serve: Serve) -> float:
     return took_s
 
 
-def merged(serve: Serve) -> tuple[int, float]:
-    """Batches of points, and how often a row of any table was merged, on average."""
-    merged_rows, inserted_rows = map(int, serve.query(EVENTS)[0].split("\t"))
-    return int(serve.query(BATCHES)[0]), merged_rows / inserted_rows
-
-
-def rolled_up(serve: Serve) -> float:
-    """CPU seconds of ClickHouse for the rollup of every hour; NaN when that failed."""
-    before_s = cpu_s(serve.clickhouse)
-    series = int(serve.query("SELECT count() FROM headroom.series")[0])
-    hours = serve.query("SELECT DISTINCT intDiv(toUnixTimestamp(ts), 3600) FROM headroom.points")
-    with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
-        try:
-            for part in (part for hour in hours for part in slices(int(hour), series)):
-                client.command(ROLL_UP, parameters=part.parameters())
-        except (ClickHouseError, OSError) as exc:
-            print(f"cannot compute the rollup: {exc}", file=sys.stderr)
-            return math.nan
-    return cpu_s(serve.clickhouse) - before_s
-
-
-def stored(serve: Serve, rows: int) -> tuple[float, float]:
+def disk_use(serve: Serve, rows: int) -> tuple[float, float]:
     """Bytes of a row on disk, merged, and points of a series, on average."""
     if rows <= MERGED_ROWS:
         with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
@@ -246,41 +183,26 @@ def main() -> None:
     seen = run(clients, interval_s, connections, seconds, vector)
     load, figures = seen.load, load_figures()
     pushes_s = load.acknowledged / load.seconds
-    held = min(connections, clients, MAX_CONNECTIONS)
-    unknown = 1.0 if warm_s(interval_s) < interval_s else 1 - remembered_heads(clients, held) / clients
-    work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0, unknown_heads=unknown)
-    # All pushes since the clients came, and the series that they described, in the time that this took.
-    average_s = clients * seen.pushing_s / seen.pushes
-    described_s = seen.series / seen.pushing_s
-    subscribing_s = clients / seen.pushing_s
-    every = Workload(
-        clients,
-        average_s,
-        seen.points,
-        brokers=0,
-        described_s=described_s,
-        subscribing_s=subscribing_s,
-        batches=seen.batches,
-    )
+    held = min(connections, clients, MAX_CONNECTIONS)  # half of a pair each: there is no broker
+    instance_bytes = figures.instance_bytes + held / clients * figures.connection_bytes / 2
+    work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0)
+    stored = Workload(clients, clients / seen.pushes_s, seen.points, brokers=0)
     report("interval", interval_s, 0, "s")
     report("first_pushes_measured", float(warm_s(interval_s) < interval_s), 0, "0 or 1")
     report("pushes_per_s", pushes_s, clients / interval_s, "1/s")
     report("refused", load.refused, 0, "pushes")
     report("network_cores", pushes_s * seen.push_us / 1e6, network_cores(work, figures), "cores")
-    report("worker_cores", seen.worker_s / seen.pushing_s, worker_cores(every, figures), "cores")
-    report("clickhouse_cores", seen.clickhouse_s / seen.pushing_s, clickhouse_cores(every, figures), "cores")
-    report("merges_of_a_row", seen.merges, merges_of_a_row(figures, seen.batches), "times")
-    report("rollup_row", seen.rollup_row_us, rollup_us(figures, seen.turns, seen.series), "us")
+    report("worker_cores", seen.worker, worker_cores(stored, figures), "cores")
+    report("clickhouse_cores", seen.clickhouse, clickhouse_cores(stored, figures, seen.merges), "cores")
     report("row_bytes", seen.row_bytes, row_bytes(figures, seen.turns), "bytes")
-    memory = client_memory(work, figures, held)
-    report("instance", seen.instance_bytes, memory / clients, "bytes")
-    report("network_memory", clients * seen.instance_bytes, memory, "bytes")
+    report("instance", seen.instance_bytes, instance_bytes, "bytes")
+    report("network_memory", clients * seen.instance_bytes, clients * instance_bytes, "bytes")
     report("p50", load.p50_ms, 0, "ms")
     report("p99", load.p99_ms, 0, "ms")
     report("generator_late", load.late_ms, 0, "ms")
     report("lag_at_the_end", seen.backlog_s, 0, "s")
     report("unwritten", seen.unwritten, 0, "records")
-    report("load_average", seen.load_average, 0, "runnable")
+    report("load_average", os.getloadavg()[1], 0, "runnable")
     print(*(f"{name}={value:.4g}" for name, value in seen._asdict().items() if name != "load"), file=sys.stderr)
 
 

@@ -23,11 +23,12 @@ import psutil
 
 from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
+from telemetry.ingest.rollups import ROLL_UP, slices
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import TURNS, LoadGenerator, real_payloads
-from tests.bench.kit.serve import ASKED_EVERY_S, Serve, builds, open_files_allowed, waited
+from tests.bench.kit.serve import ASKED_EVERY_S, Serve, builds, cpu_s, open_files_allowed, waited
 from tests.bench.performance import NEW_FLEET_ROWS, STEADY_ROWS
-from tests.bench.scale import PARTS, ROLLUP_MS, Spent, idle_cores, rolled_up, rss, spent
+from tests.bench.scale import PARTS, ROLLUP_MS, Spent, idle_cores, rss, spent
 from tests.kit.clickhouse import connected
 
 VECTOR = "java-4.3.1-producer.zst"
@@ -83,6 +84,17 @@ def written_to(serve: Serve, sql: str) -> None:
     """Runs a statement as the writer."""
     with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
         client.command(sql)
+
+
+def rolled_up(serve: Serve) -> float:
+    """CPU seconds of ClickHouse for the rollup of every hour."""
+    before_s = cpu_s(serve.clickhouse)
+    series = int(serve.query("SELECT count() FROM headroom.series")[0])
+    hours = serve.query("SELECT DISTINCT intDiv(toUnixTimestamp(ts), 3600) FROM headroom.points")
+    with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
+        for part in (part for hour in hours for part in slices(int(hour), series)):
+            client.command(ROLL_UP, parameters=part.parameters())
+    return cpu_s(serve.clickhouse) - before_s
 
 
 def level(serve: Serve) -> int:
