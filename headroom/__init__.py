@@ -5,7 +5,7 @@ server/     `headroom serve`: builds, runs and supervises all parts
 web/        pages and JSON API over the store
 config/     settings
 capacity/   the model of `headroom plan`
-demo/       `headroom demo`, and starters of real brokers and clients that tests use, too
+demo/       `headroom demo`; tests start brokers, JVMs and clients with its parts
 
 clock.py                 the two clocks, which are passed as parameters: wall time for records, monotonic time for
                          decisions

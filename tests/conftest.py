@@ -14,13 +14,13 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.class_archive import write_archive
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java
-from headroom.demo.kit.jars import kafka_libs as fetch_kafka_libs
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, find_java
+from headroom.demo.jars import kafka_libs as fetch_kafka_libs
+from headroom.demo.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.kafka.class_archive import write_archive
 
 # No deadline: machines that run tests are busy. Kafka's own classes and `make fuzz` cover far more examples.
 settings.register_profile("headroom", deadline=None, max_examples=40)

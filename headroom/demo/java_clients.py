@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from exporters.printable import one_line
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.pacing import Pace
+from headroom.demo.jvm import Jvm
+from headroom.demo.pacing import Pace
 from headroom.demo.script import Client, Habit, clients
+from headroom.demo.service import DemoError
 
 TICK_S = 0.1
 IN_FLIGHT = 8  # records in flight of a producer that sends as fast as it can

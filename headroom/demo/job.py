@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.processes import complaint, start, stop
+from headroom.demo.processes import complaint, start, stop
+from headroom.demo.service import DemoError
 
 TIMEOUT_S = 180.0
 WINDOW_MS = 60_000  # one window, that of the live views

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.pacing import Pace
-from headroom.demo.kit.processes import complaint, first_line, start, stop
+from headroom.demo.pacing import Pace
+from headroom.demo.processes import complaint, first_line, start, stop
 from headroom.demo.script import Client, clients
+from headroom.demo.service import DemoError
 
 TICK_S = 0.1
 IN_FLIGHT = 8  # records in flight of a producer that sends as fast as it can

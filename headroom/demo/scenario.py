@@ -5,26 +5,22 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from exporters.clickhouse.managed.executable import NoServerError, find_program
-from headroom.demo.evidence import ByteRates
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import find_java, kafka_libs
 from headroom.demo.java_clients import JavaClients
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.errors import PrerequisiteError
-from headroom.demo.kit.jars import find_java, kafka_libs
-from headroom.demo.kit.jmx import BrokerJmx, jmx_options
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import free_ports, is_free
-from headroom.demo.kit.prometheus import Prometheus, find_prometheus
-from headroom.demo.kit.serving import CLUSTER, Serving
-from headroom.demo.levels import Levels, live_levels
+from headroom.demo.jvm import Jvm
 from headroom.demo.librdkafka_clients import LibrdkafkaClients
+from headroom.demo.processes import is_free
 from headroom.demo.script import TOPICS, quotas
+from headroom.demo.service import PrerequisiteError
+from headroom.demo.serving import Serving
 
 PUSH_INTERVAL_MS = 5_000
 METRICS = "org.apache.kafka."  # all metrics of KIP-714 clients
@@ -35,18 +31,16 @@ BROKER_PROPERTIES = {"fetch.max.bytes": "65536"}
 
 WARM_UP_S = 25  # Kafka's window is 10 s; it must not contain the clients' ramp any more
 WINDOW_S = 60  # from a full minute on, as the live views have it
-LEVELS_WITHIN_S = 50.0  # after the minute: then the pages turn to the next one
 STORED_AFTER_S = 3.0  # the interval of usage, plus a batch of the store, plus a margin
 
 Tell = Callable[[str], None]
 
 
 class Minute(NamedTuple):
-    """The steady window that was measured, [from_ms, to_ms), and the broker's own numbers in it."""
+    """The steady window that was measured, [from_ms, to_ms)."""
 
     from_ms: int
     to_ms: int
-    byte_rates: ByteRates
 
 
 class Scenario:
@@ -59,12 +53,14 @@ class Scenario:
         self._http_port = http_port
         self._logs: list[Path] = []
         self._checks: list[Callable[[], None]] = []
-        self.prometheus: Prometheus | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="headroom-demo-"))
         stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
 
-    def build(self) -> None:
-        """Starts everything. Raises DemoError, or PrerequisiteError before anything is started."""
+    def build(self, jvm_options: Sequence[str] = ()) -> None:
+        """Starts everything, the broker's JVM with `jvm_options`.
+
+        Raises DemoError, or PrerequisiteError before anything is started.
+        """
         java = find_java()
         try:
             find_program(None)
@@ -73,30 +69,18 @@ class Scenario:
         libs = kafka_libs(java, progress=self._tell)
         self._stack.callback(self._tell, "everything stopped")
         self._tell("starting Apache Kafka 4.3.1 (KRaft, one node) and a JVM for the Java clients")
-        (jmx_port,) = free_ports(1)
-        cluster = LocalCluster(java, libs, properties=BROKER_PROPERTIES, jvm_options=jmx_options(jmx_port))
+        cluster = LocalCluster(java, libs, properties=BROKER_PROPERTIES, jvm_options=jvm_options)
         self._logs += [broker.log for broker in cluster.brokers]
         self._stack.enter_context(cluster)
         jvm = self._stack.enter_context(Jvm(java, libs))
         self._configure(jvm, cluster.bootstrap)
-        self._jmx = self._stack.enter_context(BrokerJmx(jvm, jmx_port))
         self._tell("starting headroom serve in front of it")
         self.serving = self._stack.enter_context(
             Serving(cluster.bootstrap, self.directory, http_port=self._http_port if is_free(self._http_port) else 0)
         )
         self._tell(f"the pages: http://{self.serving.http}/")
         self._checks += [cluster.check, self.serving.check]
-        self._start_prometheus()
         self._start_clients(jvm, self.serving.kafka)
-
-    def _start_prometheus(self) -> None:
-        program = find_prometheus()
-        if program is None:
-            self._tell("no prometheus on PATH: PromQL is not compared")
-            return
-        self.prometheus = self._stack.enter_context(Prometheus(program, self.serving.http, self.directory))
-        self._checks.append(self.prometheus.check)
-        self._tell(f"Prometheus with the rules of deploy/prometheus: http://{self.prometheus.address}/")
 
     def _configure(self, jvm: Jvm, bootstrap: str) -> None:
         self._tell("setting topics, client quotas and the telemetry subscription, as an admin does")
@@ -118,26 +102,15 @@ class Scenario:
             family.start_producers()
 
     def measure(self) -> Minute:
-        """Warms up, then measures a steady minute with the broker's byte rates once a second. Raises DemoError."""
+        """Warms up, then waits for a whole minute to pass. Raises DemoError."""
         self._tell(f"warming up for {WARM_UP_S} s")
         self._pause_until(time.time() + WARM_UP_S)
         from_s = (int(time.time()) // WINDOW_S + 1) * WINDOW_S
         self._tell(f"waiting {from_s - time.time():.0f} s for the next full minute")
         self._pause_until(from_s)
-        rates = ByteRates()
         self._tell(f"measuring {WINDOW_S} s")
-        for second in range(1, WINDOW_S + 1):
-            self._pause_until(from_s + second)
-            rates.add(self._jmx.sensors())
-            if second % 15 == 0 and second < WINDOW_S:
-                self._tell(f"  {second} s")
-        return Minute(from_s * 1000, (from_s + WINDOW_S) * 1000, rates)
-
-    def levels(self, minute: Minute) -> dict[str, Levels]:
-        """The level of each client in the measured minute, by interface. Raises DemoError."""
-        until_s = minute.to_ms / 1000 + LEVELS_WITHIN_S
-        serving = self.serving
-        return live_levels(serving.sql, serving.http, self.prometheus, CLUSTER, minute.from_ms, until_s=until_s)
+        self._pause_until(from_s + WINDOW_S)
+        return Minute(from_s * 1000, (from_s + WINDOW_S) * 1000)
 
     def keep(self) -> None:
         """Lets everything run until it is interrupted. Raises DemoError when a part ends."""

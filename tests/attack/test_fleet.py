@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.broker import LocalCluster
 from tests.attack.fleet import ATTACKS, besieged, gateway, line, losses, named
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]

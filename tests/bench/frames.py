@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from headroom.demo.kit.jars import fetch_once, find_java
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.jars import fetch_once, find_java
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.bench.figure import tell
 from tests.bench.kit.serve import builds, cpu_s, open_files_allowed
 from tests.kit.certificates import CertificateAuthority

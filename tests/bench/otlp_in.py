@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import LoadGenerator, real_payloads
 from tests.bench.kit.otlp_load import POINTS, VECTOR

@@ -13,8 +13,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from tests.chaos.rare_faults import rare_faults
 from tests.chaos.scenario import away, managed, served, subscribe
 from tests.chaos.store_faults import shared_disk, store_faults

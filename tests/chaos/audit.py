@@ -13,7 +13,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
-from headroom.demo.kit.processes import LOOPBACK
+from headroom.demo.processes import LOOPBACK
 from tests.chaos.load import POINTS_PER_PUSH
 from tests.chaos.victim import Headroom
 from tests.kit.clickhouse import connected

@@ -16,9 +16,9 @@ from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
-from headroom.demo.kit.processes import LOOPBACK
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.processes import LOOPBACK
 from tests.chaos.audit import NO_MERGES, Audit, audit, rested
 from tests.chaos.load import Load
 from tests.chaos.rare_faults import QUIET_S, SLOW_S, conclude, slow_down, watched

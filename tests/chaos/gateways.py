@@ -23,12 +23,13 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import KAFKA_VERSION, client_libs, find_java, kafka_libs
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import free_ports
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.kafka.client_jars import client_libs
 from tests.kit.serving import Served
 from tests.telemetry.wire.proxy_hop import TcpBalancer
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from headroom.demo.kit.processes import LOOPBACK
+from headroom.demo.processes import LOOPBACK
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription
 from tests.chaos.audit import REFUSALS, Audit, accept_points, audit, refuse_points, rested, stop_merges

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.broker import LocalCluster
 from tests.chaos.rare_faults import rare_faults
 from tests.chaos.scenario import managed, subscribe
 from tests.chaos.store_faults import store_faults

@@ -18,7 +18,7 @@ import yaml
 
 from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.configuration import ServerSettings
-from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
+from headroom.demo.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
 from tests.kit.clickhouse import LaunchedServer
 from tests.kit.clickhouse_cluster import NAME, RunningCluster
 

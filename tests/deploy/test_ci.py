@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.main import app
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.broker import LocalCluster
+from headroom.demo.processes import free_ports
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, parse_quota_file, quota_file
 from telemetry.ingest.arrow_tables import usage_table

@@ -18,8 +18,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import first_line, free_ports, start
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import first_line, free_ports, start
 
 pytestmark = [pytest.mark.image, pytest.mark.java, pytest.mark.timeout(1500)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.processes import first_line, start, stop
+from headroom.demo.processes import first_line, start, stop
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(900)]  # it compiles
 

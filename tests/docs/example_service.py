@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import find_java, kafka_libs
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import find_java, kafka_libs
 from headroom.demo.screenshots import take_pictures
 from tests.kit import wire
 from tests.kit.serving import Served, eventually, rows

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.processes import free_ports
 from tests.docs.commands import NOT_RUN, PAGES, ROOT, commands, is_run, scripts, strange_lines
 from tests.docs.example_service import Example
 

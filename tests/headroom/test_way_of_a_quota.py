@@ -20,8 +20,8 @@ from exporters.clickhouse.store import Store
 from exporters.spool.reader import SpoolReader
 from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.config.settings import ServeConfig
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
 from headroom.server.level_schedule import LevelSchedule
 from headroom.server.receivers.cluster_start import ClusterStart
 from headroom.server.receivers.gateway import Spools, open_gateway

@@ -9,7 +9,7 @@ from typing import Any
 import clickhouse_connect
 import pytest
 
-from headroom.demo.kit.serving import CLUSTER, Serving
+from headroom.demo.serving import CLUSTER, Serving
 
 RECORDS = [b"%d-" % n + bytes(size) for n, size in enumerate([0, 1, 100, 1_000, 30_000, 300_000] * 5)]
 PATIENCE_S = 120.0

@@ -15,8 +15,8 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.serving import Serving
+from headroom.demo.jvm import Jvm
+from headroom.demo.serving import Serving
 from telemetry.wire.apis import FETCH, METADATA
 from tests.kafka_clients.conftest import PATIENCE_S
 from tests.kit.kio_entities import decode, encode

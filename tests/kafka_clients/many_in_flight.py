@@ -17,11 +17,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.serving import Serving
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jvm import Jvm
+from headroom.demo.serving import Serving
 
 QUOTA = 10_000.0  # bytes per second
 PATIENCE_S = 120.0

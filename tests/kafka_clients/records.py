@@ -8,7 +8,7 @@ from typing import Any
 import kafka as kafka_python
 from confluent_kafka import Consumer
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from tests.kafka_clients.conftest import PATIENCE_S
 from tests.kit.consumed import values_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.verdict.client_signals import SIGNALS
 
 pytestmark = pytest.mark.java

@@ -17,17 +17,17 @@ from confluent_kafka import Producer
 from kafka.record import MemoryRecordsBuilder
 from kio.schema.errors import ErrorCode
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import client_libs
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.serving import Serving
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
+from headroom.demo.serving import Serving
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.frames import NegotiatedRequest
 from telemetry.wire.apis import PRODUCE
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
 from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for, wait_for_topic
 from tests.kafka_clients.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
+from tests.kit.kafka.client_jars import client_libs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
+from headroom.demo.service import DemoError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 

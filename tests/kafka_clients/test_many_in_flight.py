@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.serving import Serving
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.serving import Serving
 from tests.kafka_clients.many_in_flight import QUOTA, Sent, received, send
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]

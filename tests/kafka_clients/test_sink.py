@@ -19,10 +19,10 @@ from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
 from headroom.cli.subscriptions import commands as subscriptions
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.jars import KAFKA_VERSION
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import first_line, free_ports, start, stop
+from headroom.demo.admin import Admin
+from headroom.demo.jars import KAFKA_VERSION
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import first_line, free_ports, start, stop
 from tests.kit.serving import rows
 
 pytestmark = [pytest.mark.java, pytest.mark.clickhouse]

@@ -9,10 +9,10 @@ import kafka as kafka_python
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.serving import Serving
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
+from headroom.demo.serving import Serving
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated, topic_shares
 from tests.kit.consumed import values_of
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from tests.kit.serving import Served, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]

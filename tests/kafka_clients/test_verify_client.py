@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from tests.kafka_clients.verification import INTERVAL_MS, Verification, assert_passed
 
 

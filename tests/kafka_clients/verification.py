@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headroom.demo.kit.processes import start, stop
+from headroom.demo.processes import start, stop
 from tests.kafka_clients.conftest import PATIENCE_S
 
 INTERVAL_MS = 1_000

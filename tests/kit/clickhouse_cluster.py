@@ -22,8 +22,8 @@ from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.document import write_document
 from exporters.clickhouse.options import StoreOptions
-from headroom.demo.kit.jars import fetch_once
-from headroom.demo.kit.processes import LOOPBACK, free_ports, start, stop
+from headroom.demo.jars import fetch_once
+from headroom.demo.processes import LOOPBACK, free_ports, start, stop
 from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
 
 NAME = "metrics"  # of the cluster, in remote_servers

@@ -19,7 +19,7 @@ import orjson
 import psutil
 import yaml
 
-from headroom.demo.kit.processes import LOOPBACK, complaint, free_ports
+from headroom.demo.processes import LOOPBACK, complaint, free_ports
 
 SOURCES = Path(__file__).with_name("otelcol")
 CACHE = Path(".cache")

@@ -13,8 +13,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.pacing import Pace
+from headroom.demo.jvm import Jvm
+from headroom.demo.pacing import Pace
 
 TICK_S = 0.1
 RECORD_BYTES = 4_000

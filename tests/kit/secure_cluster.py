@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headroom.demo.kit.broker import Broker, server_properties, start_brokers
-from headroom.demo.kit.jmx import jmx_options
-from headroom.demo.kit.processes import LOOPBACK, free_ports
-from headroom.demo.kit.service import Service
+from headroom.demo.broker import Broker, server_properties, start_brokers
+from headroom.demo.processes import LOOPBACK, free_ports
+from headroom.demo.service import Service
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
 from quota_metrics.kafka.frames import NegotiatedRequest
 from tests.kit.certificates import CertificateAuthority
+from tests.kit.kafka.jmx import jmx_options
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "MTLS")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")

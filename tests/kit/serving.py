@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import clickhouse_connect
 import psutil
 
-from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
 
 PATIENCE_S = 150.0  # many times what a busy machine needs: only a fault takes as long
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java
+from headroom.demo.admin import Admin
+from headroom.demo.jars import KAFKA_VERSION, find_java
 from tests.matrix.cells import faults, served_release
 from tests.matrix.clients import JAVA, LIMIT, Client, JavaClient, LibrdkafkaClient, OldLibrdkafkaClient
 from tests.matrix.releases import BROKERS, has_client_metrics

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.jvm import Jvm
 from tests.kit.serving import Served, eventually, rows
 from tests.matrix.clients import LIMIT, RECORDS, Client, new_name
 from tests.matrix.releases import ReleaseCluster, has_client_metrics, release_libs

@@ -13,11 +13,12 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.jars import KAFKA_VERSION, client_libs, kafka_libs
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.service import Service
+from headroom.demo.admin import Admin
+from headroom.demo.jars import KAFKA_VERSION, kafka_libs
+from headroom.demo.jvm import Jvm
+from headroom.demo.service import Service
 from tests.kit.consumed import values_of
+from tests.kit.kafka.client_jars import client_libs
 from tests.matrix.releases import number
 
 JAVA: Final = ("2.8.2", "3.6.2", "3.9.1", KAFKA_VERSION)

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.main import app
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.jvm import Jvm
 from tests.matrix.cells import ServedRelease, faults, served_release
 from tests.matrix.clients import JAVA, LIMIT, JavaClient, LibrdkafkaClient
 from tests.matrix.releases import BROKERS

@@ -18,8 +18,8 @@ from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from telemetry.subscriptions import config_admin as administration
 from telemetry.subscriptions.java.hash import ConcurrentMapKeys
 from telemetry.subscriptions.subscription import MATCH_KEYS

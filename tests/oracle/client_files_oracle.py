@@ -13,7 +13,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.client_config.bootstrap_servers import BootstrapError, parse_bootstrap_servers
 from quota_metrics.kafka.client_config.jaas import JaasError, parse_jaas
 from quota_metrics.kafka.client_config.java_properties import parse_properties

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.windows import TokenBucket
 from telemetry.wire.apis import APIS, CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS

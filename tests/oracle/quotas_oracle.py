@@ -15,7 +15,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import Entity, entity_of, sanitize
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.measure.connection_quotas import ADMITTED, NO_LIMIT, TOO_MANY, ConnectionQuotas, address_limits

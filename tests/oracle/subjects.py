@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jvm import Jvm
 
 Finding = list[str]  # what differs
 Subject = Callable[[Jvm, int, int], Finding]  # of a seed and a number of cases

@@ -17,8 +17,8 @@ from pathlib import Path
 import zstandard
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.primitives import Reader, write_compact_bytes
 from telemetry.subscriptions.client_metrics import ZERO_ID, attributes_of
 from telemetry.subscriptions.java.hash import instance_subscription_id, uuid_hash, uuid_text

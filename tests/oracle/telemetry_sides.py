@@ -10,7 +10,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from exporters.model import Connection, RecordKind
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.payers import Caller

@@ -24,7 +24,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.model import RecordKind
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_push
-from headroom.demo.kit.processes import LOOPBACK
+from headroom.demo.processes import LOOPBACK
 from tests.chaos.audit import stop_merges
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.broker import Broker, server_properties
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.broker import Broker, server_properties
+from headroom.demo.processes import LOOPBACK, free_ports
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
 from quota_metrics.kafka.frames import NegotiatedRequest

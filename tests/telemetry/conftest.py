@@ -15,7 +15,7 @@ import uvloop
 
 from exporters.model import RecordKind
 from exporters.spool.writer import SpoolWriter
-from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.broker import LocalCluster
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.client_metrics import read_subscriptions

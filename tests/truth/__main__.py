@@ -21,7 +21,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from headroom.demo.kit.jars import find_java, kafka_libs
+from headroom.demo.jars import find_java, kafka_libs
 from quota_metrics.verdict.victims import ClientUsage, victims
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.truth import field

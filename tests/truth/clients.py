@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from tests.truth.script import HEAVY, JAVA, LARGE_RECORD_BYTES, LIMIT, NEW_LIBRDKAFKA, RECORD_BYTES, Client, Pods
 
 WAITING_RECORDS = 40  # a throttled producer drops what it cannot queue

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from headroom.demo.kit.admin import TIMEOUT_S, Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import client_libs
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import TIMEOUT_S, Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.kafka.client_jars import client_libs
 from tests.kit.serving import Served
 from tests.truth.clients import Fleet
 from tests.truth.script import CLIENTS, HEAVY, OLD_JAVA, PHASES, SHARED_LIMIT, WARM_UP_PHASES, Client

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from headroom.demo.kit.jars import KAFKA_VERSION
+from headroom.demo.jars import KAFKA_VERSION
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 
 PHASES = 3

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
 
 START_TIMEOUT_S = 60.0
 PATIENCE_S = 120.0

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.class_archive import write_archive
-from headroom.demo.kit.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, quota_file
+from tests.kit.kafka.class_archive import write_archive
 
 ENTITIES, CALLS = 1_000, 10
 _CACHE = Path(".cache") / f"kafka-{KAFKA_VERSION}"

@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from headroom.demo.kit.jars import find_java, kafka_libs
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jars import find_java, kafka_libs
+from headroom.demo.jvm import Jvm
 from tests.quota_metrics.measure import quota_truth
 
 

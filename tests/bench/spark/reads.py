@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from exporters.clickhouse.connection import PASSWORD, password_of
-from headroom.demo.kit.jars import fetch_once, find_java
+from headroom.demo.jars import fetch_once, find_java
 from spark_jobs.clickhouse.queries import schema
 from spark_jobs.clickhouse.source import clickhouse_of, read
 from spark_jobs.session import session

@@ -15,7 +15,7 @@ from exporters.clickhouse.errors import (
     StoreError,
     StoreLoginError,
 )
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.fake_clickhouse import FakeClickHouse, fake_clickhouse, http
 

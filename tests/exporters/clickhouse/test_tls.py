@@ -15,7 +15,7 @@ from exporters.clickhouse.managed.document import write_document
 from exporters.clickhouse.options import Compression, StoreOptions
 from exporters.clickhouse.store import QueryError, Store, TransientWriteError
 from headroom.cli.sql import run_sql
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.processes import free_ports
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected

@@ -19,7 +19,7 @@ from exporters.otlp.outcome import (
     SendError,
     TooLargeSendError,
 )
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.processes import free_ports
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal, ServerTls
 

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.cluster_facts import app
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.broker import LocalCluster
+from headroom.demo.processes import LOOPBACK, free_ports
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from headroom.cli import gateway
 from headroom.cli.gateway import app
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import LOOPBACK, free_ports
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from tests.kit.secure_cluster import SecureCluster
 from tests.kit.serving import eventually

@@ -13,7 +13,7 @@ import yaml
 
 from headroom.config.settings import ConfigError
 from headroom.config.sources import load
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.certificates import CertificateAuthority

@@ -16,7 +16,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.executable import NoServerError, find_program
 from exporters.clickhouse.managed.server import ServerError
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import LaunchedServer, connected
 from tests.kit.serving import PATIENCE_S, Served, eventually
 

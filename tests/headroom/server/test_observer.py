@@ -14,8 +14,8 @@ import pytest
 from headroom.cli.serve_api import ask
 from headroom.config.settings import ConfigError
 from headroom.config.sources import load
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
 from tests.kit.otlp_receivers import EXPORTERS, send_metrics
 from tests.kit.serving import Served, eventually, rows
 

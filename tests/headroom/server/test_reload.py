@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from headroom.cli.config import app
 from headroom.config.settings import ServeConfig
-from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.broker import LocalCluster
 from headroom.server.reload import differences
 from tests.kit.serving import Served, eventually
 

@@ -18,10 +18,10 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from headroom.cli.gateway_share import run_share
 from headroom.cli.serve_api import ask
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.consumed import values_of
 from tests.kit.serving import PATIENCE_S, Served, eventually, output_of, rows, running

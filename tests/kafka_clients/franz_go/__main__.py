@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from headroom.demo.kit.processes import start, stop
+from headroom.demo.processes import start, stop
 from tests.kafka_clients.verification import INTERVAL_MS, Verification, assert_passed
 
 

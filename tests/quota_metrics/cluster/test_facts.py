@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.cluster.document import document
 from quota_metrics.cluster.facts import AddressQuota, BrokerFacts, ClusterFacts, HostAcl, Unread
 from quota_metrics.cluster.releases import METADATA_VERSION, PROTOCOL_VERSION, release_of, release_of_level

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from quota_metrics.cluster.facts import AddressQuota, ClusterFacts, HostAcl
 from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin

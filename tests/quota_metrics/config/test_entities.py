@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import (
     FilterComponent,
     MatchType,

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import fetch_once
-from headroom.demo.kit.jmx import jmx_options
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import LOOPBACK, free_ports, start, stop
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import fetch_once
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import LOOPBACK, free_ports, start, stop
 from quota_metrics.jmx.scrape import Agent, ScrapeError, Target, scrape
 from quota_metrics.jmx.sensors import SensorReading
+from tests.kit.kafka.jmx import jmx_options
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.processes import free_ports
 from quota_metrics.jmx.scrape import Agent, ScrapeError, Target, scrape
 
 METRICS = b'kafka_server_quota_byte_rate{clientId="a",resource="Produce"} 1\n'

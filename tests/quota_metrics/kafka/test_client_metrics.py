@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_config_resources.v0.response import ConfigResource, ListConfigResourcesResponse
 from kio.static.primitive import i8, i32Timedelta
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.errors import RefusedError

@@ -14,7 +14,7 @@ from pathlib import Path
 import certifi
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.client_config.java_properties import parse_properties
 from quota_metrics.kafka.client_config.names import misspelled
 from quota_metrics.kafka.errors import PropertiesError

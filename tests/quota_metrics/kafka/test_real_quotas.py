@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.quotas.commands import app
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import (
     Altered,
     Entity,

@@ -18,15 +18,15 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Producer
 
 from exporters.model import Exchange, ExchangeValues, UsageSample
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import KAFKA_VERSION, fetch_once
-from headroom.demo.kit.jmx import jmx_options
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, fetch_once
+from headroom.demo.jvm import Jvm
+from headroom.demo.processes import LOOPBACK, free_ports
 from quota_metrics.jmx.scrape import Agent, Target
 from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.windows import Rate
+from tests.kit.kafka.jmx import jmx_options
 from tests.telemetry.conftest import RunningGateway, now_ms
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from exporters.model import CONTROLLER
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.serving import Serving
+from headroom.demo.jvm import Jvm
+from headroom.demo.serving import Serving
 from quota_metrics.jmx.scrape import Agent, scrape
 from tests.kit.serving import rows
 from tests.quota_metrics.measure import quota_truth

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.model import QuotaKey, QuotaLimit
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, entity_of, sanitize
 from quota_metrics.config.history import LimitHistory
 from quota_metrics.minutes.resolved_limits import resolved_limits

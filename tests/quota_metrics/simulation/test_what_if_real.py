@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.main import app
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
-from headroom.demo.kit.serving import Serving
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
+from headroom.demo.serving import Serving
 from tests.kit.paced_load import Load, Paced, Reported
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.alone]

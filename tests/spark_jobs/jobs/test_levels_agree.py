@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exporters.model import UsageSample
-from headroom.demo.kit.prometheus import Prometheus
-from headroom.demo.levels import JOB, by_client, differing, equal_levels_text, live_levels
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import usage_table
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.debian import prometheus_program
+from tests.kit.prometheus import Prometheus
 from tests.kit.serving import Served
+from tests.kit.surface_levels import JOB, by_client, differing, live_levels
 
 pytestmark = [pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.promtool]
 
@@ -127,4 +127,3 @@ def test_all_interfaces_report_equal_levels(
     assert {name: levels for name, levels in shown.items() if levels != expected} == {}
     assert tuple(shown) == INTERFACES
     assert differing(shown) == []
-    assert equal_levels_text(shown, len(CLIENTS)).endswith(f": {len(CLIENTS)} of {len(CLIENTS)}")

@@ -16,7 +16,7 @@ from exporters.spool.mirror import Mirror, MirrorReader
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.processes import free_ports
 from telemetry.forward.forwarder import Forwarder, LostPoint, LostPush, Stopped
 from telemetry.forward.selection import ForwardSelection
 from tests.kit.grpc_servers import in_loop

@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaObject
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 
 TIMEOUT_S = 20
 FAR = 1 << 40  # an offset that py4j passes as a Long

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from tests.kit.serving import eventually
 from tests.telemetry.conftest import RunningGateway
 from tests.telemetry.gateway.admin_calls import FAR, Calls

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from tests.kit.sinks import RunningSink

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from tests.kit.consumed import values_of
 from tests.telemetry.conftest import RunningGateway
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jars import KAFKA_VERSION, fetch_once
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jars import KAFKA_VERSION, fetch_once
+from headroom.demo.jvm import Jvm
 from tests.kit.serving import PATIENCE_S, eventually
 from tests.telemetry.conftest import RunningGateway
 

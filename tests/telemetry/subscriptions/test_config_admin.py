@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headroom.demo.kit.broker import LocalCluster
+from headroom.demo.broker import LocalCluster
 from telemetry.subscriptions.config_admin import MAX_CHARS, alter
 from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.wire.apis import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from telemetry.subscriptions.subscription import DEFAULT_INTERVAL_MS, MATCH_KEYS, parse_subscription
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
 
 

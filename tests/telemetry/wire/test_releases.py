@@ -9,10 +9,11 @@ from typing import Any
 import py4j.java_gateway
 import pytest
 
-from headroom.demo.kit.jars import KAFKA_VERSION, client_libs
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jars import KAFKA_VERSION
+from headroom.demo.jvm import Jvm
 from telemetry.wire.address_rewrites import REWRITES
 from telemetry.wire.apis import APIS, DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA, SHARE_FETCH
+from tests.kit.kafka.client_jars import client_libs
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from telemetry.wire.apis import APIS, FETCH, PRODUCE
 from telemetry.wire.topic_bytes import ID_MARK, TopicBytes, is_legal_topic
 from tests.kit.kio_entities import encode, message_type, random_entity

@@ -15,9 +15,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from headroom.cli.main import app
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, parse_quota_file, quota_file
 from quota_metrics.kafka.sasl import salted_password

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from headroom.config.settings import Address, ServeConfig
 from headroom.config.sources import load
-from headroom.demo.kit.processes import LOOPBACK
+from headroom.demo.processes import LOOPBACK
 from headroom.server.processes.messages import config_message, config_of, line, message_of, subscriptions_message
 from telemetry.subscriptions.client_metrics import ClientMetrics
 

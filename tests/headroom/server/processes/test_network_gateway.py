@@ -16,9 +16,9 @@ from confluent_kafka import Consumer, Producer
 
 from exporters.model import SampledTopics
 from headroom.config.sources import load
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.processes import LOOPBACK
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.processes import LOOPBACK
 from headroom.server.processes.assembly import new_gateway, no_exchange, open_push_spool, telemetry_receiver
 from headroom.server.receivers.network import open_network
 from quota_metrics.kafka.cluster import Node

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.chaos.load import POINTS_PER_PUSH, Load
 from tests.kit.network import NETWORK, processes, push, spread, subscription
 from tests.kit.raw_connection import RawConnection

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.access import writer_password
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.broker import LocalCluster
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.headroom.server.processes.pushes import push
 from tests.kit.clickhouse import running_clickhouse
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows

@@ -16,7 +16,7 @@ import pytest
 
 from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.access import writer_password
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.headroom.server.processes.pushes import push
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.serving import Served, eventually, rows

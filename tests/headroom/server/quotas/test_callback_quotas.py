@@ -15,9 +15,9 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.quota_callback import CLASS, LIMIT_CONFIG, libs_with_callback
 from tests.kit.serving import Served, eventually, output_of, running

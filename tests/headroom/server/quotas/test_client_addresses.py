@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served, eventually
 from tests.telemetry.wire.proxy_hop import proxy_hop

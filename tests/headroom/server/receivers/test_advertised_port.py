@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from headroom.demo.kit.processes import LOOPBACK
+from headroom.demo.processes import LOOPBACK
 from tests.kit.free_ports import free_range
 from tests.kit.serving import PATIENCE_S, Served
 

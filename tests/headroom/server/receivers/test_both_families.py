@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from exporters.listening_socket import end_of, listening_socket
 from headroom.config.settings import Address
-from headroom.demo.kit.processes import free_ports
+from headroom.demo.processes import free_ports
 from headroom.server.addresses import address_fault
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows

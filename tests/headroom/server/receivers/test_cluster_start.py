@@ -18,8 +18,8 @@ from threading import Thread
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.processes import LOOPBACK, first_line, free_ports, start, stop
+from headroom.demo.broker import LocalCluster
+from headroom.demo.processes import LOOPBACK, first_line, free_ports, start, stop
 from tests.kit.serving import PATIENCE_S, Served, eventually
 
 pytestmark = pytest.mark.clickhouse

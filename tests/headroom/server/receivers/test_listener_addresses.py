@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.processes import LOOPBACK, free_ports
+from headroom.demo.broker import LocalCluster
+from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.serving import PATIENCE_S, Served, eventually
 

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.model import ANONYMOUS, RecordKind
 from exporters.spool.records import decode_push
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from tests.kit.secure_clients import client
 from tests.kit.secure_cluster import MECHANISMS, SecureCluster
 from tests.telemetry.conftest import RunningGateway

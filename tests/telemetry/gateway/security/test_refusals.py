@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from exporters.model import Push, RecordKind
 from exporters.spool.records import decode_push
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.errors import AuthenticationError

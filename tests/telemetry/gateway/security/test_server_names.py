@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from telemetry.gateway.broker_ports import BrokerNames
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
 from tests.kit.secure_clients import client

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from headroom.demo.kit.admin import Admin
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.admin import Admin
+from headroom.demo.jvm import Jvm
 from headroom.server.processes.upstream_certificates import UpstreamCertificates
 from quota_metrics.kafka.properties import read_properties
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from telemetry.subscriptions.java.hash import (
     ConcurrentMapKeys,
     hash_set,

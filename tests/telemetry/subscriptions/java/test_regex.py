@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS, JavaPattern
 from telemetry.wire.errors import JavaPatternError, UntranslatableError
 

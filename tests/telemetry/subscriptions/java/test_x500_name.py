@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from telemetry.subscriptions.java.x500_name import CertificateError, subject_name
 from tests.kit.certificates import CertificateAuthority
 from tests.oracle.certificates_oracle import certificate_of, run_principals, their_name

@@ -19,11 +19,11 @@ from urllib.parse import urlencode
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
 from exporters.printable import one_line
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.processes import DIRECT
-from headroom.demo.kit.prometheus import Prometheus
+from headroom.demo.processes import DIRECT
+from headroom.demo.service import DemoError
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.verdict.thresholds import level_of_number
+from tests.kit.prometheus import Prometheus
 
 Levels: TypeAlias = dict[tuple[str, str], str]  # by quota key and client id
 
@@ -69,12 +69,6 @@ def differing(levels: Mapping[str, Levels]) -> list[str]:
         for (quota_key, client_id), shown in by_client.items()
         if len(set(shown.values())) > 1
     ]
-
-
-def equal_levels_text(levels: Mapping[str, Levels], client_count: int) -> str:
-    """The summary line: which interfaces were compared, and how many of the clients have one level in all of them."""
-    clients = {client for shown in levels.values() for client in shown}
-    return f"levels equal: {', '.join(levels)}: {len(clients) - len(differing(levels))} of {client_count}"
 
 
 def by_client(rows: Iterable[Mapping[str, Any]]) -> Levels:

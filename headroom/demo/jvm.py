@@ -13,9 +13,8 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
-from headroom.demo.kit.service import Service
+from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.service import DemoError, Service
 
 START_TIMEOUT_S = 30.0
 

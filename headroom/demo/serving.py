@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.processes import LOOPBACK, complaint, first_line, start, stop
-from headroom.demo.kit.service import Service
+from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
+from headroom.demo.service import DemoError, Service
 
 CLUSTER = "demo"
 START_TIMEOUT_S = 120.0

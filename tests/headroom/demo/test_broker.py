@@ -9,8 +9,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from headroom.demo.kit.broker import LocalCluster
-from headroom.demo.kit.errors import DemoError
+from headroom.demo.broker import LocalCluster
+from headroom.demo.service import DemoError
 from tests.kit.serving import eventually
 
 pytestmark = pytest.mark.kafka

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import time
 from http.client import HTTPException
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.processes import DIRECT, LOOPBACK, complaint, free_ports, start, stop
-from headroom.demo.kit.service import Service
+from headroom.demo.processes import DIRECT, LOOPBACK, complaint, free_ports, start, stop
+from headroom.demo.service import DemoError, Service
 
 _START_TIMEOUT_S = 30.0
 _TIMEOUT_S = 10.0
@@ -23,11 +21,6 @@ global: {{scrape_interval: 2s, evaluation_interval: 2s}}
 rule_files: [{rules}]
 scrape_configs: [{{job_name: headroom, static_configs: [{{targets: ["{target}"]}}]}}]
 """
-
-
-def find_prometheus() -> str | None:
-    """The path of the program `prometheus` on PATH."""
-    return shutil.which("prometheus")
 
 
 class Prometheus(Service):

@@ -9,9 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headroom.demo.kit.errors import DemoError
-from headroom.demo.kit.processes import LOOPBACK, complaint, free_ports, start, stop
-from headroom.demo.kit.service import Service
+from headroom.demo.processes import LOOPBACK, complaint, free_ports, start, stop
+from headroom.demo.service import DemoError, Service
 
 CLUSTER_ID = "headroomDemoClusterAAA"  # a Kafka Uuid: 22 characters of base64url
 READY = "Kafka Server started"  # logged when the broker is unfenced and accepts requests

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from headroom.demo.kit.jvm import Jvm, java_errors
+from headroom.demo.jvm import Jvm, java_errors
 
 TIMEOUT_S = 30
 

@@ -14,8 +14,8 @@ from xml.sax.saxutils import quoteattr
 
 import pyspark
 
-from headroom.demo.kit.errors import PrerequisiteError
-from headroom.demo.kit.processes import exclusive, start, stop
+from headroom.demo.processes import exclusive, start, stop
+from headroom.demo.service import PrerequisiteError
 from spark_jobs.session import java_version
 
 KAFKA_VERSION = "4.3.1"
@@ -35,15 +35,6 @@ _IVY_MODULE = f"""<ivy-module version="2.0">
       <exclude org="org.apache.kafka" module="connect-.*" matcher="regexp"/>
     </dependency>
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.1"/>
-  </dependencies>
-</ivy-module>
-"""
-
-_IVY_CLIENT_MODULE = """<ivy-module version="2.0">
-  <info organisation="headroom" module="kafka-client-libs"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)">
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"/>
   </dependencies>
 </ivy-module>
 """
@@ -97,17 +88,6 @@ def kafka_libs(
     cache = cache or Path(".cache") / f"kafka-{KAFKA_VERSION}"
     libs = (cache / "libs").absolute()
     fetch_once(java, libs, _IVY_MODULE, progress, f"the Kafka {KAFKA_VERSION} jars (about 45 MB, once)")
-    return libs
-
-
-def client_libs(java: str, version: str, cache: Path, progress: Progress = print) -> Path:
-    """Directory of the jars of another version of Kafka's Java client; fetches them into `cache` if needed.
-
-    Raises PrerequisiteError.
-    """
-    libs = (cache / "libs").absolute()
-    what = f"the jars of the Java client {version} (about 17 MB, once)"
-    fetch_once(java, libs, _IVY_CLIENT_MODULE.format(version=version), progress, what)
     return libs
 
 

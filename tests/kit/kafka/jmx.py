@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from exporters.model import QuotaKey
-from headroom.demo.kit.jvm import Jvm, java_errors
-from headroom.demo.kit.processes import LOOPBACK
+from headroom.demo.jvm import Jvm, java_errors
+from headroom.demo.processes import LOOPBACK
 
 _TYPES = {"Produce": QuotaKey.PRODUCER_BYTE_RATE, "Fetch": QuotaKey.CONSUMER_BYTE_RATE}
 

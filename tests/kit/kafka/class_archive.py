@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headroom.demo.kit.broker import LocalCluster, archive
-from headroom.demo.kit.processes import exclusive
+from headroom.demo.broker import LocalCluster, archive
+from headroom.demo.processes import exclusive
 
 _GRACE_S = 300.0  # a JVM writes the archive when it ends
 

@@ -7,17 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headroom.demo.kit.errors import PrerequisiteError
-from headroom.demo.kit.jars import (
-    KAFKA_VERSION,
-    MARKER,
-    MIRROR_VARIABLE,
-    client_libs,
-    find_java,
-    kafka_libs,
-    proxy_options,
-)
+from headroom.demo.jars import KAFKA_VERSION, MARKER, MIRROR_VARIABLE, find_java, kafka_libs, proxy_options
+from headroom.demo.service import PrerequisiteError
 from spark_jobs.session import java_version
+from tests.kit.kafka.client_jars import client_libs
 from tests.kit.proxy import running_proxy
 
 # Stands for Ivy: creates one jar at the path of -retrieve.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from headroom.demo.kit.processes import complaint, first_line, start, stop
+from headroom.demo.processes import complaint, first_line, start, stop
 
 # Prints the pid of a child that it starts, then both wait.
 PARENT = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
@@ -18,7 +18,7 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('dea
 # Starts a child with `start`, prints its pid and waits to be killed.
 STARTER = """
 import subprocess
-from headroom.demo.kit.processes import start
+from headroom.demo.processes import start
 print(start(["sleep", "60"], stderr=subprocess.DEVNULL).pid, flush=True)
 input()
 """

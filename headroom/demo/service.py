@@ -1,9 +1,17 @@
-"""Base class of parts with a life cycle."""
+"""A part of the demo that is started and stopped, and the errors that end the demo with a one-line message."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Self
+
+
+class DemoError(Exception):
+    """A part of the demo failed; the message is one line."""
+
+
+class PrerequisiteError(DemoError):
+    """A prerequisite is missing: Java, the Kafka jars."""
 
 
 class Service(ABC):
