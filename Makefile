@@ -25,12 +25,14 @@ unexport PYTHONDONTWRITEBYTECODE
 SLOW := slow or kafka or java or clickhouse or spark or browser or dist or image or promtool
 PROTO := telemetry/proto
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
+# What only a release needs, minutes of it; `make test-all` has it too.
+EVERYDAY := and not release
 # Ends with the name of the lane, whose failures pytest keeps there.
 LANE = $(BIN)/python -m pytest -q $(DRAWN) -o cache_dir=build/failed
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers matrix matrix-platforms attack fuzz bench bench-against scale fleets truth chaos-jobs chaos-streams fmt lock proto docs clean
+.PHONY: help setup demo test test-all lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers matrix matrix-platforms attack fuzz bench bench-against scale fleets truth chaos-jobs chaos-streams fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -58,17 +60,20 @@ demo: $(DEMO_READY) ## real broker and throttled real clients; writes demo-outpu
 # First what compares itself with a broker under a light load, and mostly waits; in the time that it leaves the quick
 # tests. Then the others, which start servers. What measures a real broker's time can fail because tests beside it take
 # both cores: what fails in these two lanes runs once more, with nothing beside it, and the log has both results.
-test: $(READY) ## all tests, order and examples drawn by SEED=1: real broker, real clients, ClickHouse, Spark; nothing skipped
+test-all: EVERYDAY :=
+test: ## what a change can break, in a quarter of an hour, drawn by SEED=1: real broker, real clients, ClickHouse, Spark, a browser
+test-all: ## make test and what a release needs: three brokers, minutes of JMX, the wheel, disasters, attacks, upgrades, commands of all pages
+test test-all: $(READY)
 	@mkdir -p build; rm -rf build/failed; alone=0; quick=0; slow=0; \
-	again() { echo "make test: once more, one at a time, what failed beside others"; $(LANE)/$$1 --lf --lfnf=none -m "$$2" $(TESTS) || return 1; }; \
-	nice -n 15 $(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW))" $(DRAWN) $(TESTS) > build/test-quick.log 2>&1 & beside=$$!; \
+	again() { echo "make $@: once more, one at a time, what failed beside others"; $(LANE)/$$1 --lf --lfnf=none -m "$$2" $(TESTS) || return 1; }; \
+	nice -n 15 $(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW)) $(EVERYDAY)" $(DRAWN) $(TESTS) > build/test-quick.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null || true' EXIT; \
-	$(LANE)/alone -n 2 --dist loadfile -m "alone and not image" $(TESTS) || alone=$$?; \
+	$(LANE)/alone -n 2 --dist loadfile -m "alone and not image $(EVERYDAY)" $(TESTS) || alone=$$?; \
 	wait $$beside || quick=$$?; cat build/test-quick.log; \
-	[ $$alone != 1 ] || { again alone "alone and not image" && alone=0; }; \
+	[ $$alone != 1 ] || { again alone "alone and not image $(EVERYDAY)" && alone=0; }; \
 	for status in $$alone $$quick; do [ $$status = 0 ] || [ $$status = $(NO_TESTS) ] || exit $$status; done; \
-	$(LANE)/slow -n 3 --dist loadgroup --no-loadscope-reorder -m "($(SLOW)) and not (alone or image)" $(TESTS) || slow=$$?; \
-	[ $$slow != 1 ] || { again slow "($(SLOW)) and not (alone or image)" && slow=0; }; \
+	$(LANE)/slow -n 3 --dist loadgroup --no-loadscope-reorder -m "($(SLOW)) and not (alone or image) $(EVERYDAY)" $(TESTS) || slow=$$?; \
+	[ $$slow != 1 ] || { again slow "($(SLOW)) and not (alone or image) $(EVERYDAY)" && slow=0; }; \
 	[ $$slow = 0 ] || [ $$slow = $(NO_TESTS) -a $$(( alone * quick )) = 0 ]
 
 lint: $(READY) ## format, lint, types (of the tests too), import contracts

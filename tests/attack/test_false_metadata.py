@@ -17,7 +17,7 @@ from tests.kit.network import subscription
 from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import Served
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 METADATA, API_VERSIONS = 3, 18
 FALSE_NODES = 3_000

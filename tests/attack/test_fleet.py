@@ -9,7 +9,7 @@ import pytest
 from headroom.demo.broker import LocalCluster
 from tests.attack.fleet import ATTACKS, besieged, gateway, line, losses, named
 
-pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.clickhouse]
 
 
 def test_polite_fleet_loses_nothing(kafka: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import Served, eventually
 from tests.oracle import administration_oracle as requests
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 HELD_BYTES = 16 * MB
 HALF_BYTES = 1_000_000  # of each of 250 incomplete pushes: 250 MB without a budget

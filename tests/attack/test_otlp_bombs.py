@@ -24,7 +24,7 @@ from tests.kit.otlp_payloads import field, in_metric, resource
 from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 EXPORT = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 PUSH = "/headroom.telemetry.v1.ClientTelemetryService/PushTelemetry"

@@ -21,7 +21,7 @@ from tests.chaos.load import metrics_data
 from tests.kit import wire
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 ZSTD, INTERVAL_MS = 4, 100
 POINTS = 50_000

@@ -18,7 +18,7 @@ from tests.chaos.wire import WireClient
 from tests.kit.otlp_payloads import array, field, in_metric, many_series
 from tests.kit.serving import Served, eventually
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 ZSTD = 4
 REASON = "headroom_dropped_total:over_budget"

@@ -16,7 +16,7 @@ from tests.kit.raw_connection import RawConnection
 from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster, password
 from tests.kit.serving import Served, eventually, rows
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 PRODUCE, METADATA, HANDSHAKE, AUTHENTICATE = 0, 3, 17, 36
 TOKEN_BYTES = 100 * MB

@@ -31,7 +31,7 @@ from tests.attack.sql_victim import SqlVictim, half_sent, sql_victim
 from tests.kit.clickhouse import connected
 from tests.kit.serving import eventually
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 HALF_SENT_MB = 400.0  # of the server: a thread and its buffers for each
 SERVER_BYTES = ServerSettings(Path()).memory_bytes  # the limit of the server; all readers together have half of it

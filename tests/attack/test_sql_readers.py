@@ -21,7 +21,7 @@ from tests.attack.sql_victim import SqlVictim, half_sent, sql_victim
 from tests.attack.victim import MB, p99
 from tests.kit.serving import PATIENCE_S, eventually
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 SERVER_BYTES = ServerSettings(Path()).memory_bytes  # the limit of the server; all readers together have half of it
 CROSS_JOIN = "SELECT count() FROM numbers(1000000) AS a CROSS JOIN numbers(1000000) AS b WHERE a.number + b.number = 7"

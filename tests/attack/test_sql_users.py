@@ -15,7 +15,7 @@ from exporters.clickhouse.store import Store
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import LaunchedServer
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 
 @pytest.fixture(scope="module")

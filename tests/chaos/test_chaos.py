@@ -13,7 +13,7 @@ from tests.chaos.rare_faults import rare_faults
 from tests.chaos.scenario import managed, subscribe
 from tests.chaos.store_faults import store_faults
 
-pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.clickhouse]
 
 
 def test_kills_lose_and_duplicate_no_acknowledged_point(kafka: LocalCluster, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.kit import wire
 from tests.kit.serving import Served, eventually
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 PUSHES = 20
 VECTOR = Path(__file__).parents[1] / "vectors" / "librdkafka-2.16.0-producer.zst"

@@ -13,7 +13,7 @@ import pytest
 
 from headroom.demo.processes import first_line, start, stop
 
-pytestmark = [pytest.mark.dist, pytest.mark.timeout(900)]  # it compiles
+pytestmark = [pytest.mark.release, pytest.mark.dist, pytest.mark.timeout(900)]  # it compiles
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("headroom", "telemetry", "quota_metrics", "exporters", "spark_jobs", "deploy")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,13 @@ producer.close()
 """
 _SERVE = re.compile(r"((?:[A-Z_]+=\S+ )*)headroom serve")
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.slow]
+
+def with_services(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that runs commands, which takes minutes."""
+    marks = pytest.mark
+    for mark in (marks.release, marks.kafka, marks.java, marks.clickhouse, marks.spark, marks.slow):
+        test = mark(test)
+    return test
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +79,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@with_services
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_a_page(page: Path, example: Example, directory: Path) -> None:
     """In the order of the page, since a line may use what one above it wrote."""
@@ -80,6 +87,7 @@ def test_commands_of_a_page(page: Path, example: Example, directory: Path) -> No
     assert failed == []
 
 
+@with_services
 @pytest.mark.parametrize("page", [page for page in PAGES if scripts(page)], ids=lambda page: page.stem)
 def test_scripts_of_a_page(page: Path, example: Example, directory: Path) -> None:
     for script in scripts(page):

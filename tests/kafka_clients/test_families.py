@@ -29,7 +29,7 @@ from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wai
 from tests.kafka_clients.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
 from tests.kit.kafka.client_jars import client_libs
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 OLD_JAVA = "3.7.2"  # the first Java client with telemetry
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

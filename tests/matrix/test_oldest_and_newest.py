@@ -15,7 +15,7 @@ from tests.matrix.cells import ServedRelease, faults, served_release
 from tests.matrix.clients import JAVA, LIMIT, JavaClient, LibrdkafkaClient
 from tests.matrix.releases import BROKERS
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.platforms.profiles import ForeignServer
 from tests.matrix.platforms import PLATFORMS, outcome, servers
 
-pytestmark = [pytest.mark.clickhouse, pytest.mark.slow]
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

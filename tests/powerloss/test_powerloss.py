@@ -129,6 +129,7 @@ def test_part_is_durable_when_all_its_files_are_synced() -> None:
         assert durable_parts(log(*steps[:left_out], *steps[left_out + 1 :])) == {}
 
 
+@pytest.mark.release
 @pytest.mark.clickhouse
 def test_power_loss_loses_no_acknowledged_push(tmp_path: Path) -> None:
     trace = traced(tmp_path, 3.0)

@@ -28,7 +28,7 @@ from tests.kit.serving import eventually
 
 ACTIVE = "SELECT active_replicas FROM system.replicas WHERE table = 'points_local'"
 
-pytestmark = [pytest.mark.clickhouse, pytest.mark.java]
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse, pytest.mark.java]
 
 
 @pytest.fixture(scope="module")

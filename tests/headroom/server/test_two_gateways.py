@@ -27,7 +27,7 @@ from tests.kit.consumed import values_of
 from tests.kit.serving import PATIENCE_S, Served, eventually, output_of, rows, running
 from tests.quota_metrics.measure.quota_truth import agents
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
 CLUSTER = "two-gateways"
 USER = "ANONYMOUS"

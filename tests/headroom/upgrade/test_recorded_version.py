@@ -9,7 +9,7 @@ import pytest
 from tests.headroom.upgrade.recorded_version import SPOOLED, STORED, points, unpack
 from tests.kit.serving import Served, eventually
 
-pytestmark = pytest.mark.clickhouse
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 
 def test_data_of_the_last_release_is_read(tmp_path: Path) -> None:

@@ -10,9 +10,18 @@ from tests.headroom.web.pictures import PICTURES, THEMES, WIDTHS, settle, take, 
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
+# The narrowest and the widest page; the others are a release's.
+_EVERYDAY = {(min(WIDTHS), "light"), (max(WIDTHS), "dark")}
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("width", WIDTHS)
+
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        pytest.param(width, theme, marks=() if (width, theme) in _EVERYDAY else pytest.mark.release)
+        for width in WIDTHS
+        for theme in THEMES
+    ],
+)
 def test_axe_finds_nothing_and_no_page_scrolls_sideways(served: str, browser: Browser, width: int, theme: str) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     assert take(browser, served, PICTURES, (width,), (theme,)) == {}

@@ -20,7 +20,7 @@ from quota_metrics.jmx.scrape import Agent, ScrapeError, Target, scrape
 from quota_metrics.jmx.sensors import SensorReading
 from tests.kit.kafka.jmx import jmx_options
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.slow]
 
 CLIENTS = ("plain-app", "app, user=bob", "app, client-id=carol", "a:b*?")
 ANONYMOUS = "ANONYMOUS"

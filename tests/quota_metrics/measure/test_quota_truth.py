@@ -22,7 +22,7 @@ from tests.quota_metrics.measure import quota_truth
 from tests.quota_metrics.measure.quota_truth import CONSUMER, CONSUMES, PRODUCER, PRODUCES, SHARED, USER, Bucket, Loaded
 from tests.telemetry.conftest import now_ms
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.alone]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.alone]
 
 BUCKETS: list[Bucket] = [(PRODUCER, USER, PRODUCES), (CONSUMER, USER, CONSUMES), SHARED]
 TOLERANCE = 0.02

@@ -23,7 +23,7 @@ from headroom.demo.jvm import Jvm
 from headroom.demo.serving import Serving
 from tests.kit.paced_load import Load, Paced, Reported
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.alone]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.alone]
 
 SECONDS = 60
 GENEROUS = {"producer_byte_rate": 10_000_000.0, "consumer_byte_rate": 10_000_000.0}

@@ -18,7 +18,7 @@ from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.job_rows import CLUSTER, START, committed, fill
 from tests.kit.spark_cluster import running_cluster, submitted
 
-pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.release, pytest.mark.spark, pytest.mark.clickhouse]
 
 
 def test_two_worker_cluster_yields_the_same_rows(

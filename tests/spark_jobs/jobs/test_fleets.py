@@ -11,5 +11,8 @@ from tests.kit.clickhouse import RunningClickHouse
 
 @pytest.mark.spark
 @pytest.mark.clickhouse
-def test_every_path_computes_what_the_reference_does(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
-    assert compared(clickhouse, seed=1, cases=60) == []
+@pytest.mark.parametrize(("seed", "cases"), [(1, 60), pytest.param(2, 240, marks=pytest.mark.release)])
+def test_every_path_computes_what_the_reference_does(
+    spark: SparkSession, clickhouse: RunningClickHouse, seed: int, cases: int
+) -> None:
+    assert compared(clickhouse, seed, cases) == []

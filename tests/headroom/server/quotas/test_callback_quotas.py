@@ -22,7 +22,7 @@ from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.quota_callback import CLASS, LIMIT_CONFIG, libs_with_callback
 from tests.kit.serving import Served, eventually, output_of, running
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
 
 CLUSTER = "callback"
 RULE = 5_000_000.0

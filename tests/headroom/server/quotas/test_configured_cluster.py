@@ -19,7 +19,14 @@ from headroom.demo.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served, eventually, output_of, rows, running
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.alone]
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.kafka,
+    pytest.mark.java,
+    pytest.mark.clickhouse,
+    pytest.mark.spark,
+    pytest.mark.alone,
+]
 
 CLUSTER = "configured"
 LIMIT, BURST, EACH_S, RECORD_BYTES = 100_000.0, 1_200_000, 20.0, 100_000
