@@ -60,10 +60,10 @@ from telemetry.wire.frames import (
     FrameScanner,
     check_head,
     encode_request,
+    read_acks,
     request_body,
 )
 from telemetry.wire.mutations import MUTATING, MUTATIONS, UNREADABLE, requested_changes
-from telemetry.wire.produce_head import acks_of
 from telemetry.wire.telemetry_messages import PUSH_HEAD, read_push, read_push_head
 
 # KIP-511: in version 0.
@@ -290,7 +290,7 @@ class ProxiedConnection(FrameScanner):
 
     def _begin_produce(self, pending: PendingRequest, data: bytes, offset: int, client_id_end: int) -> int:
         try:
-            acks = acks_of(data, client_id_end, offset + pending.request_bytes, pending.version)
+            acks = read_acks(data, client_id_end, offset + pending.request_bytes, pending.version)
         except ProtocolError:
             if len(data) - offset >= pending.request_bytes:
                 raise

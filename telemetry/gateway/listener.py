@@ -31,7 +31,7 @@ from telemetry.gateway.client_connection import (
 from telemetry.gateway.networks import Network, is_in
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.upstream_connection import as_protocol
-from telemetry.wire.proxy_protocol import bytes_wanted, parsed
+from telemetry.wire.proxy_protocol import bytes_wanted, parse_header
 
 log = structlog.get_logger(__name__)
 
@@ -181,7 +181,7 @@ class HandshakeServer:
             if not (data := await self._loop.sock_recv(accepted, wanted)):
                 raise ProtocolError("closed before its PROXY protocol header was complete")  # as health checks do
             header += data
-        return parsed(header)
+        return parse_header(header)
 
 
 class _Handshake(asyncio.Protocol, TimedConnection):

@@ -9,11 +9,10 @@ config_messages.py     encodes and decodes the configuration APIs: ListConfigRes
                        (Incremental)AlterConfigs
 errors.py              Kafka's error codes, and exceptions for invalid subscriptions and invalid patterns
 fetch_endpoints.py     hides the brokers' addresses in Fetch responses, while they are forwarded
-frames.py              Kafka's frames and headers: splits a byte stream into frames without buffering those that are
-                       forwarded
+frames.py              Kafka's frames and the heads of requests: splits a byte stream into frames without buffering
+                       those that are forwarded
 mutations.py           how many partitions a request creates, adds or deletes: CreateTopics, CreatePartitions and
                        DeleteTopics
-produce_head.py        the head of a Produce request, before its topics: whether the broker answers it
 proxy_protocol.py      HAProxy's PROXY protocol, versions 1 and 2: the client's address before its first byte
 telemetry_messages.py  encodes and decodes GetTelemetrySubscriptions (71) and PushTelemetry (72), version 0
 topic_bytes.py         reads the record bytes of each topic off a Produce request or a Fetch response while it is

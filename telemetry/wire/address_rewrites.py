@@ -51,7 +51,11 @@ def api_versions(body: bytes, version: int) -> bytes:
         key, least, most = reader.int16(), reader.int16(), reader.int16()
         if flexible:
             reader.skip_tagged()
-        _offer(offered, key, least, most)
+        api = APIS.get(key)
+        if api is not None:  # the responses of an API that is not in the table may name brokers
+            least, most = max(least, 0), min(most, api.max_version)
+            if least <= most:
+                offered[key] = (least, most)
     for key in (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY):
         offered[key] = (0, 0)
     out = bytearray(body[:2])
@@ -63,15 +67,6 @@ def api_versions(body: bytes, version: int) -> bytes:
         if flexible:
             out.append(0)
     return bytes(out) + body[reader.offset :]
-
-
-def _offer(offered: dict[int, tuple[int, int]], key: int, least: int, most: int) -> None:
-    api = APIS.get(key)
-    if api is None:
-        return  # its responses may name brokers
-    least, most = max(least, 0), min(most, api.max_version)
-    if least <= most:
-        offered[key] = (least, most)
 
 
 def metadata(body: bytes, version: int, address_of: AddressOf) -> bytes:
@@ -130,8 +125,11 @@ def produce(body: bytes, version: int, address_of: AddressOf) -> tuple[bytes, in
 
     Returns `body` itself when nothing is replaced, and throttle_time_ms, which follows the topics.
     """
-    if version < 10:
-        return body, _produce_throttle_ms(body, version)
+    if version == 0:
+        return body, 0
+    if version < 10:  # throttle_time_ms is the last field; in version 9 the empty set of tagged fields follows it
+        end = len(body) - (version == 9)
+        return body, int.from_bytes(body[end - 4 : end], "big", signed=True)
     reader = Reader(body)
     _skip_produce_topics(reader, version)
     throttle_ms = reader.int32()
@@ -165,14 +163,6 @@ def unmoved_throttle_ms(frame: bytes, start: int, version: int) -> int:
     return throttle_ms if reader.remaining == 1 and frame[-1] == 0 else -1
 
 
-def _produce_throttle_ms(body: bytes, version: int) -> int:
-    """At the end of the versions before 10, in 9 followed by the empty set of tagged fields."""
-    if version < 1:
-        return 0
-    end = len(body) - (version == 9)
-    return int.from_bytes(body[end - 4 : end], "big", signed=True)
-
-
 def share_fetch(body: bytes, version: int, address_of: AddressOf) -> bytes:
     """ShareFetch (78), versions 0 (of Kafka 4.0) to 2."""
     reader = Reader(body)
@@ -183,7 +173,11 @@ def share_fetch(body: bytes, version: int, address_of: AddressOf) -> bytes:
     for _ in range(reader.compact_array_length(18)):
         reader.skip(16)  # topic_id
         for _ in range(reader.compact_array_length(20)):
-            _skip_share_partition(reader)
+            reader.skip(4 + 2)  # index, error_code
+            reader.compact_nullable_string()  # error_message
+            reader.skip(2)  # acknowledge_error_code
+            reader.compact_nullable_string()  # acknowledge_error_message
+            _skip_leader(reader)
             reader.skip(max(reader.uvarint() - 1, 0))  # records
             for _ in range(reader.compact_array_length(19)):
                 reader.skip(8 + 8 + 2)  # first_offset, last_offset, delivery_count
@@ -236,14 +230,6 @@ def _skip_produce_topics(reader: Reader, version: int) -> None:
             reader.compact_nullable_string()  # error_message
             reader.skip_tagged()
         reader.skip_tagged()
-
-
-def _skip_share_partition(reader: Reader) -> None:
-    reader.skip(4 + 2)  # index, error_code
-    reader.compact_nullable_string()  # error_message
-    reader.skip(2)  # acknowledge_error_code
-    reader.compact_nullable_string()  # acknowledge_error_message
-    _skip_leader(reader)
 
 
 def _skip_leader(reader: Reader) -> None:

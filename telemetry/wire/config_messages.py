@@ -125,20 +125,18 @@ def read_alter(api_key: int, version: int, body: bytes) -> AlterRequest:
     resources = []
     for _ in range(_resources(reader, flexible)):
         kind, name = reader.int8(), _required(reader, flexible)
-        keys = [_key_change(reader, api_key, flexible) for _ in range(_count(reader, flexible))]
+        keys = []
+        for _ in range(_count(reader, flexible)):
+            key = _required(reader, flexible)
+            operation = reader.int8() if api_key == INCREMENTAL_ALTER_CONFIGS else int(Operation.SET)
+            value = reader.compact_nullable_string() if flexible else reader.nullable_string()
+            _skip_end(reader, flexible)
+            keys.append(KeyChange(key, operation, value))
         _skip_end(reader, flexible)
         resources.append(ResourceChange(kind, name, keys))
     request = AlterRequest(resources, validate_only=reader.boolean())
     _skip_end(reader, flexible)
     return request
-
-
-def _key_change(reader: Reader, api_key: int, flexible: bool) -> KeyChange:
-    key = _required(reader, flexible)
-    operation = reader.int8() if api_key == INCREMENTAL_ALTER_CONFIGS else int(Operation.SET)
-    value = reader.compact_nullable_string() if flexible else reader.nullable_string()
-    _skip_end(reader, flexible)
-    return KeyChange(key, operation, value)
 
 
 def write_altered(api_key: int, version: int, results: Sequence[AlterResult]) -> bytes:

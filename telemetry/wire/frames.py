@@ -23,7 +23,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from quota_metrics.kafka.primitives import ProtocolError, Reader, int32_at
+from quota_metrics.kafka.primitives import ProtocolError, Reader, int16_at, int32_at
 from telemetry.wire.apis import Api
 
 LENGTH_BYTES: Final = 4
@@ -87,12 +87,12 @@ class FrameScanner(ABC):
             if self._left > size and self._mode <= WATCH:  # a part of a frame
                 self._left -= size
                 return data if self._mode == FORWARD else self.watch(data)
-            if self._left == size and not self._collected:  # one frame
-                return self._whole(data)
-        return self._pieces(data)
+            if self._left == size and not self._collected:
+                return self._feed_frame(data)
+        return self._feed_pieces(data)
 
-    def _whole(self, data: bytes) -> bytes:
-        """`feed` for one frame, or the end of a forwarded one."""
+    def _feed_frame(self, data: bytes) -> bytes:
+        """`feed` for a chunk that is one frame, or the end of a forwarded one."""
         self._left = 0
         if self._mode > WATCH:
             return self.complete(data if self._mode == HOLD else b"")
@@ -101,8 +101,8 @@ class FrameScanner(ABC):
         behind = self.end()
         return data + behind if behind else data
 
-    def _pieces(self, data: bytes) -> bytes:
-        """`feed` for chunks that begin or end within frames, or have several."""
+    def _feed_pieces(self, data: bytes) -> bytes:
+        """`feed` for a chunk that begins or ends within a frame, or has several frames."""
         size = len(data)
         out: list[bytes] = []
         start = position = 0  # data[start:position] is to be forwarded
@@ -200,8 +200,25 @@ def check_head(data: bytes, offset: int) -> None:
         raise ProtocolError("cannot read the head of a request: too long")
 
 
+def read_acks(data: bytes, client_id_end: int, end: int, version: int) -> int:
+    """The acks of a Produce request that ends at `end`. Raises ProtocolError when they have not arrived yet."""
+    at = client_id_end + 2
+    if version >= 9 and at + 2 <= end and at + 2 <= len(data) and not data[at - 2] and not data[at - 1]:
+        return int16_at(data, at)  # no tagged fields and no transaction, as in nearly all requests
+    reader = Reader(data, min(client_id_end, len(data)))
+    if version >= 9:
+        reader.skip_tagged()
+        reader.skip(max(reader.uvarint() - 1, 0))  # transactional_id
+    elif version >= 3:
+        reader.skip(max(reader.int16(), 0))
+    acks = reader.int16()
+    if reader.offset > end:
+        raise ProtocolError("cannot read the head of a Produce request: it is truncated")
+    return acks
+
+
 def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes:
-    """The offset of a request's body. Raises ProtocolError.
+    """The body of a request. Raises ProtocolError.
 
     `client_id_end`: the offset after the client id, which is never a compact string, even in request header 2.
     """

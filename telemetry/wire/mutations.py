@@ -30,18 +30,20 @@ def requested_changes(api: Api, version: int, body: bytes) -> Changes:
         fields = _Fields(body, api.flexible(version))
         if api.key == DELETE_TOPICS and version < 6:
             return tuple((fields.text(), 0, UNKNOWN) for _ in range(fields.elements()))
-        return tuple(_change(api.key, fields) for _ in range(fields.elements()))
+        return tuple(_read_change(api.key, fields) for _ in range(fields.elements()))
     except ProtocolError:
         return UNREADABLE
 
 
 def accepted_changes(api: Api, version: int, body: bytes, requested: Changes) -> Changes:
-    """Those of `requested` that the response says were made, and what it says of a request that could not be read; all
-    of them when it cannot be read itself."""
+    """The `requested` changes that the controller made, by its response.
+
+    If the request was UNREADABLE, the response tells the topics. If the response cannot be read, all changes count.
+    """
     if len(body) > _MOST_BYTES:
         return requested
     try:
-        results = _results(api, version, body)
+        results = _read_results(api, version, body)
     except ProtocolError:
         return requested
     if requested == UNREADABLE:
@@ -55,7 +57,7 @@ def accepted_changes(api: Api, version: int, body: bytes, requested: Changes) ->
     )
 
 
-def _change(key: int, fields: _Fields) -> PartitionChange:
+def _read_change(key: int, fields: _Fields) -> PartitionChange:
     if key == DELETE_TOPICS:
         topic = fields.text() or fields.topic_id()
         if not topic.startswith(_ID):
@@ -83,7 +85,7 @@ def _change(key: int, fields: _Fields) -> PartitionChange:
     return topic, max(total, UNKNOWN), max(added, UNKNOWN)
 
 
-def _results(api: Api, version: int, body: bytes) -> dict[str, tuple[int, str, int]]:
+def _read_results(api: Api, version: int, body: bytes) -> dict[str, tuple[int, str, int]]:
     """By topic, as the request names it: error code, name, and the number of partitions of a created one."""
     fields = _Fields(body, api.flexible(version))
     if api.throttle_first(version):
@@ -96,29 +98,21 @@ def _results(api: Api, version: int, body: bytes) -> dict[str, tuple[int, str, i
         elif api.key == CREATE_TOPICS and version >= 7:
             fields.reader.skip(_TOPIC_ID_BYTES)
         error = fields.reader.int16()
-        if _has_message(api.key, version):
-            fields.skip_text()
-        created = _created(fields) if api.key == CREATE_TOPICS and version >= 5 else UNKNOWN
+        if version >= {CREATE_TOPICS: 1, DELETE_TOPICS: 5}.get(api.key, 0):
+            fields.skip_text()  # error_message
+        partitions = UNKNOWN
+        if api.key == CREATE_TOPICS and version >= 5:
+            partitions = fields.reader.int32()
+            fields.reader.skip(2)  # replication_factor
+            for _ in range(fields.elements()):
+                fields.skip_text()  # name of a configuration
+                fields.skip_text()
+                fields.reader.skip(3)  # read_only, config_source, is_sensitive
+                fields.tags()
         fields.tags()
-        for known_as in filter(None, (name, topic_id)):
-            results[known_as] = (error, name, created)
+        for topic in filter(None, (name, topic_id)):
+            results[topic] = (error, name, partitions)
     return results
-
-
-def _has_message(key: int, version: int) -> bool:
-    return version >= {CREATE_TOPICS: 1, DELETE_TOPICS: 5}.get(key, 0)
-
-
-def _created(fields: _Fields) -> int:
-    """num_partitions; the configurations after it are passed."""
-    partitions = fields.reader.int32()
-    fields.reader.skip(2)  # replication_factor
-    for _ in range(fields.elements()):
-        fields.skip_text()
-        fields.skip_text()
-        fields.reader.skip(3)  # read_only, config_source, is_sensitive
-        fields.tags()
-    return partitions
 
 
 _ID: Final = "id:"  # a colon is in no name of a topic

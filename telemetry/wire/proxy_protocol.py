@@ -29,13 +29,20 @@ class ProxiedPeer(NamedTuple):
 
 
 def bytes_wanted(data: bytes, version: int) -> int:
-    """How many more bytes of the header there are at least; 0 when it is complete. Raises ProtocolError as soon as
-    `data` is no beginning of a header of this version (1 or 2)."""
+    """How many more bytes the header has at least; 0 when it is complete.
+
+    Raises ProtocolError as soon as `data` cannot begin a header of this version (1 or 2).
+    """
     start = _V1_START if version == 1 else _SIGNATURE
     if not start.startswith(data[: len(start)]):
         raise ProtocolError(f"no PROXY protocol header of version {version}")
     if version == 2:
-        return _v2_wanted(data)
+        if len(data) < _V2_FIXED:
+            return _V2_FIXED - len(data)
+        rest = int.from_bytes(data[14:16])
+        if rest > _V2_MOST_REST:
+            raise ProtocolError(f"a PROXY protocol header of {_V2_FIXED + rest} bytes")
+        return max(_V2_FIXED + rest - len(data), 0)
     if data.endswith(b"\r\n"):
         return 0
     if b"\n" in data[:-1] or len(data) >= _V1_LONGEST:
@@ -43,22 +50,15 @@ def bytes_wanted(data: bytes, version: int) -> int:
     return max(_V1_SHORTEST - len(data), 1)
 
 
-def parsed(data: bytes) -> ProxiedPeer | None:
-    """The client of a complete header; None when the proxy speaks for itself (a health check) or does not know. Raises
-    ProtocolError."""
-    return _v2(data) if data.startswith(_SIGNATURE) else _v1(data)
+def parse_header(data: bytes) -> ProxiedPeer | None:
+    """The client of a complete header. Raises ProtocolError.
+
+    None when the proxy speaks for itself (a health check), or does not know its client.
+    """
+    return _parse_v2(data) if data.startswith(_SIGNATURE) else _parse_v1(data)
 
 
-def _v2_wanted(data: bytes) -> int:
-    if len(data) < _V2_FIXED:
-        return _V2_FIXED - len(data)
-    rest = int.from_bytes(data[14:16])
-    if rest > _V2_MOST_REST:
-        raise ProtocolError(f"a PROXY protocol header of {_V2_FIXED + rest} bytes")
-    return max(_V2_FIXED + rest - len(data), 0)
-
-
-def _v1(data: bytes) -> ProxiedPeer | None:
+def _parse_v1(data: bytes) -> ProxiedPeer | None:
     try:
         words = data.removesuffix(b"\r\n").decode("ascii").split(" ")
     except UnicodeDecodeError:
@@ -72,17 +72,13 @@ def _v1(data: bytes) -> ProxiedPeer | None:
         addresses = [str(family(word)) for word in words[2:4]]
     except ValueError:
         raise ProtocolError("a PROXY protocol header with an invalid address") from None
-    ports = [_port(word) for word in words[4:]]
-    return ProxiedPeer(addresses[0], ports[0])
+    for port in words[4:]:
+        if not (port.isdigit() and len(port) <= 5 and int(port) < 65_536):
+            raise ProtocolError("a PROXY protocol header with an invalid port")
+    return ProxiedPeer(addresses[0], int(words[4]))
 
 
-def _port(word: str) -> int:
-    if not (word.isascii() and word.isdigit() and len(word) <= 5 and int(word) < 65_536):
-        raise ProtocolError("a PROXY protocol header with an invalid port")
-    return int(word)
-
-
-def _v2(data: bytes) -> ProxiedPeer | None:
+def _parse_v2(data: bytes) -> ProxiedPeer | None:
     command, family, rest = data[12], data[13], data[_V2_FIXED:]
     if command == _LOCAL:
         return None

@@ -55,12 +55,11 @@ def read_push_head(body: bytes) -> PushHead:
     return PushHead(client_instance_id, subscription_id, terminating != 0, compression_type)
 
 
-def _refused_get(code: ErrorCode) -> bytes:
-    """A response with the code and default values; empty arrays and tagged fields take one byte each."""
-    return _GET_HEAD.pack(0, code, bytes(16), 0) + b"\x01" + _GET_TAIL.pack(0, 0, False) + b"\x01\x00"
-
-
-REFUSED_GET: Final = {code: _refused_get(code) for code in ErrorCode}
+# Responses with a code and default values: empty arrays and tagged fields take one byte each.
+REFUSED_GET: Final = {
+    code: _GET_HEAD.pack(0, code, bytes(16), 0) + b"\x01" + _GET_TAIL.pack(0, 0, False) + b"\x01\x00"
+    for code in ErrorCode
+}
 PUSH_RESPONSE: Final = {code: _PUSH_ANSWER.pack(0, code, 0) for code in ErrorCode}
 
 

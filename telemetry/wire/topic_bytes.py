@@ -1,11 +1,11 @@
 """Reads the record bytes of each topic off a Produce request or a Fetch response while it is forwarded. Sans-I/O.
 
-The frame arrives in pieces of any size, of which nothing is kept but a topic's name that has arrived in part. Work and
-memory are bounded: a frame of more than _MAX_ELEMENTS topics, partitions, aborted transactions and tagged fields is not
-read to its end, and a frame that Kafka's schema does not describe yields nothing. Neither is an error to anybody.
+The frame arrives in pieces of any size. Nothing of a piece is kept, except a topic's name that has arrived in part.
+Work and memory are bounded: reading stops after _MAX_ELEMENTS topics, partitions, aborted transactions and tagged
+fields. A frame that Kafka's schema does not describe yields nothing. Neither is an error to anybody.
 
-A topic is its name; where the wire has its id (Produce from version 13 on, Fetch from version 13 on), ID_MARK and the
-id in hexadecimal digits. No topic name contains ID_MARK.
+A topic is named by its name. From version 13 on, Produce and Fetch carry its id instead: the topic is then ID_MARK and
+the id in hexadecimal digits. No topic name contains ID_MARK.
 
 Source: ProduceRequest.json and FetchResponse.json of Apache Kafka 4.3 and their predecessors; Topic.validate.
 """
@@ -46,9 +46,19 @@ def is_legal_topic(name: bytes) -> bool:
 
 
 class TopicBytes:
-    """Of one frame. `feed` its bytes, with the length field, in order; then ask `topics`."""
+    """Reads one frame. `feed` its bytes, with the length field, in order; then ask `topics`."""
 
-    __slots__ = ("_at", "_data", "_elements", "_flexible", "_found", "_is_whole", "_skipped", "_steps", "_version")
+    __slots__ = (
+        "_at",
+        "_data",
+        "_elements",
+        "_flexible",
+        "_is_whole",
+        "_record_bytes",
+        "_skipped",
+        "_steps",
+        "_version",
+    )
 
     def __init__(self, api_key: int, version: int) -> None:
         """`api_key`: PRODUCE for a request, FETCH for a response."""
@@ -57,7 +67,7 @@ class TopicBytes:
         self._elements = 0
         self._version = version
         self._flexible = APIS[api_key].flexible(version)
-        self._found: dict[str, int] = {}
+        self._record_bytes: dict[str, int] = {}
         self._is_whole = False  # the schema has ended where the bytes have
         self._steps: _Step | None = {PRODUCE: self._produce, FETCH: self._fetch}[api_key]()
 
@@ -78,7 +88,7 @@ class TopicBytes:
     @property
     def topics(self) -> Mapping[str, int]:
         """Record bytes by topic, those without records left out. Empty unless exactly the whole frame was fed."""
-        return self._found if self._is_whole else _NOTHING
+        return self._record_bytes if self._is_whole else _NOTHING
 
     def _produce(self) -> _Step:
         self._skip(_LENGTH_AND_REQUEST_HEAD)
@@ -102,10 +112,18 @@ class TopicBytes:
             name = yield from self._topic()
             nbytes = 0
             for _ in range((yield from self._count())):
-                nbytes += yield from self._partition(partition_head)
+                self._skip(_INDEX + partition_head)
+                if partition_head and self._version >= 4:
+                    yield from self._skip_transactions()
+                    if self._version >= 11:
+                        self._skip(4)  # preferred_read_replica
+                records = yield from self._length(4)
+                self._skip(records)
+                yield from self._skip_tagged()
+                nbytes += max(records, 0)
             yield from self._skip_tagged()
             if nbytes:
-                self._found[name] = self._found.get(name, 0) + nbytes
+                self._record_bytes[name] = self._record_bytes.get(name, 0) + nbytes
         yield from self._skip_tagged()
         yield from self._pass_skipped(0)
 
@@ -119,18 +137,6 @@ class TopicBytes:
         if not is_legal_topic(name):
             raise ProtocolError("no topic has such a name")
         return name.decode("ascii")
-
-    def _partition(self, head: int) -> _Number:
-        """Returns the bytes of its records."""
-        self._skip(_INDEX + head)
-        if head and self._version >= 4:
-            yield from self._skip_transactions()
-            if self._version >= 11:
-                self._skip(4)  # preferred_read_replica
-        records = yield from self._length(4)
-        self._skip(records)
-        yield from self._skip_tagged()
-        return max(records, 0)
 
     def _skip_transactions(self) -> _Step:
         count = yield from self._count()

@@ -22,7 +22,7 @@ from telemetry.gateway.security.sasl_tokens import READABLE, claimed_user
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, principal_mapper
 from telemetry.subscriptions.java.x500_name import CertificateError, subject_name
 from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from telemetry.wire.proxy_protocol import bytes_wanted, parsed
+from telemetry.wire.proxy_protocol import bytes_wanted, parse_header
 from tests.fuzz.seeds import request_frame
 from tests.kit.certificates import CertificateAuthority
 from tests.oracle.certificates_oracle import certificate_of, drawn_name
@@ -152,7 +152,7 @@ def _proxy_header(data: bytes) -> None:
             if len(header) + wanted > len(data):
                 return
             header = data[: len(header) + wanted]
-        parsed(header)
+        parse_header(header)
     assert len(header) <= 16 + 2_048
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.wire.proxy_protocol import ProxiedPeer, bytes_wanted, parsed
+from telemetry.wire.proxy_protocol import ProxiedPeer, bytes_wanted, parse_header
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 AFTER = b"\x00\x00\x00\x0c rest of the stream"
@@ -43,7 +43,7 @@ def read(stream: bytes, version: int | None = None) -> tuple[bytes, bytes]:
 def test_client_is_read_and_nothing_behind_the_header(address: ipaddress.IPv4Address, port: int, tlvs: bytes) -> None:
     for header in (v1(address, port), v2(address, port), v2(address, port, tlvs)):
         assert read(header + AFTER) == (header, AFTER)
-        assert parsed(header) == ProxiedPeer(str(address), port)
+        assert parse_header(header) == ProxiedPeer(str(address), port)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_client_is_read_and_nothing_behind_the_header(address: ipaddress.IPv4Add
 )
 def test_proxy_without_a_client(header: bytes) -> None:
     assert read(header + AFTER) == (header, AFTER)
-    assert parsed(header) is None
+    assert parse_header(header) is None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_proxy_without_a_client(header: bytes) -> None:
 )
 def test_invalid_header_is_refused(header: bytes) -> None:
     with pytest.raises(ProtocolError):
-        parsed(read(header + bytes(4096))[0])
+        parse_header(read(header + bytes(4096))[0])
 
 
 @given(ADDRESSES, PORTS)
@@ -99,7 +99,7 @@ def test_header_of_the_other_version_is_refused(address: ipaddress.IPv4Address, 
 def test_hostile_bytes_end_in_an_answer_or_an_error(data: bytes) -> None:
     try:
         header, _ = read(data)
-        parsed(header)
+        parse_header(header)
     except (ProtocolError, EOFError):
         return
     assert len(header) <= 16 + 2_048
@@ -109,7 +109,7 @@ def test_hostile_bytes_end_in_an_answer_or_an_error(data: bytes) -> None:
 def test_hostile_text_ends_in_an_answer_or_an_error(data: bytes) -> None:
     try:
         header, _ = read(data)
-        parsed(header)
+        parse_header(header)
     except (ProtocolError, EOFError):
         return
     assert len(header) <= 107
