@@ -274,24 +274,23 @@ def _fields(descriptor: Any, seen: dict[str, dict[int, _Field]], into_points: bo
         return seen[descriptor.full_name]
     fields = seen[descriptor.full_name] = {}
     for field in descriptor.fields:
-        if field.name == "data_points" and not into_points:
-            fields[field.number] = _Field(None, "points", None)
-        elif field.message_type is not None:
-            fields[field.number] = _Field(_fields(field.message_type, seen, into_points), _budget(field), None)
+        if field.message_type is None:
+            if field.name in _BUCKET_FIELDS:
+                packed = _packed_varints if field.type == field.TYPE_UINT64 else _packed_fixed64
+                fields[field.number] = _Field(None, "buckets", packed)
+            continue
+        if field.name == "data_points":
+            budget = "points"
         elif field.name in _BUCKET_FIELDS:
-            packed = _packed_varints if field.type == field.TYPE_UINT64 else _packed_fixed64
-            fields[field.number] = _Field(None, "buckets", packed)
+            budget = "buckets"
+        elif field.name == "values" and field.containing_type.name in ("ArrayValue", "KeyValueList"):
+            budget = "items"
+        else:
+            budget = "pairs" if field.message_type.name == "KeyValue" else "messages"
+        is_opaque = budget == "points" and not into_points
+        message = None if is_opaque else _fields(field.message_type, seen, into_points)
+        fields[field.number] = _Field(message, budget, None)
     return fields
-
-
-def _budget(field: Any) -> str:
-    if field.name == "data_points":
-        return "points"
-    if field.name in _BUCKET_FIELDS:
-        return "buckets"
-    if field.name == "values" and field.containing_type.name in ("ArrayValue", "KeyValueList"):
-        return "items"
-    return "pairs" if field.message_type.name == "KeyValue" else "messages"
 
 
 def _packed_varints(data: bytes) -> int:

@@ -21,7 +21,7 @@ from telemetry.decode.bounds import (
 )
 from telemetry.decode.otlp import Decoded, check, decode
 from telemetry.decode.series import ClientBudgets, KnownSeries, identity
-from telemetry.decode.templates import GATHERABLE_MS, Described, Template, TemplateMatch, Templates, template_of
+from telemetry.decode.templates import GATHERABLE_MS, Template, TemplateMatch, Templates, template_of
 from telemetry.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -77,7 +77,7 @@ class DecodedPush:
 
     @property
     def has_replaced_texts(self) -> bool:
-        """Whether texts of it were no UTF-8."""
+        """Whether some of its texts were not UTF-8."""
         return self.match.template.has_replaced_texts if self.match is not None else self.decoded.replaced_texts > 0
 
 
@@ -91,7 +91,7 @@ class Refusal(NamedTuple):
 class Decoder:
     """Decodes pushes and caches templates (templates.py) of their structures.
 
-    `known`: series that need not be described again. `client_budgets`: budgets per client and minute.
+    `known_series`: series that need not be described again. `client_budgets`: budgets per client and minute.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class Decoder:
         *,
         max_decompressed_bytes: int,
         limits: PayloadLimits,
-        known: KnownSeries,
+        known_series: KnownSeries,
         max_template_bytes: int,
         client_budgets: ClientBudgets,
     ) -> None:
         self.templates = Templates(max_template_bytes)
         self._max_decompressed_bytes = max_decompressed_bytes
         self._limits = limits
-        self._known = known
+        self._known_series = known_series
         self._template_credit = float(_MAX_TEMPLATE_CREDIT)
         self._budgets = client_budgets
 
@@ -135,21 +135,25 @@ class Decoder:
     def _decode(self, push: Push, payload: bytes) -> tuple[Decoded, TemplateMatch | None]:
         client = identity(push)
         points_allowed = self._limits.points_of_push(len(push.payload))
-        known = self._known.of(client)
+        known_ids = self._known_series.of(client)
         sent = self.templates.find(client, payload)
-        template = sent.template if sent is not None else self.templates.known(payload)
+        template = sent.template if sent is not None else self.templates.find_of_any_client(payload)
         if template is not None and len(template) > points_allowed:
             raise over_budget("points", points_allowed)
         if template is not None and push.received_at_ms in GATHERABLE_MS:
-            if sent is not None and sent.is_described(known):
+            if sent is not None and sent.is_described(known_ids):
                 self._budgets.charge(client, push, len(template), 0)
                 return _NOTHING, TemplateMatch(template, payload, sent.series_ids)
             if template.described is None and template.is_describable and (sent is None or template.users > 1):
                 self._describe(template, push, payload)
-            if template.described is not None:
-                return self._described(push, client, payload, template, template.described)
+            if (described := template.described) is not None:
+                # The structure of other clients, or of a client whose series expired: nothing is parsed.
+                ids, series = described.of(client, frozenset(known_ids.tolist()))
+                self._budgets.charge(client, push, len(template), len(series))
+                self.templates.keep(client, payload, template, ids)
+                return Decoded(series=series, text_bytes=described.text_bytes), TemplateMatch(template, payload, ids)
         limits = replace(self._limits, points=points_allowed)
-        decoded = decode(payload, push, limits, frozenset(known.tolist()))
+        decoded = decode(payload, push, limits, frozenset(known_ids.tolist()))
         points = len(decoded.points.value) + len(decoded.histograms)
         self._budgets.charge(client, push, points, len(decoded.series))
         if sent is None:
@@ -163,15 +167,6 @@ class Decoder:
         with contextlib.suppress(OverBudget):  # a push may be within the budget only because its series are known
             self.templates.describe(template, decode(payload, push, self._limits, ()))
         template.is_describable = template.described is not None
-
-    def _described(
-        self, push: Push, client: bytes, payload: bytes, template: Template, described: Described
-    ) -> tuple[Decoded, TemplateMatch]:
-        """A structure of other clients, or of a client whose series are no longer known: nothing is parsed."""
-        ids, series = described.of(client, frozenset(self._known.of(client).tolist()))
-        self._budgets.charge(client, push, len(template), len(series))
-        self.templates.keep(client, payload, template, ids)
-        return Decoded(series=series, text_bytes=described.text_bytes), TemplateMatch(template, payload, ids)
 
     def _new_template(self, payload: bytes, decoded: Decoded) -> Template | None:
         self._template_credit = min(self._template_credit + 1 / _PUSHES_PER_TEMPLATE, _MAX_TEMPLATE_CREDIT)

@@ -18,7 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 
 class Read(NamedTuple):
-    """A message, and how many of its texts were no UTF-8."""
+    """A message, and how many of its texts were not UTF-8."""
 
     message: Any
     replaced: int
@@ -36,7 +36,7 @@ class LenientReader:
         """The same messages with bytes for texts."""
 
     def read(self, data: bytes) -> Read:
-        """Raises google.protobuf.message.DecodeError for what is no such message even with other texts."""
+        """Raises google.protobuf.message.DecodeError if the bytes are no such message, whatever its texts."""
         try:
             return Read(self._class.FromString(data), 0)
         except ProtobufError:

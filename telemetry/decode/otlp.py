@@ -3,10 +3,9 @@
 Rules: a value that was not measured is never stored as 0. NaN remains NaN (Java's averages without samples); a point
 without a value, or flagged as such, is NaN with bit 0 of its flags set. Integers over 2^53 are also stored exactly in
 `int_value`. A timestamp outside [received - 7 days, received + 10 minutes] is replaced by the time of receipt and
-counted: a client with a wrong clock must not create partitions, but its values are stored. Texts that are no UTF-8 get
-replacement characters (lenient.py). `interval_ms` is measured by
-the client's clock. The sender is that of the push (its connection); attributes named client_id or principal have no
-special meaning.
+counted: a client with a wrong clock must not create partitions, but its values are stored. Texts that are not UTF-8 get
+replacement characters (lenient.py). The client's clock measures `interval_ms`. The connection of the push tells the
+sender; attributes named client_id or principal have no special meaning.
 
 Histograms, exponential histograms and summaries become one kind of row. Kafka clients do not send them today;
 applications that use the same receiver do. Fields that a point does not have (sum, min, max) are None, never 0.
@@ -101,7 +100,7 @@ def _exponential(point: Any) -> Distribution:
 
 
 def _summary(point: Any) -> Distribution:
-    quantiles = [(each.quantile, each.value) for each in point.quantile_values]
+    quantiles = [(quantile.quantile, quantile.value) for quantile in point.quantile_values]
     return Distribution(point.count, point.sum, None, None, quantiles=quantiles)
 
 
@@ -160,13 +159,13 @@ class Decoded:
     dropped: Counter[DropReason] = field(default_factory=Counter)
 
 
-def decode(payload: bytes, push: Push, limits: PayloadLimits, known: Container[int]) -> Decoded:
-    """Decode a decompressed payload; series whose id is in `known` are not described again.
+def decode(payload: bytes, push: Push, limits: PayloadLimits, known_ids: Container[int]) -> Decoded:
+    """Decode a decompressed payload; series whose id is in `known_ids` are not described again.
 
     Raises DecodeError, OverBudget.
     """
     read = _parsed(payload, limits)
-    walk = _Walk(identity(push), push.received_at_ms, limits, known)
+    walk = _Walk(identity(push), push.received_at_ms, limits, known_ids)
     walk.decoded.replaced_texts = read.replaced
     return _decoded(read.message, walk)
 
@@ -228,11 +227,11 @@ class _Metric(NamedTuple):
 class _Walk:
     """Decodes one payload, point by point."""
 
-    def __init__(self, client: bytes, received_ms: int, limits: PayloadLimits, known: Container[int]) -> None:
+    def __init__(self, client: bytes, received_ms: int, limits: PayloadLimits, known_ids: Container[int]) -> None:
         """`client`: as series.identity names it."""
         self.decoded = Decoded()
         self._limits = limits
-        self._known = known
+        self._known_ids = known_ids
         self._identity = client
         self._received_ms = received_ms
         self._earliest_ns = (received_ms - MAX_PAST_MS) * _NS_PER_MS
@@ -275,8 +274,19 @@ class _Walk:
             pairs = point.attributes
             attributes = self._attributes(pairs) if pairs else ()
             id_ = series_id(self._identity, metric.name, metric.kind, metric.temporality, attributes)
-            if id_ not in self._known and id_ not in self.decoded.series:
-                self.decoded.series[id_] = self._series(metric, attributes)
+            if id_ not in self._known_ids and id_ not in self.decoded.series:
+                scope = self._charge_texts(attributes)
+                self.decoded.series[id_] = Series(
+                    metric=metric.name,
+                    kind=metric.kind,
+                    temporality=metric.temporality,
+                    monotonic=metric.monotonic,
+                    unit=metric.unit,
+                    attributes=attributes,
+                    resource=scope.resource,
+                    scope_name=scope.name,
+                    scope_version=scope.version,
+                )
             value, int_value, flags = _value(point)
             ns, start_ns = point.time_unix_nano, point.start_time_unix_nano
             points.metric.append(metric.name)
@@ -291,68 +301,46 @@ class _Walk:
         self, metric: _Metric, distribution_of: Callable[[Any], Distribution], data_points: Iterable[Any]
     ) -> None:
         for point in data_points:
-            self._count_buckets(point)
+            buckets = bucket_count(point)  # before they are copied
+            self.decoded.buckets += buckets
+            if buckets > self._limits.point_buckets:
+                raise over_budget("point_buckets", self._limits.point_buckets)
+            if self.decoded.buckets > self._limits.buckets:
+                raise over_budget("buckets", self._limits.buckets)
             try:
                 distribution = distribution_of(point)
             except ValueError:
                 self.decoded.dropped[DropReason.DECODE] += 1
-            else:
-                self.decoded.histograms.append(self._histogram(metric, point, distribution))
+                continue
+            attributes = self._attributes(point.attributes)
+            histogram = Histogram(
+                metric=metric.name,
+                ts_ms=self._ts_ms(point.time_unix_nano),
+                series_id=series_id(self._identity, metric.name, metric.kind, metric.temporality, attributes),
+                kind=metric.kind,
+                temporality=metric.temporality,
+                flags=point.flags & _MAX_UINT8,
+                interval_ms=_interval_ms(point.start_time_unix_nano, point.time_unix_nano),
+                unit=metric.unit,
+                attributes=attributes,
+                resource=self._charge_texts(attributes).resource,
+                distribution=distribution,
+            )
+            self.decoded.histograms.append(histogram)
 
-    def _histogram(self, metric: _Metric, point: Any, distribution: Distribution) -> Histogram:
-        attributes = self._attributes(point.attributes)
-        return Histogram(
-            metric=metric.name,
-            ts_ms=self._ts_ms(point.time_unix_nano),
-            series_id=series_id(self._identity, metric.name, metric.kind, metric.temporality, attributes),
-            kind=metric.kind,
-            temporality=metric.temporality,
-            flags=point.flags & _MAX_UINT8,
-            interval_ms=_interval_ms(point.start_time_unix_nano, point.time_unix_nano),
-            unit=metric.unit,
-            attributes=attributes,
-            resource=self._described(attributes).resource,
-            distribution=distribution,
-        )
-
-    def _series(self, metric: _Metric, attributes: Attributes) -> Series:
-        scope = self._described(attributes)
-        return Series(
-            metric=metric.name,
-            kind=metric.kind,
-            temporality=metric.temporality,
-            monotonic=metric.monotonic,
-            unit=metric.unit,
-            attributes=attributes,
-            resource=scope.resource,
-            scope_name=scope.name,
-            scope_version=scope.version,
-        )
-
-    def _described(self, attributes: Attributes) -> _Scope:
-        """Attributes of the resource and scope for a row with these attributes. Raises OverBudget."""
+    def _charge_texts(self, attributes: Attributes) -> _Scope:
+        """Counts the texts of a row with these attributes, and returns its scope. Raises OverBudget."""
         scope = self._scope
         if scope is None:  # converted only for new series: most are known
-            scope = self._scope = self._converted_scope()
+            if self._resource is None:
+                self._resource = self._attributes(self._resource_metrics.resource.attributes)
+            raw, chars = self._scope_metrics.scope, self._limits.chars
+            scope = _Scope(raw.name[:chars], raw.version[:chars], self._resource, text_bytes(self._resource))
+            self._scope = scope
         self.decoded.text_bytes += text_bytes(attributes) + scope.resource_bytes
         if self.decoded.text_bytes > self._limits.text_bytes:
             raise over_budget("text_bytes", self._limits.text_bytes)
         return scope
-
-    def _converted_scope(self) -> _Scope:
-        if self._resource is None:
-            self._resource = self._attributes(self._resource_metrics.resource.attributes)
-        scope, chars = self._scope_metrics.scope, self._limits.chars
-        return _Scope(scope.name[:chars], scope.version[:chars], self._resource, text_bytes(self._resource))
-
-    def _count_buckets(self, point: Any) -> None:
-        """Counts them before they are copied. Raises OverBudget."""
-        buckets = bucket_count(point)
-        self.decoded.buckets += buckets
-        if buckets > self._limits.point_buckets:
-            raise over_budget("point_buckets", self._limits.point_buckets)
-        if self.decoded.buckets > self._limits.buckets:
-            raise over_budget("buckets", self._limits.buckets)
 
     def _attributes(self, pairs: Any) -> Attributes:
         return attributes_of(pairs, self._limits.attributes, self._limits.chars)

@@ -79,10 +79,10 @@ def attributes_of(pairs: Any, max_pairs: int, max_chars: int) -> Attributes:
     """The first `max_pairs` OTLP KeyValues, equal keys included, normalised; longer texts are cut."""
     if not pairs:
         return ()
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for pair in pairs[:max_pairs]:
-        found.setdefault(normal_key(pair.key[:max_chars]), text_of(pair.value)[:max_chars])
-    return tuple(sorted(found.items()))
+        texts.setdefault(normal_key(pair.key[:max_chars]), text_of(pair.value)[:max_chars])
+    return tuple(sorted(texts.items()))
 
 
 def text_bytes(attributes: Attributes) -> int:
@@ -136,7 +136,9 @@ class _Client(NamedTuple):
 
 
 class KnownSeries:
-    """By client (as in `series.identity`). Bounded to about `max_bytes`; evicts the clients written first.
+    """The series that need not be described again, by client (`series.identity`).
+
+    Memory is bounded to about `max_bytes`; the clients written first are evicted.
 
     A client with more than 200,000 series starts over. Series of a batch are known from their first push on; call
     `keep` when the batch is written, `forget` when it fails.
@@ -174,8 +176,8 @@ class KnownSeries:
 
     def of(self, client: bytes) -> Ids:
         """Unordered. The array is the same object until the client's series change."""
-        known = self._clients.get(client)
-        return _NONE if known is None else known.ids
+        written = self._clients.get(client)
+        return _NONE if written is None else written.ids
 
     def begin(self, now_ms: int) -> None:
         """Begins a batch. Forgets clients whose first series was written `rewritten_after_ms` ago."""

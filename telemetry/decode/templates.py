@@ -1,7 +1,7 @@
 """Templates of known payload structures, which make parsing unnecessary. Sans-I/O.
 
 A client pushes the same metrics repeatedly; only OTLP's fixed64 fields change: start, time and value. A template stores
-their offsets. A payload that equals it in all other bytes is decoded by gathering columns (point_columns.py), in a
+their offsets. A payload that equals it in all other bytes is decoded by gathering columns (`gathered`), in a
 twentieth of the time of otlp.decode and with the same rows.
 
 To find the offsets, a payload is serialized again with known random numbers in those fields, which are then searched
@@ -71,7 +71,7 @@ class Template:
 
 
 class Described:
-    """The series of a template without their owner: with it, no payload of another client needs to be parsed."""
+    """The series of a template without their owner: no payload of another client needs to be parsed any more."""
 
     def __init__(self, decoded: Decoded) -> None:
         """`decoded` describes all of its series."""
@@ -82,13 +82,13 @@ class Described:
         self.text_bytes = sum(text_bytes(series.attributes) + text_bytes(series.resource) for series in self._series)
         self.nbytes = _SERIES_BYTES * len(self._series) + sum(map(len, self._keys)) + 2 * self.text_bytes
 
-    def of(self, client: bytes, known: frozenset[int]) -> tuple[Ids, dict[int, Series]]:
-        """The series id of each point of a client (as series.identity names it), and its series not in `known`."""
+    def of(self, client: bytes, known_ids: frozenset[int]) -> tuple[Ids, dict[int, Series]]:
+        """The series id of each point of a client (`series.identity`), and those of its series that are new."""
         ids = [series_id_of(client, key) for key in self._keys]
-        found = dict(zip(ids, self._series, strict=True))
-        if known:
-            found = {id_: series for id_, series in found.items() if id_ not in known}
-        return np.array(ids, np.uint64)[self._of_point], found
+        new = dict(zip(ids, self._series, strict=True))
+        if known_ids:
+            new = {id_: series for id_, series in new.items() if id_ not in known_ids}
+        return np.array(ids, np.uint64)[self._of_point], new
 
 
 class TemplateMatch(NamedTuple):
@@ -107,15 +107,13 @@ class Sent:
         self.series_ids = series_ids
         self._described: Ids | None = None
 
-    def is_described(self, known: Ids) -> bool:
-        """Whether all series are known. The result is cached while `known` is the same array."""
-        if self._described is not known and _are_in(self.series_ids, known):
-            self._described = known
-        return self._described is known
-
-
-def _are_in(ids: Ids, known: Ids) -> bool:
-    return np.array_equal(ids, known) or bool(np.isin(ids, known).all())
+    def is_described(self, known_ids: Ids) -> bool:
+        """Whether all series are known. The result is cached while `known_ids` is the same array."""
+        if self._described is not known_ids:
+            if not np.array_equal(self.series_ids, known_ids) and not np.isin(self.series_ids, known_ids).all():
+                return False
+            self._described = known_ids
+        return True
 
 
 class Templates:
@@ -143,7 +141,7 @@ class Templates:
         self._sent.move_to_end(key)
         return sent
 
-    def known(self, payload: bytes) -> Template | None:
+    def find_of_any_client(self, payload: bytes) -> Template | None:
         """A template of any client that the payload matches; only the newest eight are tried."""
         newest_first = reversed(self._by_length.get(len(payload), ())[-_MAX_TRIES:])
         return next((template for template in newest_first if template.matches(payload)), None)
@@ -152,7 +150,12 @@ class Templates:
         """Stores the template for the client. `series_ids`: one for each point of this payload."""
         key = (client, len(payload))
         self._forget(key)
-        self._take(key, Sent(template, series_ids))
+        if template.users == 0:
+            self._by_length[len(payload)].append(template)
+            self.nbytes += template.nbytes
+        template.users += 1
+        self._sent[key] = Sent(template, series_ids)
+        self.nbytes += _ENTRY_BYTES + series_ids.nbytes
         self._evict()
 
     def describe(self, template: Template, decoded: Decoded) -> None:
@@ -169,15 +172,6 @@ class Templates:
     def _evict(self) -> None:
         while self.nbytes > self._max_bytes:
             self._forget(next(iter(self._sent)))
-
-    def _take(self, key: tuple[bytes, int], sent: Sent) -> None:
-        template = sent.template
-        if template.users == 0:
-            self._by_length[key[1]].append(template)
-            self.nbytes += template.nbytes
-        template.users += 1
-        self._sent[key] = sent
-        self.nbytes += _ENTRY_BYTES + sent.series_ids.nbytes
 
     def _forget(self, key: tuple[bytes, int]) -> None:
         sent = self._sent.pop(key, None)
@@ -212,20 +206,20 @@ def template_of(payload: bytes, decoded: Decoded) -> Template | None:
         return None
     # A client cannot predict these numbers: the hash of bytes has a random key per process.
     base = _DRAWN | (hash(payload) & 0xFFFF_FFFF) << 24
-    drawn = [_draw(point, base + (n << 2)) for n, point in enumerate(_number_points(message))]
+    points = [
+        point
+        for resource_metrics in message.resource_metrics
+        for scope_metrics in resource_metrics.scope_metrics
+        for metric in scope_metrics.metrics
+        for point in getattr(metric, metric.WhichOneof("data")).data_points
+    ]
+    drawn = [_draw(point, base + (n << 2)) for n, point in enumerate(points)]
     redrawn = message.SerializeToString()
     if len(redrawn) != len(payload) or len(drawn) != len(decoded.points.value):
         return None
     template = Template(payload, decoded, list(_find(redrawn, drawn)))
     # With a wrong or missing offset, one of these numbers would be in the constant part.
     return template if template.matches(redrawn) else None
-
-
-def _number_points(message: Any) -> Iterator[Any]:
-    for resource_metrics in message.resource_metrics:
-        for scope_metrics in resource_metrics.scope_metrics:
-            for metric in scope_metrics.metrics:
-                yield from getattr(metric, metric.WhichOneof("data")).data_points
 
 
 def _draw(point: Any, number: int) -> _Places:
@@ -318,12 +312,12 @@ def listed(pushes: Sequence[int], points: Sequence[Points], names: Names) -> Poi
     """Columns of points decoded one by one. `pushes`: the number of the push of each element of `points`."""
 
     def column(name: str) -> Numbers:
-        return np.fromiter(chain.from_iterable(getattr(each, name) for each in points), getattr(_TYPES, name))
+        return np.fromiter(chain.from_iterable(getattr(part, name) for part in points), getattr(_TYPES, name))
 
-    exact = list(chain.from_iterable(each.int_value for each in points))
+    exact = list(chain.from_iterable(part.int_value for part in points))
     return PointColumns(
-        push=np.repeat(np.array(pushes, _TYPES.push), [len(each.value) for each in points]),
-        metric=names.numbers(chain.from_iterable(each.metric for each in points)),
+        push=np.repeat(np.array(pushes, _TYPES.push), [len(part.value) for part in points]),
+        metric=names.numbers(chain.from_iterable(part.metric for part in points)),
         ts_ms=column("ts_ms"),
         series_id=column("series_id"),
         value=column("value"),
@@ -341,11 +335,21 @@ def gathered(
 
     `pushes`: the number of the push of each match; `received_ms`: its receive time, in GATHERABLE_MS.
     """
-    rows = _rows([match.payload for match in matches])
-    received = received_ms[:, None].astype(np.int64)
+    # One payload a row, all equally long: element n of a row is the fixed64 at byte offset n.
+    length = len(matches[0].payload)
+    buffer = b"".join(chain.from_iterable((match.payload, _ABSENT) for match in matches))
+    rows = np.ndarray((len(matches), length + 1), "<u8", buffer, strides=(length + len(_ABSENT), 1))
+
     ns, start_ns = rows[:, template.time_at], rows[:, template.start_at]
-    ts_ms, in_bounds = _timestamps(ns, received)
-    value, int_value, has_int_value = _values(rows, template)
+    received = received_ms[:, None].astype(np.int64)
+    earliest_ns = ((received - MAX_PAST_MS) * _NS_PER_MS).astype(np.uint64)
+    latest_ns = ((received + MAX_FUTURE_MS) * _NS_PER_MS).astype(np.uint64)
+    in_bounds = (earliest_ns <= ns) & (ns <= latest_ns)
+    ts_ms = np.where(in_bounds, (ns // _NS_PER_MS).astype(np.int64), received)
+    has_interval = (start_ns > 0) & (start_ns <= ns)
+    interval_ms = np.where(has_interval, np.minimum((ns - start_ns) // _NS_PER_MS, _MAX_UINT32), 0).astype(np.uint32)
+
+    value, int_value, has_int_value = _gather_values(rows, template)
     columns = (
         np.repeat(np.array(pushes, _TYPES.push), len(template)),
         np.tile(names.numbers(template.names), len(matches)),
@@ -355,31 +359,12 @@ def gathered(
         int_value,
         has_int_value,
         np.tile(template.flags, len(matches)),
-        _intervals(start_ns, ns),
+        interval_ms,
     )
     return PointColumns(*(column.ravel() for column in columns)), int(in_bounds.size - in_bounds.sum())
 
 
-def _rows(payloads: Sequence[bytes]) -> Numbers:
-    """Payloads of equal length, one per row: element n is the fixed64 at byte offset n."""
-    length = len(payloads[0])
-    buffer = b"".join(chain.from_iterable((payload, _ABSENT) for payload in payloads))
-    return np.ndarray((len(payloads), length + 1), "<u8", buffer, strides=(length + len(_ABSENT), 1))
-
-
-def _timestamps(ns: Numbers, received_ms: Numbers) -> tuple[Numbers, Numbers]:
-    earliest_ns = ((received_ms - MAX_PAST_MS) * _NS_PER_MS).astype(np.uint64)
-    latest_ns = ((received_ms + MAX_FUTURE_MS) * _NS_PER_MS).astype(np.uint64)
-    in_bounds = (earliest_ns <= ns) & (ns <= latest_ns)
-    return np.where(in_bounds, (ns // _NS_PER_MS).astype(np.int64), received_ms), in_bounds
-
-
-def _intervals(start_ns: Numbers, ns: Numbers) -> Numbers:
-    given = (start_ns > 0) & (start_ns <= ns)
-    return np.where(given, np.minimum((ns - start_ns) // _NS_PER_MS, _MAX_UINT32), 0).astype(np.uint32)
-
-
-def _values(rows: Numbers, template: Template) -> tuple[Numbers, Numbers, Numbers]:
+def _gather_values(rows: Numbers, template: Template) -> tuple[Numbers, Numbers, Numbers]:
     """The columns value, int_value and has_int_value."""
     value = rows[:, template.double_at].view(np.float64)
     value[:, ~template.has_value] = np.nan

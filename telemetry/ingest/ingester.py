@@ -242,7 +242,7 @@ class Ingester:
         self._decoder = Decoder(
             max_decompressed_bytes=options.max_decompressed_bytes,
             limits=options.limits,
-            known=self._known,
+            known_series=self._known,
             max_template_bytes=options.max_template_bytes,
             client_budgets=ClientBudgets(options.max_client_points, options.max_client_series),
         )

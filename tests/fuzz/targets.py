@@ -87,7 +87,7 @@ class Targets:
         return Decoder(
             max_decompressed_bytes=MAX_PAYLOAD_BYTES,
             limits=PayloadLimits(),
-            known=self._known,
+            known_series=self._known,
             max_template_bytes=template_bytes,
             client_budgets=ClientBudgets(),
         )

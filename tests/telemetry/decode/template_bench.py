@@ -34,7 +34,7 @@ class Bench:
         self.decoder = Decoder(
             max_decompressed_bytes=1 << 24,
             limits=limits,
-            known=self.known,
+            known_series=self.known,
             max_template_bytes=max_template_bytes,
             client_budgets=ClientBudgets(),
         )

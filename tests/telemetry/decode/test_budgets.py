@@ -132,7 +132,7 @@ def test_client_budget_applies_per_minute() -> None:
     decoder = Decoder(
         max_decompressed_bytes=MAX_BYTES,
         limits=PayloadLimits(),
-        known=known,
+        known_series=known,
         max_template_bytes=1 << 20,
         client_budgets=ClientBudgets(points=25, series=15),
     )
@@ -160,7 +160,7 @@ def test_points_of_a_push_are_bounded_by_its_bytes_on_the_wire() -> None:
     decoder = Decoder(
         max_decompressed_bytes=MAX_BYTES,
         limits=limits,
-        known=KnownSeries(1 << 20, 1 << 40),
+        known_series=KnownSeries(1 << 20, 1 << 40),
         max_template_bytes=1 << 20,
         client_budgets=ClientBudgets(),
     )
@@ -183,7 +183,7 @@ def test_structure_of_another_client_does_not_lift_the_bound() -> None:
     decoder = Decoder(
         max_decompressed_bytes=MAX_BYTES,
         limits=PayloadLimits(),
-        known=KnownSeries(1 << 20, 1 << 40),
+        known_series=KnownSeries(1 << 20, 1 << 40),
         max_template_bytes=1 << 24,
         client_budgets=ClientBudgets(),
     )

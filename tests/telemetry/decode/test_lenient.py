@@ -38,7 +38,7 @@ def decoder(known: KnownSeries | None = None) -> Decoder:
     return Decoder(
         max_decompressed_bytes=1 << 20,
         limits=PayloadLimits(),
-        known=KnownSeries(1 << 20, 3_600_000) if known is None else known,
+        known_series=KnownSeries(1 << 20, 3_600_000) if known is None else known,
         max_template_bytes=1 << 20,
         client_budgets=ClientBudgets(1_000_000, 1_000_000),
     )
