@@ -201,7 +201,7 @@ def template_of(payload: bytes, decoded: Decoded) -> Template | None:
     plain = bool(decoded.points.value) and not decoded.histograms and not decoded.dropped
     if not plain or len(payload) > _MAX_PAYLOAD_BYTES:
         return None
-    message = METRICS.with_bytes.FromString(payload)  # so that it serializes to these bytes
+    message: Any = METRICS.with_bytes.FromString(payload)  # so that it serializes to these bytes
     if message.SerializeToString() != payload:
         return None
     # A client cannot predict these numbers: the hash of bytes has a random key per process.
