@@ -10,7 +10,7 @@ correct, too, and costs twice the CPU in the server.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,52 +38,51 @@ def points_table(outcomes: Sequence[DecodedPush]) -> tuple[pa.Table, list[int], 
     ranks = push_ranks(pushes)
     numbered = [(n, outcome.decoded.points) for n, outcome in enumerate(outcomes) if outcome.decoded.points.value]
     blocks = [listed([n for n, _ in numbered], [points for _, points in numbered], names)]
+    by_template: dict[Template, list[int]] = {}  # the numbers of its pushes
+    for n in np.argsort(ranks.sender, kind="stable").tolist():
+        match = outcomes[n].match
+        if match is not None:
+            by_template.setdefault(match.template, []).append(n)
     clamped = 0
-    for template, numbers in _by_template(outcomes, np.argsort(ranks.sender, kind="stable").tolist()).items():
+    for template, numbers in by_template.items():
         matches = [match for n in numbers if (match := outcomes[n].match)]
         block, out_of_bounds = gathered(template, numbers, matches, received_ms[numbers], names)
         blocks.append(block)
         clamped += out_of_bounds
     columns = joined(blocks)
     order, hours = key_order(columns, names.ranks(), ranks)
-    return _points(reordered(columns, order), names, pushes), hours, clamped
+    columns = reordered(columns, order)
 
-
-def _by_template(outcomes: Sequence[DecodedPush], order: Iterable[int]) -> dict[Template, list[int]]:
-    """The numbers of the pushes of each template, in the given order."""
-    found: dict[Template, list[int]] = {}
-    for n in order:
-        match = outcomes[n].match
-        if match is not None:
-            found.setdefault(match.template, []).append(n)
-    return found
-
-
-def _points(columns: PointColumns, names: Names, pushes: Sequence[Push]) -> pa.Table:
-    """`int_value` and `flags`, which few points have, are absent where all of them are the table's defaults."""
+    senders = {**_identity(pushes), "received_at": _times(push.received_at_ms for push in pushes)}
+    of_push = pa.array(columns.push, pa.int32())
     rows = {
-        **_repeated_identity(pushes, columns.push),
+        **{name: column.take(of_push) for name, column in senders.items()},
         "metric": pa.DictionaryArray.from_arrays(columns.metric, pa.array(list(names), pa.string())),
         "ts": pa.array(columns.ts_ms).cast(_TIME),
         "series_id": pa.array(columns.series_id),
         "value": pa.array(columns.value),
         "interval_ms": pa.array(columns.interval_ms),
     }
+    # Few points have these two: without them the table's defaults hold.
     if columns.has_int_value.any():
         rows["int_value"] = pa.array(columns.int_value, mask=~columns.has_int_value)
     if columns.flags.any():
         rows["flags"] = pa.array(columns.flags)
-    return pa.table(rows)
+    return pa.table(rows), hours, clamped
 
 
 def series_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
     """Rows of `series`: each new series once, as in the last push that contains it."""
-    found: dict[int, Series] = {}
+    by_id: dict[int, Series] = {}
     number: dict[int, int] = {}  # of the push; a tuple per series would keep the garbage collector busy
     for n, outcome in enumerate(outcomes):
-        found.update(outcome.decoded.series)
+        by_id.update(outcome.decoded.series)
         number.update(dict.fromkeys(outcome.decoded.series, n))
-    described, index = _distinct(found.values())
+    # Clients of one template share Series objects: each object is converted once, and taken by its number.
+    object_numbers: dict[int, int] = {}
+    numbers = [object_numbers.setdefault(id(series), len(object_numbers)) for series in by_id.values()]
+    index = pa.array(numbers, pa.int32())
+    described = list({id(series): series for series in by_id.values()}.values())
     pushes = [outcome.push for outcome in outcomes]
     of_push = pa.array(list(number.values()), pa.int32())
     of_series = {
@@ -98,18 +97,11 @@ def series_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
     senders = {**_identity(pushes), **_connection(pushes), "last_seen": _times(push.received_at_ms for push in pushes)}
     return pa.table(
         {
-            "series_id": _column(found, pa.uint64()),
+            "series_id": _column(by_id, pa.uint64()),
             **{name: column.take(index) for name, column in of_series.items()},
             **{name: column.take(of_push) for name, column in senders.items()},
         }
     )
-
-
-def _distinct(described: Collection[Series]) -> tuple[list[Series], Any]:
-    """The objects without repetition, and the number of each: clients of one template share them."""
-    numbers: dict[int, int] = {}
-    index = pa.array([numbers.setdefault(id(series), len(numbers)) for series in described], pa.int32())
-    return list({id(series): series for series in described}.values()), index
 
 
 def histograms_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
@@ -121,19 +113,19 @@ def histograms_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
         {
             **_identity(pushes),
             **{
-                name: _strings(getattr(each, name) for each in histograms)
+                name: _strings(getattr(histogram, name) for histogram in histograms)
                 for name in ("metric", "kind", "temporality", "unit")
             },
-            "ts": _times(each.ts_ms for each in histograms),
-            "series_id": _column((each.series_id for each in histograms), pa.uint64()),
-            "flags": _column((each.flags for each in histograms), pa.uint8()),
-            "interval_ms": _column((each.interval_ms for each in histograms), pa.uint32()),
+            "ts": _times(histogram.ts_ms for histogram in histograms),
+            "series_id": _column((histogram.series_id for histogram in histograms), pa.uint64()),
+            "flags": _column((histogram.flags for histogram in histograms), pa.uint8()),
+            "interval_ms": _column((histogram.interval_ms for histogram in histograms), pa.uint32()),
             **{
-                name: _column((getattr(each.distribution, name) for each in histograms), kind)
+                name: _column((getattr(histogram.distribution, name) for histogram in histograms), kind)
                 for name, kind in _DISTRIBUTION.items()
             },
-            "attributes": _maps(each.attributes for each in histograms),
-            "resource": _maps(each.resource for each in histograms),
+            "attributes": _maps(histogram.attributes for histogram in histograms),
+            "resource": _maps(histogram.resource for histogram in histograms),
             "received_at": _times(push.received_at_ms for push in pushes),
         }
     )
@@ -204,10 +196,12 @@ def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table
                     "decided_by",
                 )
             },
-            **{
-                bucket: _strings(_or_else(getattr(sample, bucket), getattr(sample, name)) for sample in samples)
-                for bucket, name in (("bucket_user", "user"), ("bucket_client_id", "client_id"))
-            },
+            "bucket_user": _strings(
+                sample.user if sample.bucket_user is None else sample.bucket_user for sample in samples
+            ),
+            "bucket_client_id": _strings(
+                sample.client_id if sample.bucket_client_id is None else sample.bucket_client_id for sample in samples
+            ),
             "ts": _times(sample.ts_ms for sample in samples),
             "broker_id": _column((sample.broker_id for sample in samples), pa.int32()),
             "bytes": _column((sample.bytes for sample in samples), pa.uint64()),
@@ -246,12 +240,12 @@ def facts_table(facts: Sequence[StoredFacts], observed_at_ms: int) -> pa.Table:
     windows = (f"{of}quota_window_{part}" for of in ("", "controller_") for part in ("num", "size_ms"))
     return pa.table(
         {
-            **{name: _strings(getattr(one, name) for one in facts) for name in texts},
-            **{name: _column((getattr(one, name) for one in facts), pa.uint32()) for name in (*windows, *numbers)},
-            "broker_id": _column((one.broker_id for one in facts), pa.int32()),
-            "valid_from": _times(one.valid_from_ms for one in facts),
-            "telemetry_max_bytes": _column((one.telemetry_max_bytes for one in facts), pa.uint64()),
-            "configs": _column((list(one.configs.items()) for one in facts), _MAP),
+            **{name: _strings(getattr(row, name) for row in facts) for name in texts},
+            **{name: _column((getattr(row, name) for row in facts), pa.uint32()) for name in (*windows, *numbers)},
+            "broker_id": _column((row.broker_id for row in facts), pa.int32()),
+            "valid_from": _times(row.valid_from_ms for row in facts),
+            "telemetry_max_bytes": _column((row.telemetry_max_bytes for row in facts), pa.uint64()),
+            "configs": _column((list(row.configs.items()) for row in facts), _MAP),
             "observed_at": _times(observed_at_ms for _ in facts),
         }
     )
@@ -262,11 +256,11 @@ def topics_table(samples: Sequence[TopicSample], received_at_ms: int) -> pa.Tabl
     texts = ("cluster", "user", "client_id", "topic", "direction", "gateway_id")
     return pa.table(
         {
-            **{name: _strings(getattr(one, name) for one in samples) for name in texts},
-            **{name: _column((getattr(one, name) for one in samples), pa.uint64()) for name in _SAMPLED},
-            "ts": _times(one.ts_ms for one in samples),
-            "interval_ms": _column((one.interval_ms for one in samples), pa.uint32()),
-            "sample": _column((one.sample for one in samples), pa.float64()),
+            **{name: _strings(getattr(sample, name) for sample in samples) for name in texts},
+            **{name: _column((getattr(sample, name) for sample in samples), pa.uint64()) for name in _SAMPLED},
+            "ts": _times(sample.ts_ms for sample in samples),
+            "interval_ms": _column((sample.interval_ms for sample in samples), pa.uint32()),
+            "sample": _column((sample.sample for sample in samples), pa.float64()),
             "received_at": _times(received_at_ms for _ in samples),
         }
     )
@@ -291,34 +285,24 @@ _DISTRIBUTION = {
 }
 
 
-def _identity(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
+def _identity(senders: Sequence[Push | ClientInstance]) -> dict[str, Any]:
     """Columns that name the sender: from the connection and the request header."""
+    instance_ids = b"".join(sender.client_instance_id for sender in senders)
     return {
-        "cluster": _strings(each.connection.cluster for each in of),
-        "principal": _strings(each.connection.principal for each in of),
-        "client_id": _strings(each.client_id for each in of),
-        "client_instance_id": _uuids(b"".join(each.client_instance_id for each in of)).dictionary_encode(),
+        "cluster": _strings(sender.connection.cluster for sender in senders),
+        "principal": _strings(sender.connection.principal for sender in senders),
+        "client_id": _strings(sender.client_id for sender in senders),
+        "client_instance_id": _uuids(instance_ids).dictionary_encode(),
     }
 
 
-def _repeated_identity(pushes: Sequence[Push], of_push: Any) -> dict[str, Any]:
-    """Sender and receive time of each point. `of_push`: the number of the push of each point."""
-    index = pa.array(of_push, pa.int32())
-    columns = {**_identity(pushes), "received_at": _times(push.received_at_ms for push in pushes)}
-    return {name: column.take(index) for name, column in columns.items()}
-
-
-def _connection(of: Sequence[Push | ClientInstance]) -> dict[str, Any]:
+def _connection(senders: Sequence[Push | ClientInstance]) -> dict[str, Any]:
     return {
-        "software_name": _strings(each.connection.software_name for each in of),
-        "software_version": _strings(each.connection.software_version for each in of),
-        "source_address": _strings(each.connection.source_address for each in of),
-        "broker_id": _column((each.connection.broker_id for each in of), pa.int32()),
+        "software_name": _strings(sender.connection.software_name for sender in senders),
+        "software_version": _strings(sender.connection.software_version for sender in senders),
+        "source_address": _strings(sender.connection.source_address for sender in senders),
+        "broker_id": _column((sender.connection.broker_id for sender in senders), pa.int32()),
     }
-
-
-def _or_else(name: str | None, other: str) -> str:
-    return other if name is None else name
 
 
 def _column(values: Iterable[Any], kind: Any) -> Any:
@@ -380,10 +364,10 @@ def key_order(columns: PointColumns, metric_ranks: _Numbers, pushes: PushRanks) 
     # 16 bits: a radix sort
     order = np.argsort(group.astype(np.uint16) if group.max() < 1 << 16 else group, kind="stable")
     sender = (group * len(pushes.sender) + pushes.sender[columns.push]).astype(np.uint64)[order]
-    return order[_by_series(sender, columns.series_id[order], columns.ts_ms[order])], hours
+    return order[_order_by_series(sender, columns.series_id[order], columns.ts_ms[order])], hours
 
 
-def _by_series(sender: _Numbers, series_id: _Numbers, ts_ms: _Numbers) -> _Numbers:
+def _order_by_series(sender: _Numbers, series_id: _Numbers, ts_ms: _Numbers) -> _Numbers:
     """Sorts by sender, series and time, by one number each: the sender and the highest bits of the series."""
     bits = max(1, int(sender.max()).bit_length())
     keys = sender << np.uint64(64 - bits) | series_id >> np.uint64(bits)

@@ -157,8 +157,9 @@ class DecodedBatch:
             "client_histograms", push, self._stored(), lambda n: Built(tables.histograms_table(self._outcomes(n)))
         )
         every = [n for n in range(len(self.outcomes)) if n not in self.stored]
-        yield TableRows("pushes", push, every, self._pushes)
-        yield TableRows("client_instances", RecordKind.INSTANCE, [*self._stored(), *self.instances], self._seen)
+        yield TableRows("pushes", push, every, self._build_pushes)
+        seen = [*self._stored(), *self.instances]
+        yield TableRows("client_instances", RecordKind.INSTANCE, seen, self._build_instances)
         for kind, of_kind in _ROWS.items():
             yield TableRows(of_kind.table, kind, self.of_kind[kind], of_kind.builder(now_ms))
 
@@ -178,10 +179,10 @@ class DecodedBatch:
     def _outcomes(self, numbers: Sequence[int]) -> list[DecodedPush]:
         return [self.outcomes[n] for n in numbers]
 
-    def _pushes(self, numbers: Sequence[int]) -> Built:
+    def _build_pushes(self, numbers: Sequence[int]) -> Built:
         return Built(tables.pushes_table([self.push_ids[n] for n in numbers], self._outcomes(numbers)))
 
-    def _seen(self, items: Sequence[Any]) -> Built:
+    def _build_instances(self, items: Sequence[Any]) -> Built:
         outcomes = self._outcomes([item for item in items if isinstance(item, int)])
         return Built(tables.instances_table(outcomes, [item for item in items if not isinstance(item, int)]))
 
@@ -266,12 +267,12 @@ class Ingester:
         After a TransientWriteError the next step retries the same batch with the same token.
         """
         try:
-            decoded = self._decoded or self._next(now_ms)
+            decoded = self._decoded or self._decode_next(now_ms)
             if decoded is None:
                 self._progress.advance(Stage.IDLE)
                 return 0
             self._reader.begin(decoded.batch)
-            self._write(decoded)
+            self._write_tables(decoded)
             self._commit(decoded, now_ms)
         except OSError as exc:
             raise TransientWriteError(f"cannot follow the spool: {exc}") from exc
@@ -345,8 +346,8 @@ class Ingester:
             "position_bytes": self._reader.totals.bytes,
         }
 
-    def _next(self, now_ms: int) -> DecodedBatch | None:
-        """The next batch of the spool, decoded. It ends where DecodedBatch is full. Raises OSError."""
+    def _decode_next(self, now_ms: int) -> DecodedBatch | None:
+        """Reads and decodes the next batch of the spool. It ends where DecodedBatch is full. Raises OSError."""
         batch = self._reader.next_batch(self._options.max_records, self._options.max_bytes)
         if batch is None:
             return None
@@ -359,37 +360,42 @@ class Ingester:
         until_s = self._progress.clock_s() + _HEAVY_DECODING_S if is_heavy(batch.writer) else None
         unseen = self._suspect is not None and self._suspect.is_culprit(batch)
         for number, (kind, body) in enumerate(batch.records, 1):
-            self._take(decoded, kind, body, batch.start + batch.ends[number - 1][0], now_ms, unseen)
+            self._decode_record(decoded, kind, body, batch.start + batch.ends[number - 1][0], now_ms, unseen)
             self._progress.advance(Stage.DECODING)
             is_late = until_s is not None and self._progress.clock_s() >= until_s
             if (decoded.is_full() or is_late) and not self._reader.has_begun:
                 decoded.batch = batch.first(number)
                 break
         if batch.segment in self._reader.unsure:
-            decoded.stored = self._stored_before(decoded)
+            decoded.stored = self._find_stored(decoded)
         self._decoded = decoded
         self._unwritten = list(decoded.tables(now_ms))
         return decoded
 
-    def _stored_before(self, decoded: DecodedBatch) -> set[int]:
-        """The pushes of a batch that the store has, of a segment whose position is lost. Raises TransientWriteError."""
+    def _find_stored(self, decoded: DecodedBatch) -> set[int]:
+        """Asks the store which pushes of a batch it has: the position in the segment is lost.
+
+        Raises TransientWriteError.
+        """
         times = [outcome.push.received_at_ms for outcome in decoded.outcomes]
-        found: set[bytes] = set()
+        stored: set[bytes] = set()
         try:
             for start in range(0, len(times), _IDS_AT_ONCE):
                 ids = decoded.push_ids[start : start + _IDS_AT_ONCE]
-                asked = {"ids": [str(UUID(bytes=one)) for one in ids], "first_ms": min(times), "last_ms": max(times)}
-                held = self._store.query_arrow(_STORED_PUSHES, asked)["id"].to_pylist()
-                found.update(UUID(one).bytes for one in held)
+                asked = {"ids": [str(UUID(bytes=id_)) for id_ in ids], "first_ms": min(times), "last_ms": max(times)}
+                rows = self._store.query_arrow(_STORED_PUSHES, asked)
+                stored.update(UUID(text).bytes for text in rows["id"].to_pylist())
         except QueryError as exc:
             raise TransientWriteError(f"cannot ask the store which pushes it has: {exc}") from exc
-        return {n for n, id_ in enumerate(decoded.push_ids) if id_ in found}
+        return {n for n, id_ in enumerate(decoded.push_ids) if id_ in stored}
 
-    def _take(self, decoded: DecodedBatch, kind: RecordKind, body: bytes, end: int, now_ms: int, unseen: bool) -> None:
+    def _decode_record(
+        self, decoded: DecodedBatch, kind: RecordKind, body: bytes, end: int, now_ms: int, unseen: bool
+    ) -> None:
         """Decodes one record, which ends at this place. `unseen`: dropped undecoded, because it killed the worker."""
         try:
             if kind is RecordKind.PUSH:
-                self._take_push(decoded, decode_push(body), end, now_ms, unseen)
+                self._decode_push(decoded, decode_push(body), end, now_ms, unseen)
             elif unseen:
                 decoded.dropped[DropReason.REFUSED] += 1
             else:
@@ -398,7 +404,7 @@ class Ingester:
             log.error("cannot read a spool record", kind=kind.name, nbytes=len(body), cause=repr(exc))
             decoded.dropped[DropReason.CORRUPT_RECORD] += 1
 
-    def _take_push(self, decoded: DecodedBatch, push: Push, end: int, now_ms: int, unseen: bool) -> None:
+    def _decode_push(self, decoded: DecodedBatch, push: Push, end: int, now_ms: int, unseen: bool) -> None:
         if unseen:
             refusal: Refusal | None = Refusal(DropReason.REFUSED, "the storage worker died repeatedly at this push")
             outcome = self._decoder.undecoded(push)
@@ -409,7 +415,7 @@ class Ingester:
         if refusal is not None:
             decoded.quarantined.append((push, refusal))
 
-    def _write(self, decoded: DecodedBatch) -> None:
+    def _write_tables(self, decoded: DecodedBatch) -> None:
         """Writes the remaining tables. Raises TransientWriteError."""
         while self._unwritten:
             rows = decoded.without_refused(self._unwritten[0])

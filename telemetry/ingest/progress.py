@@ -98,10 +98,10 @@ class Counts:
     clamped_timestamps: int = 0
     series_written: int = 0
     replayed: int = 0  # records written to the spool by `headroom quarantine replay`
-    replaced_texts: int = 0  # pushes with texts that were no UTF-8
+    replaced_texts: int = 0  # pushes with texts that were not UTF-8
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+        return Counts(*(getattr(self, counter.name) + getattr(other, counter.name) for counter in fields(self)))
 
     def as_note(self) -> dict[str, Any]:
         """As a dictionary of JSON types."""

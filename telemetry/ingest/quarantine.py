@@ -122,9 +122,13 @@ class Quarantine:
         """
         last = refused[max(0, len(refused) - self._max_records) :]
         try:
-            written = [self._write(token, n, push, refusal) for n, (push, refusal) in enumerate(last)]
+            written = []
+            for number, (push, refusal) in enumerate(last):
+                name = f"{push.received_at_ms:020d}-{xxh3_64_hexdigest(f'{token}:{number}'.encode())}{SUFFIX}"
+                written.append(self._directory / name)
+                self._sizes[name] = written[-1].write_bytes(file_bytes(push, refusal))
             _sync(written, self._directory)
-            self._make_room()
+            self._remove_oldest()
             self._failing = False
         except OSError as exc:
             if exc.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -133,13 +137,8 @@ class Quarantine:
                 log.error("cannot write to the quarantine", directory=str(self._directory), error=str(exc))
             self._failing = True
 
-    def _write(self, token: str, number: int, push: Push, refusal: Refusal) -> Path:
-        name = f"{push.received_at_ms:020d}-{xxh3_64_hexdigest(f'{token}:{number}'.encode())}{SUFFIX}"
-        path = self._directory / name
-        self._sizes[name] = path.write_bytes(file_bytes(push, refusal))
-        return path
-
-    def _make_room(self) -> None:
+    def _remove_oldest(self) -> None:
+        """Removes files until the rest is within the limits."""
         nbytes, oldest_first = sum(self._sizes.values()), deque(sorted(self._sizes))
         while len(self._sizes) > self._max_records or nbytes > self._max_bytes:
             name = oldest_first.popleft()
@@ -148,7 +147,7 @@ class Quarantine:
 
 
 def _sync(paths: list[Path], directory: Path) -> None:
-    """Made durable by the commit that follows."""
+    """Makes files durable: the commit that follows relies on them."""
     if len(paths) > _MAX_SYNCED_ONE_BY_ONE:
         os.sync()
         return

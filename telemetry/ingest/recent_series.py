@@ -28,15 +28,15 @@ SETTINGS max_execution_time = 60
 
 
 def recent_series(store: Store, since_ms: int) -> Iterator[tuple[bytes, int, Ids]]:
-    """Client (as in `series.identity`), when its first series was described, and the ids; in order of that time.
+    """Yields client (`series.identity`), when its first series was described, and the ids; in order of that time.
 
     `since_ms`: exclusive. Raises QueryError.
     """
-    found = store.query_arrow(_RECENT, {"since_ms": since_ms, "limit": _MAX_SERIES}).combine_chunks()
-    if not found.num_rows:
+    clients = store.query_arrow(_RECENT, {"since_ms": since_ms, "limit": _MAX_SERIES}).combine_chunks()
+    if not clients.num_rows:
         return
-    *names, first_ms = (found.column(name).to_pylist() for name in _COLUMNS)
-    lists: Any = found.column("ids").chunk(0)
+    *names, first_ms = (clients.column(name).to_pylist() for name in _COLUMNS)
+    lists: Any = clients.column("ids").chunk(0)
     ids, ends = lists.values.to_numpy(), lists.offsets.to_numpy()
     for n, (*name, written_ms) in enumerate(zip(*names, first_ms, strict=True)):
         yield owner(*name), int(written_ms), ids[ends[n] : ends[n + 1]].copy()

@@ -61,24 +61,21 @@ class GroupCommit:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        ok = self._flushed()
+        ok = True
+        try:
+            self._flush()
+        except Exception as exc:  # whatever fails, no push of this turn may be acknowledged
+            ok = False
+            self.failures += 1
+            if not self._is_failing:  # once per outage: a full disk fails hundreds of flushes a second
+                log.exception("cannot write to the spool: clients are asked to retry", error=str(exc))
+            self._is_failing = True
+        if ok and self._is_failing:
+            log.info("spool writes succeed again", failures=self.failures)
+            self._is_failing = False
         self._settled(ok)
         for done in waiting:
             try:
                 done(ok)
             except Exception:  # a bug in one connection: the others still get their answers
                 log.exception("cannot answer a client")
-
-    def _flushed(self) -> bool:
-        try:
-            self._flush()
-        except Exception as exc:  # whatever fails, no push of this turn may be acknowledged
-            self.failures += 1
-            if not self._is_failing:  # once per outage: a full disk fails hundreds of flushes a second
-                log.exception("cannot write to the spool: clients are asked to retry", error=str(exc))
-            self._is_failing = True
-            return False
-        if self._is_failing:
-            log.info("spool writes succeed again", failures=self.failures)
-            self._is_failing = False
-        return True

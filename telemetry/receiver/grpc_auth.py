@@ -70,37 +70,29 @@ class Access:
     def _is_bearer(self, authorization: str | bytes) -> bool:
         value = authorization if isinstance(authorization, bytes) else authorization.encode()
         scheme, _, token = value.partition(b" ")
-        given = _digest(token.strip())
+        digest = _digest(token.strip())
         # Comparing equally long digests, and always all of them, leaks nothing about the tokens by timing.
-        matches = sum(hmac.compare_digest(known, given) for known in self._tokens)
+        matches = sum(hmac.compare_digest(accepted, digest) for accepted in self._tokens)
         return matches > 0 and scheme.lower() == b"bearer"
 
 
 def caller_of(peer: Peer, stated: pb.Connection | None, cluster: str) -> Caller:
     """Raises NotAllowedError, and MessageError when `stated` is not a valid connection."""
     if stated is None:
-        return _itself(peer, cluster)
+        connection = Connection(
+            cluster=cluster,
+            listener=LISTENER,
+            principal=peer.subject or ANONYMOUS,
+            source_address=peer.address,
+            source_port=peer.port,
+            software_name=UNKNOWN,
+            software_version=UNKNOWN,
+            broker_id=NO_BROKER,
+        )
+        return Caller(connection, None, f"grpc {peer.address} {peer.port}")
     if not peer.trusted:
         raise NotAllowedError("only an authenticated caller may set connection")
-    return _stated(stated, cluster)
-
-
-def _itself(peer: Peer, cluster: str) -> Caller:
-    connection = Connection(
-        cluster=cluster,
-        listener=LISTENER,
-        principal=peer.subject or ANONYMOUS,
-        source_address=peer.address,
-        source_port=peer.port,
-        software_name=UNKNOWN,
-        software_version=UNKNOWN,
-        broker_id=NO_BROKER,
-    )
-    return Caller(connection, None, f"grpc {peer.address} {peer.port}")
-
-
-def _stated(stated: pb.Connection, cluster: str) -> Caller:
-    _check(stated)
+    _check_stated(stated)
     address, port = stated.client_source_address, stated.client_source_port
     connection = Connection(
         cluster=stated.cluster or cluster,
@@ -118,7 +110,7 @@ def _stated(stated: pb.Connection, cluster: str) -> Caller:
     return Caller(connection, stated.client_id if stated.HasField("client_id") else None, connection_id)
 
 
-def _check(stated: pb.Connection) -> None:
+def _check_stated(stated: pb.Connection) -> None:
     """Raises MessageError."""
     for name, most in _MAX_CHARS.items():
         if len(getattr(stated, name)) > most:

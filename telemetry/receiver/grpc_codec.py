@@ -12,9 +12,8 @@ from google.protobuf.message import DecodeError
 from telemetry.decode.lenient import LenientReader
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_auth import MessageError, Peer, caller_of
-from telemetry.receiver.receiver import RETRY, Answer, Granted, TelemetryReceiver, all_metrics_for
+from telemetry.receiver.receiver import RETRY, Answer, TelemetryReceiver, all_metrics_for
 from telemetry.subscriptions.client_metrics import ZERO_ID, PushRequest
-from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
 from telemetry.wire.telemetry_messages import ACCEPTED_COMPRESSION_TYPES
 
@@ -32,14 +31,27 @@ class GrpcMessages:
 
     def get_telemetry_subscriptions(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
         """Takes an encoded GetTelemetrySubscriptionsRequest, returns an encoded GetTelemetrySubscriptionsResponse."""
-        request = _parsed(_GET, message)
+        request = _parse(_GET, message)
         caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
         granted = self._receiver.get(_instance_id(request.client_instance_id), caller, now_ms)
-        return Answer(self._response(granted, caller).SerializeToString(), granted.after_flush, _REFUSED_GET)
+        instance = granted.instance
+        if instance is None:
+            response = pb.GetTelemetrySubscriptionsResponse(error_code=granted.code)
+        else:
+            response = pb.GetTelemetrySubscriptionsResponse(
+                client_instance_id=instance.client_instance_id,
+                subscription_id=instance.subscription_id,
+                accepted_compression_types=ACCEPTED_COMPRESSION_TYPES,
+                push_interval_ms=instance.selection.interval_ms,
+                telemetry_max_bytes=self._receiver.telemetry_max_bytes,
+                delta_temporality=True,
+                requested_metrics=instance.selection.spelled(all_metrics_for(caller.connection.software_name)),
+            )
+        return Answer(response.SerializeToString(), granted.after_flush, _REFUSED_GET)
 
     def push_telemetry(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
         """Takes an encoded PushTelemetryRequest, returns an encoded PushTelemetryResponse."""
-        request = _parsed(_PUSH, message)
+        request = _parse(_PUSH, message)
         caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
         push = PushRequest(
             _instance_id(request.client_instance_id),
@@ -52,34 +64,20 @@ class GrpcMessages:
         body = pb.PushTelemetryResponse(error_code=code).SerializeToString()
         return Answer(body, code is ErrorCode.NONE, _REFUSED_PUSH)
 
-    def _response(self, granted: Granted, caller: Caller) -> pb.GetTelemetrySubscriptionsResponse:
-        instance = granted.instance
-        if instance is None:
-            return pb.GetTelemetrySubscriptionsResponse(error_code=granted.code)
-        return pb.GetTelemetrySubscriptionsResponse(
-            client_instance_id=instance.client_instance_id,
-            subscription_id=instance.subscription_id,
-            accepted_compression_types=ACCEPTED_COMPRESSION_TYPES,
-            push_interval_ms=instance.selection.interval_ms,
-            telemetry_max_bytes=self._receiver.telemetry_max_bytes,
-            delta_temporality=True,
-            requested_metrics=instance.selection.spelled(all_metrics_for(caller.connection.software_name)),
-        )
-
 
 _REFUSED_GET = pb.GetTelemetrySubscriptionsResponse(error_code=RETRY).SerializeToString()
 _REFUSED_PUSH = pb.PushTelemetryResponse(error_code=RETRY).SerializeToString()
 
 
-def _parsed(reader: LenientReader, message: bytes) -> Any:
+def _parse(reader: LenientReader, message: bytes) -> Any:
     try:
         return reader.read(message).message
     except DecodeError as exc:
         raise MessageError("the message cannot be parsed") from exc
 
 
-def _instance_id(given: bytes) -> bytes:
+def _instance_id(field: bytes) -> bytes:
     """An absent id reads as the zero id, the default of Kafka's uuid fields."""
-    if len(given) not in (0, len(ZERO_ID)):
-        raise MessageError(f"client_instance_id has {len(given)} bytes, not {len(ZERO_ID)}")
-    return given or ZERO_ID
+    if len(field) not in (0, len(ZERO_ID)):
+        raise MessageError(f"client_instance_id has {len(field)} bytes, not {len(ZERO_ID)}")
+    return field or ZERO_ID

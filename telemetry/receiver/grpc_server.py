@@ -64,7 +64,12 @@ class GrpcEndpoint:
             if self._tls is None:
                 bound = self._server.add_insecure_port(name)
             else:
-                bound = self._server.add_secure_port(name, _credentials(self._tls))
+                credentials = grpc.ssl_server_credentials(
+                    [(self._tls.private_key, self._tls.certificate)],
+                    root_certificates=self._tls.client_ca,
+                    require_client_auth=self._tls.client_ca is not None,
+                )
+                bound = self._server.add_secure_port(name, credentials)
         except RuntimeError as exc:
             raise OSError(str(exc)) from exc
         await self._server.start()
@@ -79,7 +84,9 @@ class GrpcEndpoint:
         authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         subject = self._subject(context)
         trusted = self._access.is_trusted(authorization, subject)
-        return Peer(*_address(context.peer()), subject, trusted)
+        # gRPC writes ipv4:ADDRESS:PORT or ipv6:[ADDRESS]:PORT, percent-encoded.
+        host, _, port = urllib.parse.unquote(context.peer()).partition(":")[2].rpartition(":")
+        return Peer(*end_of((host.strip("[]"), port)), subject, trusted)
 
     def _subject(self, context: grpc.aio.ServicerContext) -> str | None:
         """The subject of the caller's verified certificate, as the gateway names it. Raises UnauthenticatedError."""
@@ -105,16 +112,13 @@ class GrpcEndpoint:
 
 @functools.lru_cache(maxsize=1_024)
 def _subject_of(pem: bytes) -> str:
-    """Of each call the same. Raises ValueError."""
+    """The subject of a certificate, which each call of a connection presents again. Raises ValueError."""
     return subject_name(ssl.PEM_cert_to_DER_cert(pem.decode()))
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
-        (
-            "grpc.max_receive_message_length",
-            limits.max_message_bytes,
-        ),  # after decompression, too
+        ("grpc.max_receive_message_length", limits.max_message_bytes),  # after decompression, too
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         ("grpc.max_concurrent_streams", limits.max_concurrent_calls),
         ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
@@ -128,20 +132,6 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.http2.max_ping_strikes", 3),
         ("grpc.server_handshake_timeout_ms", int(limits.receive_timeout_s * 1000)),
     ]
-
-
-def _credentials(tls: GrpcTls) -> grpc.ServerCredentials:
-    return grpc.ssl_server_credentials(
-        [(tls.private_key, tls.certificate)],
-        root_certificates=tls.client_ca,
-        require_client_auth=tls.client_ca is not None,
-    )
-
-
-def _address(peer: str) -> tuple[str, int]:
-    """gRPC's ipv4:ADDRESS:PORT or ipv6:[ADDRESS]:PORT, percent-encoded."""
-    host, _, port = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")
-    return end_of((host.strip("[]"), port))
 
 
 class GrpcRefusal(NamedTuple):
@@ -181,25 +171,20 @@ class GrpcServer:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
-        return await self._endpoint.start(host, port, self._handlers())
-
-    async def stop(self, grace_s: float) -> None:
-        """Stops accepting calls and waits at most `grace_s` for those in flight."""
-        await self._endpoint.stop(grace_s)
-
-    def _handlers(self) -> grpc.GenericRpcHandler:
         answers = {
             "GetTelemetrySubscriptions": self._messages.get_telemetry_subscriptions,
             "PushTelemetry": self._messages.push_telemetry,
         }
         # As streams: gRPC calls a unary handler only after the message has arrived, too late for the limits.
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                name: grpc.stream_unary_rpc_method_handler(functools.partial(self._call, answer))
-                for name, answer in answers.items()
-            },
-        )
+        handlers = {
+            name: grpc.stream_unary_rpc_method_handler(functools.partial(self._call, answer))
+            for name, answer in answers.items()
+        }
+        return await self._endpoint.start(host, port, grpc.method_handlers_generic_handler(SERVICE, handlers))
+
+    async def stop(self, grace_s: float) -> None:
+        """Stops accepting calls and waits at most `grace_s` for those in flight."""
+        await self._endpoint.stop(grace_s)
 
     async def _call(self, answer: _Answer, _: object, context: grpc.aio.ServicerContext) -> bytes:
         answered = await self._answered(answer, context)

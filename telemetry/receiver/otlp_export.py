@@ -67,7 +67,7 @@ class Export(NamedTuple):
 def export_of(
     request: ParsedRequest, sender: OtlpCaller, *, cluster: str, dialect: Dialect, limits: OtlpLimits
 ) -> Export:
-    """Splits a request by client, in order of appearance."""
+    """Splits a request by client, in order of appearance, and leaves out what is over a limit."""
     owners = _Owners(sender, cluster, dialect, limits.clients)
     clients = _Clients(limits)
     for resource_metrics in request.message.resource_metrics:
@@ -76,12 +76,8 @@ def export_of(
             clients.add(owner.identity, resource_metrics)
         else:
             _split(resource_metrics, owner.facts, owners, clients)
-    return _bounded(clients, limits, request)
-
-
-def _bounded(clients: _Clients, limits: OtlpLimits, request: ParsedRequest) -> Export:
     parts, points_over = [], 0
-    for identity, data in clients.found.items():
+    for identity, data in clients.telemetry.items():
         points = sum(map(_points_in, data.resource_metrics))
         if points > limits.points_of_client:
             points_over += points
@@ -103,7 +99,7 @@ class _Clients:
     """The telemetry by client, within the limits of one request. `points_over...`: data points left out."""
 
     def __init__(self, limits: OtlpLimits) -> None:
-        self.found: dict[Identity, Any] = {}
+        self.telemetry: dict[Identity, Any] = {}  # MetricsData
         self.points_over = 0
         self.points_over_repeated = 0
         self._most = limits.clients
@@ -111,15 +107,15 @@ class _Clients:
 
     def admit(self, identity: Identity) -> bool:
         """Whether the client is one of the first `OtlpLimits.clients`."""
-        if identity not in self.found:
-            if len(self.found) == self._most:
+        if identity not in self.telemetry:
+            if len(self.telemetry) == self._most:
                 return False
-            self.found[identity] = MetricsData()
+            self.telemetry[identity] = MetricsData()
         return True
 
     def add(self, identity: Identity, resource_metrics: Any) -> None:
         if self.admit(identity):
-            self.found[identity].resource_metrics.append(resource_metrics)
+            self.telemetry[identity].resource_metrics.append(resource_metrics)
         else:
             self.points_over += _points_in(resource_metrics)
 
@@ -213,23 +209,26 @@ class _Split:
         """False when the copies for this client would exceed the limit of one request."""
         points = self._points.get(identity)
         if points is None:
-            if not self._clients.repeat(self._missing_bytes(identity)):
+            size = self._metric_bytes
+            if identity not in self._scopes:
+                size += self._scope_bytes
+            if identity not in self._pieces:
+                size += self._resource_bytes
+            if not self._clients.repeat(size):
                 return False
             points = self._points[identity] = _data_points(self._new_metric(identity))
         points.append(point)
         return True
 
-    def _missing_bytes(self, identity: Identity) -> int:
-        size: int = self._metric_bytes
-        if identity not in self._scopes:
-            size += self._scope_bytes
-        if identity not in self._pieces:
-            size += self._resource_bytes
-        return size
-
     def _new_metric(self, identity: Identity) -> Any:
+        if identity not in self._pieces:
+            piece = self._clients.telemetry[identity].resource_metrics.add(schema_url=self._whole.schema_url)
+            piece.resource.CopyFrom(self._whole.resource)
+            self._pieces[identity] = piece
         if identity not in self._scopes:
-            self._scopes[identity] = self._new_scope(identity)
+            scope = self._pieces[identity].scope_metrics.add(schema_url=self._scope_metrics.schema_url)
+            scope.scope.CopyFrom(self._scope_metrics.scope)
+            self._scopes[identity] = scope
         metric = self._metric
         copy = self._scopes[identity].metrics.add(name=metric.name, description=metric.description, unit=metric.unit)
         kind = metric.WhichOneof("data")
@@ -238,15 +237,6 @@ class _Split:
             if hasattr(getattr(metric, kind), name):
                 setattr(getattr(copy, kind), name, getattr(getattr(metric, kind), name))
         return copy
-
-    def _new_scope(self, identity: Identity) -> Any:
-        if identity not in self._pieces:
-            piece = self._clients.found[identity].resource_metrics.add(schema_url=self._whole.schema_url)
-            piece.resource.CopyFrom(self._whole.resource)
-            self._pieces[identity] = piece
-        scope = self._pieces[identity].scope_metrics.add(schema_url=self._scope_metrics.schema_url)
-        scope.scope.CopyFrom(self._scope_metrics.scope)
-        return scope
 
 
 def _data_points(metric: Any) -> Any:

@@ -55,7 +55,11 @@ class OtlpGrpcServer:
         if isinstance(answered, Export):
             return answered.response().SerializeToString()
         if answered.status is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            context.set_trailing_metadata((("grpc-status-details-bin", _retry_details(answered.why)),))
+            # Without RetryInfo, senders treat RESOURCE_EXHAUSTED as permanent and drop the data.
+            detail = AnyMessage()
+            detail.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
+            details = Status(code=answered.status.value[0], message=answered.why, details=[detail])
+            context.set_trailing_metadata((("grpc-status-details-bin", details.SerializeToString()),))
         await context.abort(answered.status, answered.why)
         return b""  # abort() raises
 
@@ -73,12 +77,3 @@ class OtlpGrpcServer:
             return GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
         except OtlpBusyError as exc:
             return GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
-
-
-def _retry_details(why: str) -> bytes:
-    """google.rpc.Status with RetryInfo: without it, senders treat RESOURCE_EXHAUSTED as permanent and drop the data."""
-    detail = AnyMessage()
-    detail.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
-    code: int = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
-    details: bytes = Status(code=code, message=why, details=[detail]).SerializeToString()
-    return details

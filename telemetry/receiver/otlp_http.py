@@ -69,7 +69,7 @@ class _Endpoint:
             return self._refusal(503, "busy", "too many requests at once", content_type)
         self._open += 1
         try:
-            return await self._answered(request, content_type)
+            return await self._answer(request, content_type)
         except _HttpError as exc:
             return self._refusal(exc.status, exc.outcome, str(exc), content_type)
         except OtlpError as exc:  # counted by the receiver
@@ -81,42 +81,39 @@ class _Endpoint:
         finally:
             self._open -= 1
 
-    async def _answered(self, request: Request, content_type: str) -> Response:
+    async def _answer(self, request: Request, content_type: str) -> Response:
         try:
             trusted = self._access.is_trusted(request.headers.getlist("authorization"), None)
         except UnauthenticatedError as exc:
             raise _HttpError(401, "unauthenticated", str(exc)) from exc
         if content_type not in _PARSERS:
             raise _HttpError(415, "unsupported", "Content-Type is not application/x-protobuf or application/json")
-        body = await self._body(request)
+        body = await self._read_body(request)
         address = request.client.host if request.client else ""
         export = await self._receiver.accept(body, _PARSERS[content_type], OtlpCaller(address, trusted, TRANSPORT))
         return _encoded(200, export.response(), content_type)
 
-    async def _body(self, request: Request) -> bytes:
+    async def _read_body(self, request: Request) -> bytes:
         encoding = request.headers.get("content-encoding", "").strip().lower()
         if encoding not in _CODECS:
             raise _HttpError(415, "unsupported", "Content-Encoding is not identity, gzip or zstd")
         try:
             async with asyncio.timeout(self._limits.receive_timeout_s):
-                received = await self._received(request)
+                parts, size = [], 0
+                async for part in request.stream():
+                    size += len(part)
+                    if size > self._limits.max_body_bytes:
+                        why = f"a body of more than {self._limits.max_body_bytes} bytes"
+                        raise _HttpError(413, "too_large", why)
+                    parts.append(part)
         except TimeoutError as exc:
             raise _HttpError(408, "timeout", "the request did not arrive in time") from exc
         try:
-            return decompress(_CODECS[encoding], received, max_bytes=self._limits.max_decompressed_bytes)
+            return decompress(_CODECS[encoding], b"".join(parts), max_bytes=self._limits.max_decompressed_bytes)
         except DecompressError as exc:
             raise _HttpError(400, "invalid", str(exc)) from exc
         except TooLarge as exc:
             raise _HttpError(413, "too_large", str(exc)) from exc
-
-    async def _received(self, request: Request) -> bytes:
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self._limits.max_body_bytes:
-                raise _HttpError(413, "too_large", f"a body of more than {self._limits.max_body_bytes} bytes")
-            parts.append(part)
-        return b"".join(parts)
 
     def _refusal(self, status: int, outcome: str, why: str, content_type: str) -> Response:
         self._receiver.refused(TRANSPORT, outcome)

@@ -136,7 +136,16 @@ def identity_of(facts: Facts, sender: OtlpCaller, cluster: str) -> Identity:
         broker_id=_number(stated.get("broker_id"), _MAX_INT32, NO_BROKER),
     )
     instance_id = _instance_id(stated.get("client_instance_id", ""))
-    return Identity(connection, client_id, instance_id or _derived(connection, client_id, stated))
+    if not instance_id:  # a stable one for senders that state no valid id (Instaclustr's plug-in)
+        parts = (
+            connection.cluster,
+            connection.principal,
+            client_id,
+            stated.get("source_address", connection.source_address),
+            stated.get("client_instance_id", ""),
+        )
+        instance_id = xxh3_128_digest("\x00".join(parts).encode("utf-8", "replace"))
+    return Identity(connection, client_id, instance_id)
 
 
 def _text(value: Any) -> str:
@@ -158,15 +167,3 @@ def _instance_id(text: str) -> bytes:
         return uuid.UUID(text).bytes
     except (ValueError, binascii.Error):
         return b""
-
-
-def _derived(connection: Connection, client_id: str, stated: Mapping[str, str]) -> bytes:
-    """A stable id for a client whose sender states no valid id (Instaclustr's plug-in)."""
-    parts = (
-        connection.cluster,
-        connection.principal,
-        client_id,
-        stated.get("source_address", connection.source_address),
-        stated.get("client_instance_id", ""),
-    )
-    return xxh3_128_digest("\x00".join(parts).encode("utf-8", "replace"))

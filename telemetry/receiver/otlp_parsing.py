@@ -1,8 +1,8 @@
 """Bytes or JSON to an OTLP ExportMetricsServiceRequest. Sans-I/O.
 
-A request of a collector has the metrics of many senders. What cannot be parsed of it is left out, down to single data
-points, and the rest is taken (partial success); texts that are no UTF-8 get replacement characters. A request of which
-nothing can be parsed is an error.
+A request of a collector has the metrics of many senders. The parts that cannot be parsed are left out, down to single
+data points, and the rest is taken (partial success). Texts that are not UTF-8 get replacement characters. The request
+is an error if no part of it can be parsed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OtlpError(ValueError):
 
 
 class ParsedRequest(NamedTuple):
-    """`left_out`: data points that cannot be parsed; a larger piece of which nothing can be parsed counts as one."""
+    """`left_out`: data points that cannot be parsed. A larger piece counts as one, if nothing in it can be parsed."""
 
     message: Any
     has_replaced_texts: bool = False
@@ -94,14 +94,16 @@ _BETWEEN: Final = ("resource_metrics", "scope_metrics", "metrics", "data_points"
 
 
 class _Parts:
-    """The parts of a request of which another part cannot be parsed."""
+    """Finds the parts of a request that can be parsed."""
 
     def __init__(self) -> None:
         self._left_fields = _REQUEST.points
 
     def of(self, data: bytes, descriptor: Any) -> tuple[bytes, int]:
-        """A message without what cannot be parsed, and how much that is. Raises DecodeError, StructureError when it
-        cannot be parsed without its parts either, and OverBudget."""
+        """The message without the parts that cannot be parsed, and how many these are.
+
+        Raises DecodeError or StructureError when it cannot be parsed without its parts either, and OverBudget.
+        """
         message_class, parts = GetMessageClass(descriptor), _divisible(descriptor)
         with contextlib.suppress(DecodeError, StructureError):
             check_outline(data, _REQUEST, descriptor)

@@ -44,7 +44,7 @@ class OtlpReceiver:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.points = 0
         self.rejected_points = 0
-        self.replaced_texts = 0  # requests with texts that were no UTF-8
+        self.replaced_texts = 0  # requests with texts that were not UTF-8
         self._spool = spool
         self._commit = commit
         self._cluster = cluster
@@ -64,8 +64,11 @@ class OtlpReceiver:
         try:
             if not sender.trusted and self._charge(sender.address, len(body)):
                 raise OtlpBusyError("the address is over its budget")
-            export, records = await self._parsed(body, parse, sender)
-            self._keep(records)
+            export, records = await self._parse(body, parse, sender)
+            try:  # all records or none: a sender that retries sends all of them again
+                self._spool.append_all(RecordKind.PUSH, records)
+            except SpoolFull as exc:
+                raise OtlpBusyError("the spool is full") from exc
             if export.parts and not await self._commit.flushed():
                 raise OtlpBusyError("the spool cannot be written")
         except OtlpError:
@@ -80,7 +83,7 @@ class OtlpReceiver:
         self.replaced_texts += export.has_replaced_texts
         return export
 
-    async def _parsed(
+    async def _parse(
         self, body: bytes, parse: Callable[[bytes], ParsedRequest], sender: OtlpCaller
     ) -> tuple[Export, list[bytes]]:
         if len(body) <= _READ_IN_LOOP_BYTES:
@@ -105,10 +108,3 @@ class OtlpReceiver:
         export = export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
         now_ms = self._now_ms()
         return export, [part.record(now_ms) for part in export.parts]
-
-    def _keep(self, records: list[bytes]) -> None:
-        """Appends all records or none: a sender that retries sends all of them again. Raises OtlpBusyError."""
-        try:
-            self._spool.append_all(RecordKind.PUSH, records)
-        except SpoolFull as exc:
-            raise OtlpBusyError("the spool is full") from exc

@@ -136,7 +136,15 @@ class TelemetryReceiver:
             if self._is_over(caller, client_instance_id, None, 0, gate_ms):
                 granted = Granted(RETRY, None, after_flush=False)
             else:
-                granted = self._get(client_instance_id, caller, now_ms, gate_ms)
+                code, instance = self.rules.get(client_instance_id, caller, gate_ms)
+                if code is not _NONE:
+                    granted = Granted(code, None, after_flush=False)
+                else:
+                    # A client without requested metrics never pushes: this record is the only trace of it.
+                    seen = instance.recorded_on != caller.connection_id or not instance.selection.requested_metrics
+                    if seen:
+                        self._record_seen(instance, caller, now_ms)
+                    granted = Granted(code, instance, after_flush=seen)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
             granted = Granted(self._retry_later(exc), None, after_flush=False)
         self.counts.gets[granted.code] += 1
@@ -152,7 +160,17 @@ class TelemetryReceiver:
                 return RETRY
             code, instance = self.rules.push(request, gate_ms, len(payload) > self.telemetry_max_bytes)
             if code is _NONE and instance is not None:
-                code = self._keep(request, payload, instance, now_ms)
+                if not payload:
+                    self._record_seen(instance, request.caller, now_ms)
+                    counts.empty_pushes += 1
+                else:
+                    if self._validate is not None:
+                        code = self._validate(request.compression_type, payload)
+                    if code is _NONE:
+                        self._append(_PUSH, push_record(now_ms, request.origin, payload))
+                        self._unsettled.append(instance)
+                    else:
+                        instance.refused(code)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
             code = self._retry_later(exc)
             if instance is not None:
@@ -194,7 +212,20 @@ class TelemetryReceiver:
 
     def answer_get(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
         """The response to a GetTelemetrySubscriptions request of this body. Raises ProtocolError."""
-        return self._get_answer(self.get(read_get(body), caller, now_ms), caller)
+        granted = self.get(read_get(body), caller, now_ms)
+        instance = granted.instance
+        if instance is None:
+            if (throttle_ms := self._taken_throttle_ms()) > 0:
+                return Answer(throttled_get(throttle_ms), after_flush=False, refusal=b"")
+            return _REFUSED_GET[granted.code]
+        response = granted_get(
+            instance.client_instance_id,
+            instance.subscription_id,
+            instance.selection.interval_ms,
+            self.telemetry_max_bytes,
+            instance.selection.spelled(all_metrics_for(caller.connection.software_name)),
+        )
+        return Answer(response, granted.after_flush, REFUSED_GET[RETRY] if granted.after_flush else b"")
 
     def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
         """The response to a push over the limit of payload size: like `answer_push`, but never accepted."""
@@ -212,27 +243,15 @@ class TelemetryReceiver:
             return Answer(throttled_push(throttle_ms), after_flush=False, refusal=b"")
         return _REFUSED_PUSH[code]
 
-    def _get_answer(self, granted: Granted, caller: Caller) -> Answer:
-        instance = granted.instance
-        if instance is None:
-            if (throttle_ms := self._taken_throttle_ms()) > 0:
-                return Answer(throttled_get(throttle_ms), after_flush=False, refusal=b"")
-            return _REFUSED_GET[granted.code]
-        body = granted_get(
-            instance.client_instance_id,
-            instance.subscription_id,
-            instance.selection.interval_ms,
-            self.telemetry_max_bytes,
-            instance.selection.spelled(all_metrics_for(caller.connection.software_name)),
-        )
-        return Answer(body, granted.after_flush, REFUSED_GET[RETRY] if granted.after_flush else b"")
-
     # --- decisions and what follows from them
 
     def _is_over(
         self, caller: Caller, client_instance_id: bytes, instance: Instance | None, nbytes: int, gate_ms: int
     ) -> bool:
-        """Charges a request to its payer; whether it is refused instead. `instance`: as found before, if it was."""
+        """Charges a request to its payer. Returns whether the request is refused instead.
+
+        `instance`: the client's instance, if it has been looked up already.
+        """
         account = caller.account
         if account is None:
             account = caller.account = self.payers.account(caller.connection, caller.connection_id)
@@ -243,29 +262,6 @@ class TelemetryReceiver:
     def _taken_throttle_ms(self) -> int:
         throttle_ms, self._throttle_ms = self._throttle_ms, 0
         return throttle_ms
-
-    def _get(self, client_instance_id: bytes, caller: Caller, now_ms: int, gate_ms: int) -> Granted:
-        code, instance = self.rules.get(client_instance_id, caller, gate_ms)
-        if code is not ErrorCode.NONE:
-            return Granted(code, None, after_flush=False)
-        # A client without requested metrics never pushes: this record is the only trace of it.
-        seen = instance.recorded_on != caller.connection_id or not instance.selection.requested_metrics
-        if seen:
-            self._record_seen(instance, caller, now_ms)
-        return Granted(code, instance, after_flush=seen)
-
-    def _keep(self, request: PushRequest, payload: bytes, instance: Instance, now_ms: int) -> ErrorCode:
-        """NONE, or the code that validate_payload returned."""
-        if not payload:
-            self._record_seen(instance, request.caller, now_ms)
-            self.counts.empty_pushes += 1
-            return _NONE
-        if self._validate is not None and (code := self._validate(request.compression_type, payload)) is not _NONE:
-            instance.refused(code)
-            return code
-        self._append(_PUSH, push_record(now_ms, request.origin, payload))
-        self._unsettled.append(instance)
-        return _NONE
 
     def _record_seen(self, instance: Instance, caller: Caller, now_ms: int) -> None:
         """Raises SpoolFull."""
