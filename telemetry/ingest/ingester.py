@@ -373,18 +373,15 @@ class Ingester:
         return decoded
 
     def _find_stored(self, decoded: DecodedBatch) -> set[int]:
-        """Asks the store which pushes of a batch it has: the position in the segment is lost.
-
-        Raises TransientWriteError.
-        """
+        """The pushes of a batch that the store has; the position in its segment is lost. Raises TransientWriteError."""
         times = [outcome.push.received_at_ms for outcome in decoded.outcomes]
         stored: set[bytes] = set()
         try:
             for start in range(0, len(times), _IDS_AT_ONCE):
                 ids = decoded.push_ids[start : start + _IDS_AT_ONCE]
                 asked = {"ids": [str(UUID(bytes=id_)) for id_ in ids], "first_ms": min(times), "last_ms": max(times)}
-                rows = self._store.query_arrow(_STORED_PUSHES, asked)
-                stored.update(UUID(text).bytes for text in rows["id"].to_pylist())
+                stored_ids = self._store.query_arrow(_STORED_PUSHES, asked)["id"].to_pylist()
+                stored.update(UUID(text).bytes for text in stored_ids)
         except QueryError as exc:
             raise TransientWriteError(f"cannot ask the store which pushes it has: {exc}") from exc
         return {n for n, id_ in enumerate(decoded.push_ids) if id_ in stored}
@@ -394,26 +391,25 @@ class Ingester:
     ) -> None:
         """Decodes one record, which ends at this place. `unseen`: dropped undecoded, because it killed the worker."""
         try:
-            if kind is RecordKind.PUSH:
-                self._decode_push(decoded, decode_push(body), end, now_ms, unseen)
-            elif unseen:
-                decoded.dropped[DropReason.REFUSED] += 1
+            if kind is not RecordKind.PUSH:
+                if unseen:
+                    decoded.dropped[DropReason.REFUSED] += 1
+                else:
+                    decoded.add_record(kind, body)
+                return
+            push = decode_push(body)
+            if unseen:
+                refusal: Refusal | None = Refusal(DropReason.REFUSED, "the storage worker died repeatedly at this push")
+                outcome = self._decoder.undecoded(push)
             else:
-                decoded.add_record(kind, body)
+                outcome, refusal = self._decoder.outcome(push)
+            decoded.add_push(outcome, refusal, end)
+            self._known.add(identity(push), outcome.decoded.series, now_ms)
+            if refusal is not None:
+                decoded.quarantined.append((push, refusal))
         except (ValueError, TypeError) as exc:
             log.error("cannot read a spool record", kind=kind.name, nbytes=len(body), cause=repr(exc))
             decoded.dropped[DropReason.CORRUPT_RECORD] += 1
-
-    def _decode_push(self, decoded: DecodedBatch, push: Push, end: int, now_ms: int, unseen: bool) -> None:
-        if unseen:
-            refusal: Refusal | None = Refusal(DropReason.REFUSED, "the storage worker died repeatedly at this push")
-            outcome = self._decoder.undecoded(push)
-        else:
-            outcome, refusal = self._decoder.outcome(push)
-        decoded.add_push(outcome, refusal, end)
-        self._known.add(identity(push), outcome.decoded.series, now_ms)
-        if refusal is not None:
-            decoded.quarantined.append((push, refusal))
 
     def _write_tables(self, decoded: DecodedBatch) -> None:
         """Writes the remaining tables. Raises TransientWriteError."""
