@@ -69,14 +69,17 @@ class _Unfinished(NamedTuple):
 
 
 class Admission(Generic[C]):
-    """Tracks connections of type C. Over the budget of held bytes, the connection with the oldest unfinished request is
-    closed: a client that sends complete requests finishes within milliseconds."""
+    """Tracks connections of type C.
+
+    Over the budget of held bytes, the connection with the oldest unfinished request is closed: a client that sends
+    complete requests finishes within milliseconds.
+    """
 
     def __init__(self, limits: AdmissionLimits) -> None:
         self.limits = limits
         self.held_bytes = 0
         self.refused: Counter[Reason] = Counter(dict.fromkeys(REFUSALS, 0))
-        self.closed: Counter[Reason] = Counter(dict.fromkeys((one for one in Reason if one not in REFUSALS), 0))
+        self.closed: Counter[Reason] = Counter({reason: 0 for reason in Reason if reason not in REFUSALS})
         self._connections = 0
         self._by_address: Counter[str] = Counter()
         self._unfinished: dict[C, _Unfinished] = {}  # oldest first
@@ -109,21 +112,27 @@ class Admission(Generic[C]):
 
     def unfinished(self, client: C, number: int, held_bytes: int, now_s: float) -> list[C]:
         """Request `number` has arrived in part; `held_bytes` of it are held. Returns the connections to close."""
-        known = self._unfinished.get(client)
-        if known is not None and known.number == number:
-            begun_s = known.begun_s
+        before = self._unfinished.get(client)
+        if before is not None and before.number == number:
+            begun_s = before.begun_s
         else:
             begun_s = now_s
             self._unfinished.pop(client, None)  # the next request is inserted last
-        self.held_bytes += held_bytes - (known.held_bytes if known else 0)
+        self.held_bytes += held_bytes - (before.held_bytes if before else 0)
         self._unfinished[client] = _Unfinished(number, held_bytes, begun_s)
-        return self._over_budget() if self.held_bytes > self.limits.max_held_bytes else []
+        victims, excess = [], self.held_bytes - self.limits.max_held_bytes
+        for other, unfinished in self._unfinished.items():
+            if excess <= 0:
+                break
+            victims.append(other)
+            excess -= unfinished.held_bytes
+        return victims
 
     def finished(self, client: C) -> None:
         """The connection has no unfinished request any more."""
-        known = self._unfinished.pop(client, None)
-        if known is not None:
-            self.held_bytes -= known.held_bytes
+        unfinished = self._unfinished.pop(client, None)
+        if unfinished is not None:
+            self.held_bytes -= unfinished.held_bytes
 
     def handshake_began(self, client: C, now_s: float) -> None:
         """A TLS or SASL handshake begins, which must end in time."""
@@ -135,22 +144,13 @@ class Admission(Generic[C]):
     def overdue(self, now_s: float) -> list[tuple[C, Reason]]:
         """Connections that exceeded the time for a request or a handshake."""
         frames, handshakes = now_s - self.limits.frame_timeout_s, now_s - self.limits.handshake_timeout_s
-        found: list[tuple[C, Reason]] = []
+        overdue: list[tuple[C, Reason]] = []
         for client, unfinished in self._unfinished.items():
             if unfinished.begun_s > frames:
                 break
-            found.append((client, Reason.FRAME_TIMEOUT))
+            overdue.append((client, Reason.FRAME_TIMEOUT))
         for client, begun_s in self._handshakes.items():
             if begun_s > handshakes:
                 break
-            found.append((client, Reason.HANDSHAKE_TIMEOUT))
-        return found
-
-    def _over_budget(self) -> list[C]:
-        victims, excess = [], self.held_bytes - self.limits.max_held_bytes
-        for client, unfinished in self._unfinished.items():
-            if excess <= 0:
-                break
-            victims.append(client)
-            excess -= unfinished.held_bytes
-        return victims
+            overdue.append((client, Reason.HANDSHAKE_TIMEOUT))
+        return overdue

@@ -36,8 +36,11 @@ class BrokerNamesError(ValueError):
 
 
 class BrokerNames:
-    """`pattern`: `broker-{id}.gateway.example`, where `{id}` stands for the broker's node id; with `:PORT` when clients
-    connect to another port than the listener's. Raises BrokerNamesError."""
+    """The host names of brokers behind one port.
+
+    `pattern`: `broker-{id}.gateway.example`, where `{id}` stands for the broker's node id, with `:PORT` when clients
+    connect to another port than the listener's. Raises BrokerNamesError.
+    """
 
     def __init__(self, pattern: str) -> None:
         host, _, port = pattern.partition(":")
@@ -88,8 +91,10 @@ class PortOptions:
 
 
 class BrokerPorts:
-    """Ports are opened and closed by `update` only, from metadata that Headroom itself fetched. A response to a client
-    that names an unknown broker is rewritten to the bootstrap port, and `unknown` is called, which fetches the metadata
+    """The listeners of the brokers.
+
+    Only `update` opens and closes ports, from metadata that Headroom itself fetched. When a response to a client names
+    an unknown broker, its address becomes the bootstrap port, and `unknown` is called, which fetches the metadata
     again.
 
     The port of broker N is the bootstrap port + 1 + N, so that addresses survive a restart. If that port is taken or
@@ -126,8 +131,10 @@ class BrokerPorts:
         return ((self._nodes[node_id], port) for node_id, port in self._ports.items())
 
     async def open(self, nodes: Iterable[Node]) -> tuple[str, int]:
-        """Opens the bootstrap listener and one per node. Returns the bootstrap address. Raises OSError when its port is
-        taken."""
+        """Opens the bootstrap listener and one per node. Returns the bootstrap address.
+
+        Raises OSError when its port is taken.
+        """
         listener = self._listen(self._port)
         self._port = listener.getsockname()[1]
         self.update(nodes)
@@ -136,8 +143,11 @@ class BrokerPorts:
         return self._host, self._port
 
     def update(self, nodes: Iterable[Node]) -> None:
-        """Applies the brokers of the cluster's metadata: opens listeners for new brokers, updates changed addresses,
-        closes listeners of brokers that have been missing for some readings. An empty list is ignored."""
+        """Applies the brokers of the cluster's metadata. An empty list is ignored.
+
+        New brokers get a listener, changed addresses are updated, and a listener closes when its broker has been
+        missing for some readings.
+        """
         named = {node.id: node for node in itertools.islice(nodes, _MAX_BROKERS)}
         if not named:
             return
@@ -208,12 +218,9 @@ class BrokerPorts:
             return [self._nodes[node_id]] if node_id in self._nodes else []
         nodes = sorted(self._nodes.values(), key=lambda node: node.id)
         first = next(self._turn) % max(len(nodes), 1)
-        known = {(node.host, node.port) for node in nodes}
-        return [
-            *nodes[first:],
-            *nodes[:first],
-            *(one for one in self._options.fallback if (one.host, one.port) not in known),
-        ]
+        addresses = {(node.host, node.port) for node in nodes}
+        fallback = (node for node in self._options.fallback if (node.host, node.port) not in addresses)
+        return [*nodes[first:], *nodes[:first], *fallback]
 
     def reached(self, node_id: int) -> None:
         """Reports that a broker accepted a connection."""
@@ -239,7 +246,7 @@ class BrokerPorts:
             self._ports[node_id] = self._port
             return True
         try:
-            self._begin(node_id, self._broker_listener(node_id))
+            self._begin(node_id, self._listen_for(node_id))
         except OSError as exc:
             log.error("cannot open a listener", broker_id=node_id, error=str(exc))
             return False
@@ -257,7 +264,8 @@ class BrokerPorts:
         if server := self._servers.pop(node_id, None):
             server.close()
 
-    def _broker_listener(self, node_id: int) -> socket.socket:
+    def _listen_for(self, node_id: int) -> socket.socket:
+        """The listening socket of a broker. Raises OSError."""
         wanted = self._port + 1 + node_id
         if self._options.advertised_port is not None:
             if max(wanted, self.advertised(wanted)) > 65_535 or wanted in self._options.reserved:
@@ -268,11 +276,7 @@ class BrokerPorts:
                 return self._listen(wanted)
             except OSError as exc:
                 log.warning("listener uses a free port", broker_id=node_id, wanted=wanted, error=str(exc))
-        return self._free_port()
-
-    def _free_port(self) -> socket.socket:
-        """A free port chosen by the system that is not reserved."""
-        refused = []
+        refused = []  # the reserved ones among the free ports that the system chose
         try:
             while (listener := self._listen(0)).getsockname()[1] in self._options.reserved:
                 refused.append(listener)  # remains bound meanwhile, so that the next port differs
@@ -285,11 +289,12 @@ class BrokerPorts:
         self._ports[node_id] = listener.getsockname()[1]
         task = asyncio.get_running_loop().create_task(self._accept(node_id, listener))
         self._opening[node_id] = task
-        task.add_done_callback(lambda done: self._opened(node_id, done))
 
-    def _opened(self, node_id: int, task: asyncio.Task[None]) -> None:
-        if self._opening.get(node_id) is task:
-            del self._opening[node_id]
+        def forget(done: asyncio.Task[None]) -> None:
+            if self._opening.get(node_id) is done:
+                del self._opening[node_id]
+
+        task.add_done_callback(forget)
 
     def _listen(self, port: int) -> socket.socket:
         listener = listening_socket(self._host, port, reuse_port=self._options.follows)
@@ -317,8 +322,7 @@ async def allowed_address(host: str, port: int, networks: tuple[Network, ...]) -
     """
     if not networks:
         return host
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for *_, address in found:
+    for *_, address in await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM):
         if is_in(str(address[0]), networks):
             return str(address[0])
     raise PermissionError(f"{host} has no address in gateway.upstream_networks")

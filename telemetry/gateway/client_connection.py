@@ -14,7 +14,6 @@ from mypy_extensions import mypyc_attr
 
 from exporters.listening_socket import end_of
 from exporters.model import UNKNOWN, Connection
-from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.address_gate import AddressGate, GatePass
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
@@ -176,12 +175,21 @@ class ClientConnection(TimedConnection, UpstreamOwner):
                 ports.not_reached(node.id, str(exc) or "timed out")
                 continue
             ports.reached(node.id)
-            self._connected(node, upstream)
+            self._upstream = upstream
+            session = self._begin(node.id)
+            early, self._early = self._early, []
+            for data in early:
+                self.data_received(data)
+            if self not in gateway.clients:  # disconnected in the meantime; its bytes are still forwarded
+                session.closed()
+                upstream.close()
+            else:
+                self.go_on()
             return
         self._transport.close()
 
     async def _is_admitted_at(self, broker_id: int) -> bool:
-        """Closes the connection when the quotas on addresses refuse it, after their delay."""
+        """Asks the quotas on addresses. If they refuse the connection, it is closed after their delay."""
         assert self._peer is not None
         refusal = await self._pass.enter(self._peer[0], broker_id)
         if self not in self._gateway.clients:  # disconnected in the meantime
@@ -191,18 +199,6 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             await asyncio.sleep(refusal.delay_ms / 1000)
             self._transport.close()
         return refusal is None
-
-    def _connected(self, node: Node, upstream: UpstreamConnection) -> None:
-        self._upstream = upstream
-        session = self._begin(node.id)
-        early, self._early = self._early, []
-        for data in early:
-            self.data_received(data)
-        if self not in self._gateway.clients:  # disconnected in the meantime; its bytes are still forwarded
-            session.closed()
-            upstream.close()
-        else:
-            self.go_on()
 
     def _begin(self, broker_id: int) -> ProxiedConnection:
         assert self._peer is not None
@@ -251,17 +247,15 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             return
         self._pump(session)
         if unfinished:
-            self._note_unfinished(session.unfinished_request, session.held_bytes)
+            admission, number = self._gateway.admission, session.unfinished_request
+            if not number:
+                admission.finished(self)
+            else:
+                now_s = asyncio.get_running_loop().time()
+                for client in admission.unfinished(self, number, session.held_bytes, now_s):
+                    client.close_for(Reason.HELD_BYTES)
         if session.is_crowded:
             self.hold_back()
-
-    def _note_unfinished(self, number: int, held_bytes: int) -> None:
-        admission = self._gateway.admission
-        if not number:
-            admission.finished(self)
-            return
-        for client in admission.unfinished(self, number, held_bytes, asyncio.get_running_loop().time()):
-            client.close_for(Reason.HELD_BYTES)
 
     def upstream_received(self, data: bytes) -> None:
         session = self._session
@@ -346,8 +340,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             self._pump(self._session)
 
     def hold_back(self) -> None:
-        """Stops reading while the upstream is not connected, either side does not keep up, or too many requests are in
-        flight."""
+        """Stops reading while no upstream is connected, a side does not keep up, or too many requests are in flight."""
         if self._session is None or self._draining or self._is_overfull():
             self._transport.pause_reading()
 

@@ -89,8 +89,10 @@ class KnownHeads:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What a connection may do. `known_heads` is shared by all connections with this object, and so is
-    `topics`, which chooses the frames whose topics are read; None: of no frame."""
+    """What a connection may do. All connections with this object share `known_heads` and `topics`.
+
+    `topics` chooses the frames whose topics are read; None: no frame.
+    """
 
     max_request_bytes: int = 104_857_600  # Kafka's socket.request.max.bytes
     max_response_bytes: int = 2**31 - 1
@@ -164,16 +166,16 @@ class ProxiedConnection(FrameScanner):
 
     def _take_known_pushes(self, data: bytes, now_ms: int) -> int:
         """Answers the pushes with known heads that `data` begins with; returns their bytes."""
-        known, at = self._known_pushes, 0
+        pushes, at = self._known_pushes, 0
         while at < len(data) and self._pending.size < self._max_in_flight:
-            if (request := known.match(data, at)) is None:
+            if (request := pushes.match(data, at)) is None:
                 break
-            answer = self._receiver.answer_push(request, known.payload, now_ms)
-            size = known.end - at - LENGTH_BYTES
-            self._answer(PendingRequest(_PUSH, 0, known.correlation_id, request.caller.client_id, size), answer)
-            at = known.end
+            answer = self._receiver.answer_push(request, pushes.payload, now_ms)
+            size = pushes.end - at - LENGTH_BYTES
+            self._answer(PendingRequest(_PUSH, 0, pushes.correlation_id, request.caller.client_id, size), answer)
+            at = pushes.end
         if at:
-            known.payload = b""  # an idle connection keeps no payload
+            pushes.payload = b""  # an idle connection keeps no payload
         return at
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
@@ -324,38 +326,31 @@ class ProxiedConnection(FrameScanner):
             return b""
         api, version = pending.api, pending.version
         if self._sasl is not None and api.key in SASL:
-            return self._take_sasl(self._sasl, pending, frame)
+            self._known_pushes.forget()  # the identity may change with this authentication
+            self._sasl.read_request(api, version, frame, self._client_id_end)
+            self._pending.append(pending)
+            return frame
         if version > api.max_version:
             self._answer(pending, Answer(API_VERSIONS_TOO_NEW, after_flush=False, refusal=b""))
             return b""
         body = request_body(frame, self._client_id_end, flexible=api.flexible(version))
         if api.key == PUSH_TELEMETRY:
-            self._take_push(pending, frame, body)
+            head, payload = read_push(body)
+            push = PushRequest(*head, self._client.caller(pending.client_id))
+            answer = self._receiver.answer_push(push, payload, self._now_ms)
+            is_settled = self._sasl is None or self._now_ms < self._sasl.open_until_ms  # as the fast path requires
+            if is_settled and answer.after_flush and not frame[self._client_id_end]:
+                self._known_pushes.note(frame, self._client_id_end, push)
+            self._answer(pending, answer)
         elif api.key == GET_TELEMETRY_SUBSCRIPTIONS:
             caller = self._client.caller(pending.client_id)
             self._answer(pending, self._receiver.answer_get(body, caller, self._now_ms))
         else:
-            return self._take_other(pending, frame, body)
+            return self._complete_other(pending, frame, body)
         return b""
 
-    def _take_push(self, pending: PendingRequest, frame: bytes, body: bytes) -> None:
-        head, payload = read_push(body)
-        request = PushRequest(*head, self._client.caller(pending.client_id))
-        answer = self._receiver.answer_push(request, payload, self._now_ms)
-        is_settled = self._sasl is None or self._now_ms < self._sasl.open_until_ms  # as the fast path requires
-        if is_settled and answer.after_flush and not frame[self._client_id_end]:
-            self._known_pushes.note(frame, self._client_id_end, request)
-        self._answer(pending, answer)
-
-    def _take_sasl(self, sasl: SaslSession, pending: PendingRequest, frame: bytes) -> bytes:
-        """Follows the authentication. Returns the bytes for the broker."""
-        self._known_pushes.forget()  # the identity may change with this authentication
-        sasl.read_request(pending.api, pending.version, frame, self._client_id_end)
-        self._pending.append(pending)
-        return frame
-
-    def _take_other(self, pending: PendingRequest, frame: bytes, body: bytes) -> bytes:
-        """Handles requests that `local` answers, and those that are only read. Returns the bytes for the broker."""
+    def _complete_other(self, pending: PendingRequest, frame: bytes, body: bytes) -> bytes:
+        """Handles a request that `local` answers, or that is only read. Returns the bytes for the broker."""
         if pending.api.key == API_VERSIONS and pending.version >= 3:
             self._client.note_software(body)
             self._known_pushes.forget()
@@ -387,11 +382,11 @@ class KnownPushes:
     `end` are those of the push that it found.
     """
 
-    def __init__(self, known: KnownHeads) -> None:
+    def __init__(self, heads: KnownHeads) -> None:
         self.correlation_id = 0
         self.payload = b""
         self.end = 0
-        self._known = known
+        self._heads = heads
         self._last_head = b""
         self._last: PushRequest | None = None
         self._by_head: dict[bytes, PushRequest] | None = None  # with a second head
@@ -407,7 +402,10 @@ class KnownPushes:
         payload_at = at + _CLIENT_ID_AT + _BEHIND_CLIENT_ID + (id_length if id_length > 0 else 0)
         if payload_at + 2 > end or data[end - 1]:  # tagged fields at the end
             return None
-        request = self._request(data[at + _HEAD_AT : payload_at])
+        head = data[at + _HEAD_AT : payload_at]
+        request = self._last
+        if head != self._last_head:
+            request = None if self._by_head is None else self._by_head.get(head)
         if request is None or not self._take_payload(data, payload_at, end - 1):
             return None
         self.correlation_id = int32_at(data, at + _CORRELATION_ID_AT)
@@ -417,24 +415,19 @@ class KnownPushes:
     def note(self, frame: bytes, client_id_end: int, request: PushRequest) -> None:
         """Remembers the head of a push that was accepted and has no tagged fields in its header."""
         head = frame[_HEAD_AT : client_id_end + _BEHIND_CLIENT_ID]
-        if self._last is not None and self._known.count < _MAX_OF_ALL:
+        if self._last is not None and self._heads.count < _MAX_OF_ALL:
             if self._by_head is None:
                 self._by_head = {}
             if len(self._by_head) < _MAX_PER_CONNECTION and head not in self._by_head:
                 self._by_head[head] = request
-                self._known.count += 1
+                self._heads.count += 1
         self._last_head, self._last = head, request
 
     def forget(self) -> None:
         """The identity of the connection may change, or it is closed."""
         if self._by_head is not None:
-            self._known.count -= len(self._by_head)
+            self._heads.count -= len(self._by_head)
         self._last_head, self._last, self._by_head = b"", None, None
-
-    def _request(self, head: bytes) -> PushRequest | None:
-        if head == self._last_head:
-            return self._last
-        return None if self._by_head is None else self._by_head.get(head)
 
     def _take_payload(self, data: bytes, at: int, end: int) -> bool:
         """Whether the payload, with its length + 1 as a varint before it, fills [at, end)."""

@@ -42,9 +42,11 @@ _ACCEPTS_AT_ONCE = 100  # then others get their turn
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """Where a listener is, what it demands of its clients, and which names they are sent to (None: the address at which
-    they reached it). Connections from the networks `proxies` begin with a header of the PROXY protocol, version
-    `proxy_version`."""
+    """Where a listener is, what it demands of its clients, and the name that it sends them to.
+
+    `advertised_host`: None stands for the address at which a client reached the listener. Connections from the networks
+    `proxies` begin with a header of the PROXY protocol, version `proxy_version`.
+    """
 
     host: str
     port: int
@@ -91,8 +93,10 @@ Serve: TypeAlias = Callable[..., asyncio.Protocol]  # gets the address that a pr
 
 
 class HandshakeServer:
-    """The connections of one listening socket, of which each begins with a TLS handshake, with a PROXY protocol header
-    if it comes from `proxies`, or both. `serve` makes the protocol of those whose handshake has succeeded."""
+    """Accepts connections of one listening socket that begin with a TLS handshake, or with a PROXY protocol header.
+
+    Only connections from `proxies` have that header. `serve` makes the protocol of a connection after its handshake.
+    """
 
     def __init__(
         self,
@@ -160,7 +164,7 @@ class HandshakeServer:
         timeout = {"ssl_handshake_timeout": timeout_s} if self._context else {}
         try:
             if self._proxies and is_in(address[0], self._proxies):
-                handshake.proxied = await self._proxied_peer(accepted)
+                handshake.proxied = await self._read_proxy_header(accepted)
             await self._loop.connect_accepted_socket(lambda: handshake, accepted, ssl=self._context, **timeout)
         except ProtocolError as exc:
             self._admission.refused[Reason.PROXY_HEADER] += 1
@@ -174,7 +178,7 @@ class HandshakeServer:
         finally:
             handshake.ended()
 
-    async def _proxied_peer(self, accepted: socket.socket) -> tuple[str, int] | None:
+    async def _read_proxy_header(self, accepted: socket.socket) -> tuple[str, int] | None:
         """Reads the header and nothing after it. Raises ProtocolError, OSError."""
         header = b""
         while wanted := bytes_wanted(header, self._proxy_version):
@@ -185,7 +189,7 @@ class HandshakeServer:
 
 
 class _Handshake(asyncio.Protocol, TimedConnection):
-    """A connection up to its connection_made, where `serve`'s protocol takes its place, which is admitted anew."""
+    """A connection during its handshake. Then the protocol that `serve` makes takes its place and is admitted anew."""
 
     def __init__(
         self,

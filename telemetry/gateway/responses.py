@@ -28,8 +28,8 @@ LocalAnswer = Callable[[int, bytes], bytes]
 Observe = Callable[[ExchangeValues], None]
 _HELD: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses.REWRITES})
 _HELD_WITH_SASL: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses.REWRITES, *SASL})
-# How far throttle times that were read late may reach: not long after the client is free again, and those of a broker
-# that does not mute connections do not add up without end.
+# How far throttle times that were read late may reach. The client is free again soon after, and the throttle times of a
+# broker that does not mute connections do not add up without end.
 _MAX_LATE_MS: Final = 10_000
 _HEAD_BYTES: Final = 9  # correlation id, no tagged fields, throttle_time_ms
 _RESPONSE_HEAD_BYTES: Final = 8
@@ -161,7 +161,10 @@ class BrokerResponses(FrameScanner):
             return FORWARD
         self._unmatched = False
         pending.response_bytes = length
-        _read_throttle_ms(pending, data, offset)
+        # The throttle time follows the header, unless the response is too short for it.
+        throttle_at = 5 if pending.api.flexible(pending.version) else 4
+        if length >= throttle_at + 4 and pending.api.throttle_first(pending.version):
+            pending.throttle_ms = int32_at(data, offset + throttle_at)
         if pending.keep_alive:
             return SKIP
         if not self._held[pending.api.key]:
@@ -200,24 +203,19 @@ class BrokerResponses(FrameScanner):
         if key in SASL:
             self._read_sasl(pending, frame)
             return frame + self.end()
-        body = frame[start:]
-        rewritten = self._rewritten(pending, body)
-        if rewritten is not body:
-            frame = encode_response(pending.api, pending.version, pending.correlation_id, rewritten)
-        behind = self.end()
-        return frame + behind if behind else frame
-
-    def _rewritten(self, pending: PendingRequest, body: bytes) -> bytes:
-        key, version = pending.api.key, pending.version
+        body = rewritten = frame[start:]
         if key == PRODUCE:
             rewritten, pending.throttle_ms = addresses.produce(body, version, self._address_of)
-            return rewritten
-        if key == API_VERSIONS:
-            return addresses.api_versions(body, version)
-        if MUTATING[key]:
+        elif key == API_VERSIONS:
+            rewritten = addresses.api_versions(body, version)
+        elif MUTATING[key]:
             pending.changes = accepted_changes(pending.api, version, body, pending.changes)
-            return body
-        return addresses.REWRITES[key](body, version, self._address_of)
+        else:
+            rewritten = addresses.REWRITES[key](body, version, self._address_of)
+        if rewritten is not body:
+            frame = encode_response(pending.api, version, pending.correlation_id, rewritten)
+        behind = self.end()
+        return frame + behind if behind else frame
 
     def _read_sasl(self, pending: PendingRequest, frame: bytes) -> None:
         sasl = self._client.sasl
@@ -243,24 +241,15 @@ class BrokerResponses(FrameScanner):
         if sasl is not None and sasl.unproven:
             sasl.answered(pending.api.key)
         if not pending.keep_alive:
-            muted_from_ms = self._mute(pending.throttle_ms) if pending.throttle_ms > 0 else 0
+            muted_from_ms = 0
+            if pending.throttle_ms > 0:
+                # A broker reads no request of a muted connection (SocketServer.ChannelMuteState), so the throttle times
+                # of a connection do not overlap. When responses waited here or for a slow client, each throttle time
+                # begins when the previous one ends.
+                muted_from_ms = min(max(self._now_ms, self._muted_until_ms), self._now_ms + _MAX_LATE_MS)
+                self._muted_until_ms = max(self._muted_until_ms, muted_from_ms + pending.throttle_ms)
             self._observe(exchange_of(self._client, pending, self._now_ms, muted_from_ms))
         return self._requests.take_ready()
-
-    def _mute(self, throttle_ms: int) -> int:
-        """Returns when the throttle time begins. A broker reads no request of a muted connection
-        (SocketServer.ChannelMuteState), so the throttle times of one do not overlap: of responses that this process, or
-        a slow client, let wait, each begins when the one before ends."""
-        from_ms = min(max(self._now_ms, self._muted_until_ms), self._now_ms + _MAX_LATE_MS)
-        self._muted_until_ms = max(self._muted_until_ms, from_ms + throttle_ms)
-        return from_ms
-
-
-def _read_throttle_ms(pending: PendingRequest, data: bytes, offset: int) -> None:
-    """Where it follows the header, unless the response is too short for it."""
-    start = 5 if pending.api.flexible(pending.version) else 4
-    if pending.response_bytes >= start + 4 and pending.api.throttle_first(pending.version):
-        pending.throttle_ms = int32_at(data, offset + start)
 
 
 def exchange_of(client: ClientIdentity, pending: PendingRequest, now_ms: int, muted_from_ms: int) -> ExchangeValues:

@@ -76,7 +76,7 @@ class Gateway(SharedContext):
         self.token_owners = TokenOwners()
         self._timeouts: asyncio.Task[None] | None = None
         self._refusals = (0, 0)  # the current minute, and how many in it
-        self._listeners = [Listener(self, one) for one in listeners]
+        self._listeners = [Listener(self, listener) for listener in listeners]
 
     def refused(self, reason: str, peer: object) -> None:
         """Counts and logs a connection that is closed because of what its client sent."""
@@ -97,14 +97,14 @@ class Gateway(SharedContext):
     @property
     def all_ports(self) -> list[BrokerPorts]:
         """Those of each listener, the main one first."""
-        return [one.ports for one in self._listeners]
+        return [listener.ports for listener in self._listeners]
 
     async def start(self, nodes: Iterable[Node]) -> tuple[str, int]:
         """Opens all listeners; returns the bootstrap address. Raises OSError when its port is taken."""
-        known = list(nodes)
-        address = await self.ports.open(known)
+        brokers = list(nodes)
+        address = await self.ports.open(brokers)
         for further in self._listeners[1:]:
-            await further.open(known)
+            await further.open(brokers)
         self._timeouts = asyncio.create_task(enforce_timeouts(self.admission, lambda: self.clients))
         return address
 

@@ -92,7 +92,7 @@ class SinkAnswers:
         node = SinkNode(host, port, self._cluster_id)
         return {
             METADATA: lambda version, body: metadata(body, version, node),
-            API_VERSIONS: _api_versions,
+            API_VERSIONS: _answer_api_versions,
             DESCRIBE_CONFIGS: lambda version, body: describe(version, body, self._rules().resources),
             LIST_CONFIG_RESOURCES: lambda version, body: list_resources(version, body, self._rules().subscriptions),
             ALTER_CONFIGS: partial(self._alter, is_administrator, ALTER_CONFIGS),
@@ -110,27 +110,21 @@ class SinkAnswers:
             return alter(api_key, version, body, rules.resources, rules.match_keys, is_authorized=False).answer()
         try:
             with self._file.alone():
-                return self._altered(api_key, version, body)
+                alteration = self._alteration(api_key, version, body)
+                if alteration.changes:
+                    self._file.keep(alteration.changes)
+                return alteration.answer()
         except OSError as exc:
-            return self._not_kept(self._alteration(api_key, version, body), exc)
-
-    def _altered(self, api_key: int, version: int, body: bytes) -> bytes:
-        alteration = self._alteration(api_key, version, body)
-        if alteration.changes:
-            self._file.keep(alteration.changes)
-        return alteration.answer()
+            log.error("cannot keep subscriptions", error=str(exc))
+            reason = f"cannot store client metrics resources: {exc.strerror or exc}"
+            return self._alteration(api_key, version, body).not_kept(reason)
 
     def _alteration(self, api_key: int, version: int, body: bytes) -> Alteration:
         rules = self._file.rules
         return alter(api_key, version, body, rules.resources, rules.match_keys)
 
-    @staticmethod
-    def _not_kept(alteration: Alteration, exc: OSError) -> bytes:
-        log.error("cannot keep subscriptions", error=str(exc))
-        return alteration.not_kept(f"cannot store client metrics resources: {exc.strerror or exc}")
 
-
-def _api_versions(version: int, body: bytes) -> bytes:
+def _answer_api_versions(version: int, body: bytes) -> bytes:
     valid = version < 3 or all(software_of(body))
     return api_versions(_OFFERED, version, ErrorCode.NONE if valid else ErrorCode.INVALID_REQUEST)
 
@@ -141,8 +135,10 @@ def api_versions(
     code: ErrorCode = ErrorCode.NONE,
     versions: Mapping[int, tuple[int, int]] = _VERSIONS,
 ) -> bytes:
-    """The body of an ApiVersions response (0 to 4) that advertises these APIs, or none with an error. `versions`: the
-    least and the newest one of those that are not offered as a whole."""
+    """The body of an ApiVersions response (0 to 4) that advertises these APIs, or none with an error.
+
+    `versions`: the oldest and the newest version of each API that is not offered whole.
+    """
     flexible = version >= 3
     offered = [] if code else [APIS[key] for key in sorted({*keys, API_VERSIONS, METADATA})]
     out = bytearray()
@@ -166,14 +162,19 @@ def metadata(body: bytes, version: int, node: SinkNode, topic: str | None = None
 
     Raises ProtocolError when the request cannot be read.
     """
-    topics = _topics(Reader(body), version)
-    if topics is None:
-        topics = [(topic, _NO_TOPIC)] if topic else []
+    topics = _read_topics(Reader(body), version, topic)
     flexible = version >= 9
     out = bytearray()
     if version >= 3:
         write_int32(out, 0)  # throttle_time_ms
-    _write_node(out, version, node)
+    (write_compact_array_length if flexible else write_array_length)(out, 1)
+    write_int32(out, NODE_ID)
+    (write_compact_string if flexible else write_string)(out, node.host)
+    write_int32(out, node.port)
+    if version >= 1:
+        (write_compact_nullable_string if flexible else write_nullable_string)(out, None)  # rack
+    if flexible:
+        write_no_tagged(out)
     if version >= 2:
         (write_compact_nullable_string if flexible else write_nullable_string)(out, node.cluster_id)
     if version >= 1:
@@ -190,13 +191,13 @@ def metadata(body: bytes, version: int, node: SinkNode, topic: str | None = None
     return bytes(out)
 
 
-def _topics(reader: Reader, version: int) -> list[tuple[str | None, bytes]] | None:
-    """(name, id) of the topics in a Metadata request; None when it requests all."""
+def _read_topics(reader: Reader, version: int, topic: str | None) -> list[tuple[str | None, bytes]]:
+    """(name, id) of the topics in a Metadata request. If it requests all, these are `topic`, or none."""
     flexible = version >= 9
     count = reader.compact_array_length(3) if flexible else reader.array_length(2)
     if count < 0 or (version == 0 and not count):
-        return None
-    topics = []
+        return [(topic, _NO_TOPIC)] if topic else []
+    topics: list[tuple[str | None, bytes]] = []
     for _ in range(count):
         topic_id = reader.uuid() if version >= 10 else _NO_TOPIC
         if version >= 10:
@@ -207,18 +208,6 @@ def _topics(reader: Reader, version: int) -> list[tuple[str | None, bytes]] | No
             reader.skip_tagged()
         topics.append((name, topic_id))
     return topics
-
-
-def _write_node(out: bytearray, version: int, node: SinkNode) -> None:
-    flexible = version >= 9
-    (write_compact_array_length if flexible else write_array_length)(out, 1)
-    write_int32(out, NODE_ID)
-    (write_compact_string if flexible else write_string)(out, node.host)
-    write_int32(out, node.port)
-    if version >= 1:
-        (write_compact_nullable_string if flexible else write_nullable_string)(out, None)  # rack
-    if flexible:
-        write_no_tagged(out)
 
 
 def _write_topic(out: bytearray, version: int, name: str | None, topic_id: bytes, *, exists: bool) -> None:

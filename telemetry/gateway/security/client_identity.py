@@ -191,7 +191,13 @@ class SaslSession:
     def token_answered(self, token: bytes, lifetime_ms: int, now_ms: int) -> None:
         """A token of the broker, which has not refused the client so far."""
         self._waiting = False
-        if self._is_last(token):
+        # A token that cannot be read may be the last of the authentication.
+        is_last = True
+        if self._mechanism in SCRAM:
+            is_last = self._rounds >= 2 and token.startswith(b"v=")
+        elif self._mechanism == OAUTHBEARER:
+            is_last = not token  # else the reason why the broker refuses the client's token
+        if is_last:
             self.raw = False
             self._accept(lifetime_ms, now_ms)
 
@@ -201,14 +207,6 @@ class SaslSession:
             return
         self.unproven = False
         self._reopen()
-
-    def _is_last(self, token: bytes) -> bool:
-        """Whether the broker's token ends the authentication; what cannot be read may end with each."""
-        if self._mechanism in SCRAM:
-            return self._rounds >= 2 and token.startswith(b"v=")
-        if self._mechanism == OAUTHBEARER:
-            return not token  # else the reason why it refuses the client's token
-        return True
 
     def _accept(self, lifetime_ms: int, now_ms: int) -> None:
         readable = self._mechanism in READABLE
@@ -298,8 +296,7 @@ class ClientIdentity:
             self._know(dataclasses.replace(self.facts, software_name=name, software_version=version))
 
     def check(self, api_key: int, now_ms: int) -> None:
-        """Raises ProtocolError when the authentication does not let a request pass now. The principal may be known from
-        now on."""
+        """Raises ProtocolError when the authentication lets no such request pass now. Updates the principal."""
         if self.sasl is not None:
             self.sasl.check(api_key, now_ms)
             self.note_principal()

@@ -55,8 +55,10 @@ class ListenerSecurity:
         return self.protocol.startswith("SASL_")
 
     def sasl_session(self, owner_of: Callable[[str], str | None]) -> SaslSession | None:
-        """What follows the authentication of a new connection; None on a listener without SASL. `owner_of`: as in
-        SaslSession."""
+        """Follows the authentication of a new connection; None on a listener without SASL.
+
+        `owner_of`: as in SaslSession.
+        """
         return SaslSession(self.oauth_claim, owner_of) if self.sasl else None
 
     def principal(self, transport: asyncio.BaseTransport) -> str:
@@ -107,9 +109,11 @@ class TlsFileError(Exception):
 
 
 class ListenerTls:
-    """`certificate` is a PEM file with its chain, and `key` its key, unless it is in the same file; or `certificate` is
-    a PKCS12 key store, which the password in the file `keystore_password` opens. `client_ca`: PEM, or a PKCS12 trust
-    store with `truststore_password`. `client_auth` as Kafka's ssl.client.auth.
+    """The TLS context of a listener, which follows its files.
+
+    `certificate` is a PEM file with its chain, and `key` the file of its key, None if both are in one file. Or
+    `certificate` is a PKCS12 key store, which the password in the file `keystore_password` opens. `client_ca`: PEM, or
+    a PKCS12 trust store with `truststore_password`. `client_auth` as Kafka's ssl.client.auth.
 
     `context` serves each handshake with the files as they are then. Files that cannot be used leave the last ones in
     force, with an entry in the log. The first time they raise TlsFileError.
@@ -164,7 +168,12 @@ class ListenerTls:
             self._load_key(context, file)
             if self._client_ca is not None:
                 file = self._client_ca
-                context.load_verify_locations(cadata=self._trusted(file.read_bytes()))
+                content = file.read_bytes()
+                if is_pem(content):
+                    trusted = content.decode("latin-1")  # its comments need not be ASCII
+                else:
+                    trusted = read_pkcs12(content, password_of(self._truststore_password)).trusted
+                context.load_verify_locations(cadata=trusted)
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError, KeyStoreError a ValueError
             reason = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or exc
             key = f", {self._key}" if self._key and file is self._certificate else ""
@@ -180,8 +189,3 @@ class ListenerTls:
             raise KeyStoreError("it has no private key")
         else:
             context.load_cert_chain(certificate, self._key, password="")
-
-    def _trusted(self, content: bytes) -> str:
-        if is_pem(content):
-            return content.decode("latin-1")  # its comments need not be ASCII
-        return read_pkcs12(content, password_of(self._truststore_password)).trusted

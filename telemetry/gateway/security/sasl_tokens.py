@@ -38,7 +38,7 @@ _MAX_UNKNOWN = 1_000
 
 
 def unknown_principal(mechanism: str) -> str:
-    """The name under which clients are recorded whose principal cannot be read off the wire."""
+    """The recorded name of clients whose principal cannot be read off the wire."""
     return f"{UNREAD_PRINCIPAL}{mechanism if _MECHANISM.fullmatch(mechanism) else 'SASL'} principal>"
 
 
@@ -59,22 +59,14 @@ def claimed_user(mechanism: str, token: bytes, claim: str) -> str | None:
     `claim`: the claim of an OAUTHBEARER token that names the principal (sasl.oauthbearer.sub.claim.name).
     """
     if mechanism == PLAIN:
-        return _plain_user(token)
+        fields = token.split(b"\x00")
+        return (fields[1].decode("utf-8", "replace") or None) if len(fields) == 3 else None
     if mechanism in SCRAM:
-        return _scram_user(token)
+        name, extensions = _scram_first(token)
+        return None if _is_token(extensions) else name or None
     if mechanism == OAUTHBEARER:
         return _oauth_user(token, claim)
     return None
-
-
-def _plain_user(token: bytes) -> str | None:
-    fields = token.split(b"\x00")
-    return (fields[1].decode("utf-8", "replace") or None) if len(fields) == 3 else None
-
-
-def _scram_user(token: bytes) -> str | None:
-    name, extensions = _scram_first(token)
-    return None if _is_token(extensions) else name or None
 
 
 def _scram_first(token: bytes) -> tuple[str, dict[str, str]]:

@@ -26,24 +26,26 @@ class NoMatchingRuleError(ValueError):
 
 
 def principal_mapper(rules: str) -> Callable[[str], str]:
-    """What maps a distinguished name by `rules`. Raises MappingRuleError; what it returns NoMatchingRuleError.
+    """Returns a function that maps distinguished names by `rules` and may raise NoMatchingRuleError.
 
-    Patterns run in linear time (RE2), because clients choose the subjects of the certificates that they request.
+    Raises MappingRuleError. Patterns run in linear time (RE2), because clients choose the subjects of the certificates
+    that they request.
     """
-    parsed = _parsed(rules)
+    parsed = _parse_rules(rules)
 
-    def mapped(name: str) -> str:
+    def map_name(name: str) -> str:
         for rule, pattern in parsed:
             if pattern is None:
                 return name
             if (groups := pattern.groups(name)) is not None:
-                return _cased(_expanded(rule["replacement"], groups), rule["case"])
+                principal = _expand(rule["replacement"], groups)
+                return {"L": principal.lower(), "U": principal.upper()}.get(rule["case"], principal)
         raise NoMatchingRuleError("no rule of ssl.principal.mapping.rules matches the client's certificate")
 
-    return mapped
+    return map_name
 
 
-def _parsed(rules: str) -> list[tuple[re.Match[str], JavaPattern | None]]:
+def _parse_rules(rules: str) -> list[tuple[re.Match[str], JavaPattern | None]]:
     """Each rule with its pattern; None for DEFAULT."""
     parsed: list[tuple[re.Match[str], JavaPattern | None]] = []
     at = 0
@@ -61,9 +63,6 @@ def _parsed(rules: str) -> list[tuple[re.Match[str], JavaPattern | None]]:
     return parsed
 
 
-def _expanded(replacement: str, groups: Sequence[str]) -> str:
-    return re.sub(r"\$(\d)", lambda one: groups[int(one[1])] if int(one[1]) < len(groups) else "", replacement)
-
-
-def _cased(name: str, case: str) -> str:
-    return name.lower() if case == "L" else name.upper() if case == "U" else name
+def _expand(replacement: str, groups: Sequence[str]) -> str:
+    """The replacement with its references ($0 to $9) resolved."""
+    return re.sub(r"\$(\d)", lambda ref: groups[int(ref[1])] if int(ref[1]) < len(groups) else "", replacement)
