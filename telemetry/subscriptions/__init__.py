@@ -1,6 +1,6 @@
 """KIP-714 as decisions: which metrics a client is asked for, which requests are refused, how subscriptions change.
 
-Sans-I/O except subscription_file.py.
+Sans-I/O except subscription_file.py, which reads and writes the subscriptions of a stand-alone sink.
 `client_metrics.py` corresponds to Kafka's ClientMetricsManager.
 
 config_admin.py  administration of CLIENT_METRICS resources by a broker's rules: encoded requests in, encoded

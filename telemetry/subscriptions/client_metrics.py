@@ -157,7 +157,7 @@ class Instances:
         self._oldest: Instance | None = None  # by last use
         self._newest: Instance | None = None
         self._by_connection: dict[str, bytes] = {}
-        self._lifetimes: Counter[int] = Counter()  # how many instances have each
+        self._lifetimes: Counter[int] = Counter()  # instances by lifetime
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -239,7 +239,7 @@ class Instances:
         instance.older = instance.newer = None
 
     def _drop(self, instance: Instance | None) -> None:
-        """Of everything except `_by_id`."""
+        """Removes it from everything except `_by_id`."""
         if instance is not None:
             self._unlink(instance)
             instance.is_held = False
@@ -249,7 +249,7 @@ class Instances:
                 del self._lifetimes[lifetime_ms]
 
     def _remove(self, instance: Instance) -> None:
-        """Connections on which it was evaluated earlier keep their reference until they close, as in a broker."""
+        """Removes it. Its earlier connections keep their reference until they close, as in a broker."""
         client_instance_id, connection_id = instance.client_instance_id, instance.connection_id
         del self._by_id[client_instance_id]
         self._drop(instance)
@@ -321,30 +321,23 @@ class ClientMetrics:
 
     def replace_all(self, resources: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
         """Replaces all resources. Invalid resources are logged once and ignored."""
-        given = {name: dict(values) for name, values in resources.items() if values}
-        if given == self.resources:
+        wanted = {name: dict(values) for name, values in resources.items() if values}
+        if wanted == self.resources:
             return
-        gone = [name for name in self.resources if name not in given]
+        gone = [name for name in self.resources if name not in wanted]
         put = []
-        for name, values in given.items():
+        for name, values in wanted.items():
             if self.resources.get(name) == values:
                 continue
-            subscription = self._parsed(name, values)
-            if subscription:
-                put.append(subscription)
-            else:
+            try:
+                put.append(parse_subscription(name, values, self.match_keys))
+            except InvalidSubscriptionError as exc:
+                log.warning("invalid client metrics subscription ignored", name=name, error=str(exc))
                 gone.append(name)
-        self.resources = given
+        self.resources = wanted
         remove = [name for name in gone if name in self.subscriptions]
         if put or remove:
             self._change(put, remove, now_ms)
-
-    def _parsed(self, name: str, values: Mapping[str, str]) -> Subscription | None:
-        try:
-            return parse_subscription(name, values, self.match_keys)
-        except InvalidSubscriptionError as exc:
-            log.warning("invalid client metrics subscription ignored", name=name, error=str(exc))
-            return None
 
     def _change(self, put: list[Subscription], remove: list[str], now_ms: int) -> None:
         self.subscriptions.change(put, remove)
@@ -356,7 +349,11 @@ class ClientMetrics:
         """GetTelemetrySubscriptions: the code, and for NONE the instance whose selection is the answer."""
         if client_instance_id == ZERO_ID:
             client_instance_id = self._unused_id()
-        instance = self._touch(client_instance_id, caller, now_ms)
+        instance = self.instances.touch(client_instance_id, now_ms)
+        if instance is not None and not instance.is_of(caller):
+            instance = self._unheld(client_instance_id, caller)
+        elif instance is None or instance.version != self.subscriptions.version:
+            instance = self._evaluate(instance, client_instance_id, caller, now_ms)
         if not instance.accept_get(now_ms) and instance.last_known_error not in _MENDED_BY_GET:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, instance
         instance.last_known_error = ErrorCode.NONE
@@ -376,7 +373,7 @@ class ClientMetrics:
             if instance is not None and not instance.is_of(request.caller):
                 instance = self._unheld(request.client_instance_id, request.caller)
         if instance is None or instance.version != self.subscriptions.version:
-            instance = self._evaluated(instance, request.client_instance_id, request.caller, now_ms)
+            instance = self._evaluate(instance, request.client_instance_id, request.caller, now_ms)
         request.instance = instance
         code = _validate(request, instance, now_ms, too_large)
         instance.last_known_error = code
@@ -393,27 +390,19 @@ class ClientMetrics:
         """Removes expired instances early; otherwise they are removed at their next request."""
         self.instances.expire(now_ms)
 
-    def _touch(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Instance:
-        """The instance, created or re-evaluated if needed."""
-        instance = self.instances.touch(client_instance_id, now_ms)
-        if instance is not None and not instance.is_of(caller):
-            return self._unheld(client_instance_id, caller)
-        if instance is not None and instance.version == self.subscriptions.version:
-            return instance
-        return self._evaluated(instance, client_instance_id, caller, now_ms)
-
     def _unheld(self, client_instance_id: bytes, caller: Caller) -> Instance:
-        """An instance that is not kept: a request with the id of another payer's neither delays nor ends that one."""
+        """An instance that is not kept. A request with the id of another payer's instance has no effect on that one."""
         attributes = attributes_of(client_instance_id, caller.connection, caller.client_id)
         selection, version = self.subscriptions.select(attributes), self.subscriptions.version
         return Instance(client_instance_id, caller.connection, caller.client_id, selection, version)
 
-    def _evaluated(self, known: Instance | None, client_instance_id: bytes, caller: Caller, now_ms: int) -> Instance:
-        version = self.subscriptions.version
-        if known is None:
+    def _evaluate(self, earlier: Instance | None, client_instance_id: bytes, caller: Caller, now_ms: int) -> Instance:
+        """Puts an instance under the current subscriptions in place of the `earlier` one."""
+        if earlier is None:
             instance = self._unheld(client_instance_id, caller)
         else:
-            instance = known.successor(self.subscriptions.select(known.attributes), version)
+            selection = self.subscriptions.select(earlier.attributes)
+            instance = earlier.successor(selection, self.subscriptions.version)
         self.instances.put(instance, caller.connection_id, now_ms)
         return instance
 

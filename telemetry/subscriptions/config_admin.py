@@ -94,15 +94,18 @@ def alter(
     request = read_alter(api_key, version, body)
     changes: dict[str, dict[str, str]] = {}
     results = []
-    for change, refusal in _prechecked(request, is_authorized=is_authorized):
+    for change, refusal in _precheck(request, is_authorized=is_authorized):
         before = resources.get(change.name, {})
         code, message = ErrorCode.NONE, None
         try:
             if refusal:
                 raise refusal
-            after = _altered(change, before, match_keys, replace=api_key == ALTER_CONFIGS)
+            after = _apply(change, before, match_keys, replace=api_key == ALTER_CONFIGS)
             if after != before:
-                _check_room({**resources, **changes, change.name: after})
+                afterwards = {**resources, **changes, change.name: after}
+                if sum(len(name) + sum(map(len, keys.values())) for name, keys in afterwards.items()) > MAX_CHARS:
+                    too_many = f"All client metrics resources together have at most {MAX_CHARS} characters."
+                    raise InvalidSubscriptionError(ErrorCode.POLICY_VIOLATION, too_many)
                 changes[change.name] = after
         except InvalidSubscriptionError as exc:
             code, message = exc.code, str(exc) or None
@@ -110,7 +113,7 @@ def alter(
     return Alteration(api_key, version, {} if request.validate_only else changes, results)
 
 
-def _prechecked(
+def _precheck(
     request: AlterRequest, *, is_authorized: bool
 ) -> list[tuple[ResourceChange, InvalidSubscriptionError | None]]:
     """Each resource with its refusal by the broker, if any.
@@ -119,9 +122,12 @@ def _prechecked(
     """
     occurrences = Counter((change.kind, change.name) for change in request.resources)
     refusals = [_refusal(change, occurrences[change.kind, change.name]) for change in request.resources]
-    if not is_authorized:
+    if not is_authorized:  # ControllerApis.authorizeAlterResource, with Errors' messages
+        topic = InvalidSubscriptionError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+        other = InvalidSubscriptionError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
         refusals = [
-            refusal or _unauthorized(change) for change, refusal in zip(request.resources, refusals, strict=True)
+            refusal or (topic if change.kind == ResourceType.TOPIC else other)
+            for change, refusal in zip(request.resources, refusals, strict=True)
         ]
     forwarded = [change for change, refusal in zip(request.resources, refusals, strict=True) if refusal is None]
     if any(key.operation not in _OPERATIONS for change in forwarded for key in change.keys):
@@ -146,17 +152,10 @@ def _refusal(change: ResourceChange, occurrences: int) -> InvalidSubscriptionErr
     return InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, message)
 
 
-def _unauthorized(change: ResourceChange) -> InvalidSubscriptionError:
-    """ControllerApis.authorizeAlterResource, with Errors' message."""
-    if change.kind == ResourceType.TOPIC:
-        return InvalidSubscriptionError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-    return InvalidSubscriptionError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
-
-
-def _altered(
+def _apply(
     change: ResourceChange, before: Mapping[str, str], match_keys: Collection[str], *, replace: bool
 ) -> dict[str, str]:
-    """ConfigurationControlManager: the keys and values afterwards. One invalid key fails the whole resource."""
+    """The keys and values after a change, by ConfigurationControlManager. One invalid key fails the whole resource."""
     if change.kind == ResourceType.TOPIC:
         raise InvalidSubscriptionError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist."
@@ -172,36 +171,25 @@ def _altered(
             after.pop(name, None)
         else:
             after[name] = value
-    parse_subscription(change.name, {name: after[name] for name in _as_properties(after)}, match_keys)
+    properties = ConcurrentMapKeys()  # in the order of java.util.Properties
+    for name in after:
+        properties.put(name)
+    parse_subscription(change.name, {name: after[name] for name in properties}, match_keys)
     return after
-
-
-def _as_properties(names: Iterable[str]) -> ConcurrentMapKeys:
-    """The iteration order of java.util.Properties."""
-    keys = ConcurrentMapKeys()
-    for name in names:
-        keys.put(name)
-    return keys
-
-
-def _check_room(resources: Resources) -> None:
-    if sum(len(name) + sum(map(len, values.values())) for name, values in resources.items()) > MAX_CHARS:
-        message = f"All client metrics resources together have at most {MAX_CHARS} characters."
-        raise InvalidSubscriptionError(ErrorCode.POLICY_VIOLATION, message)
 
 
 def describe(version: int, body: bytes, resources: Resources) -> bytes:
     """DescribeConfigs. A resource that does not exist is described with defaults. Raises ProtocolError."""
     request = read_describe(version, body)
     if all(resource.kind in _KINDS for resource in request.resources):
-        results = [_described(resource, resources) for resource in request.resources]
+        results = [_describe_resource(resource, resources) for resource in request.resources]
     else:  # an unexpected error fails the whole request
         code, message = ErrorCode.INVALID_REQUEST, _INVALID_REQUEST_MESSAGE
         results = [DescribeResult(kind, name, code, message) for kind, name, _ in request.resources]
     return write_described(version, request, results)
 
 
-def _described(asked: DescribedResource, resources: Resources) -> DescribeResult:
+def _describe_resource(asked: DescribedResource, resources: Resources) -> DescribeResult:
     kind, name, keys = asked
     if kind == ResourceType.TOPIC:
         return DescribeResult(kind, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
@@ -212,16 +200,13 @@ def _described(asked: DescribedResource, resources: Resources) -> DescribeResult
         empty = "Client metrics subscription name must not be empty"
         return DescribeResult(kind, name, ErrorCode.INVALID_REQUEST, empty)
     values = resources.get(name, {})
-    entries = [
-        _entry(key, value, is_set=key in values) for key, value in described(values).items() if not keys or key in keys
-    ]
+    entries = []
+    for key, value in described(values).items():
+        if not keys or key in keys:
+            source = _SET_CONFIG if key in values else _DEFAULT_CONFIG
+            type_, documentation = _KEYS[key]
+            entries.append(ConfigEntry(key, value, source, key in values, type_, documentation))
     return DescribeResult(kind, name, ErrorCode.NONE, "", entries)
-
-
-def _entry(key: str, value: str, *, is_set: bool) -> ConfigEntry:
-    source = _SET_CONFIG if is_set else _DEFAULT_CONFIG
-    type_, documentation = _KEYS[key]
-    return ConfigEntry(key, value, source, is_set, type_, documentation)
 
 
 def list_resources(version: int, body: bytes, names: Iterable[str]) -> bytes:

@@ -5,13 +5,14 @@ A token bucket per resource is refilled with time. A request is refused when a b
 is empty; the last accepted one may overdraw it. Refused requests cost nothing, so that a payer who waits for the
 throttle time is served again.
 
-A bucket is the time at which it would be full (the generic cell rate algorithm, ITU-T I.371): what is taken moves that
-time on, and it is empty when that time is as far away as an empty bucket takes to fill. On the way of each push this
-is one comparison and one addition.
+A bucket is stored as the time at which it would be full (the generic cell rate algorithm, ITU-T I.371). Taking from it
+moves that time on. It is empty when that time is as far away as an empty bucket takes to fill. This costs each push one
+comparison and one addition.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -172,8 +173,10 @@ class Account:
 
 
 class Caller:
-    """The identity behind one connection. `sender`: the same, encoded for spool records. `account`: whom the receiver
-    charges for it, once it has."""
+    """The identity behind one connection.
+
+    `sender`: the same, encoded for spool records. `account`: whom the receiver charges, after the first request.
+    """
 
     __slots__ = ("account", "client_id", "connection", "connection_id", "sender")
 
@@ -229,7 +232,11 @@ class Payers:
     def worst(self, count: int) -> list[PayerUse]:
         """The payers that were refused most often, at most `count`."""
         over = (
-            PayerUse(payer[:_MAX_NAME_CHARS], _plain(budget.refused), budget.last_refused_ms)
+            PayerUse(
+                payer[:_MAX_NAME_CHARS],
+                {str(resource): refusals for resource, refusals in budget.refused.items()},
+                budget.last_refused_ms,
+            )
             for payer, budget in self._by_payer.items()
             if budget.refused is not None
         )
@@ -239,15 +246,11 @@ class Payers:
 def merged_uses(processes: Iterable[Iterable[PayerUse]]) -> list[PayerUse]:
     """The payers of several network processes, worst first."""
     merged: dict[str, PayerUse] = {}
-    for use in (one for uses in processes for one in uses):
+    for use in itertools.chain.from_iterable(processes):
         before = merged.get(use.payer, PayerUse(use.payer, {}, 0))
         refused = Counter(before.refused) + Counter(use.refused)
         merged[use.payer] = PayerUse(use.payer, refused, max(before.last_refused_ms, use.last_refused_ms))
     return _worst_first(merged.values())
-
-
-def _plain(refused: Counter[Resource]) -> dict[str, int]:
-    return {str(resource): count for resource, count in refused.items()}
 
 
 def _worst_first(uses: Iterable[PayerUse]) -> list[PayerUse]:

@@ -70,7 +70,7 @@ def parse_subscription(
     `match_keys`: the attributes that clients may be matched by; a broker supports MATCH_KEYS only.
     Raises InvalidSubscriptionError with the first error in Kafka's order.
     """
-    _check_given(name, values)
+    _check_keys(name, values)
     metrics = _list(METRICS, values)
     interval_ms = _int(INTERVAL_MS, values)
     criteria = _list(MATCH, values)
@@ -79,7 +79,7 @@ def parse_subscription(
             ErrorCode.INVALID_REQUEST,
             f"Invalid value {interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)",
         )
-    return Subscription(name, metrics, interval_ms, dict(_criterion(entry, match_keys) for entry in criteria))
+    return Subscription(name, metrics, interval_ms, dict(_parse_criterion(entry, match_keys) for entry in criteria))
 
 
 def described(values: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +91,7 @@ def described(values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _check_given(name: str, values: Mapping[str, str | None]) -> None:
+def _check_keys(name: str, values: Mapping[str, str | None]) -> None:
     for value in values.values():
         if value is not None and len(value.encode("utf-8", "replace")) > _MAX_VALUE_BYTES:
             raise InvalidSubscriptionError(
@@ -133,7 +133,7 @@ def _int(key: str, values: Mapping[str, str | None]) -> int:
     return number
 
 
-def _criterion(entry: str, match_keys: Collection[str]) -> tuple[str, JavaPattern]:
+def _parse_criterion(entry: str, match_keys: Collection[str]) -> tuple[str, JavaPattern]:
     """One `key=regex`."""
     illegal = f"Illegal client matching pattern: {entry}"
     parts = entry.split("=")
@@ -204,7 +204,7 @@ class Subscriptions:
         names = tuple(name for name in self._names if is_match(self._by_name[name], attributes))
         selection = self._selections.get(names)
         if selection is None:
-            selection = self._selections[names] = _merged([self._by_name[name] for name in names])
+            selection = self._selections[names] = _merge([self._by_name[name] for name in names])
         return selection
 
 
@@ -228,7 +228,7 @@ def without_covered(prefixes: Sequence[str]) -> tuple[str, ...]:
     return tuple(prefix for prefix in prefixes if prefix in kept)
 
 
-def _merged(subscriptions: Sequence[Subscription]) -> MergedSubscriptions:
+def _merge(subscriptions: Sequence[Subscription]) -> MergedSubscriptions:
     """The shortest interval applies; the default is always included (createClientInstance)."""
     interval_ms = min([DEFAULT_INTERVAL_MS, *(subscription.interval_ms for subscription in subscriptions)])
     sets = (hash_set_of(subscription.metrics) for subscription in subscriptions)

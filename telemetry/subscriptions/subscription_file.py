@@ -66,7 +66,13 @@ def parsed(content: Any, match_keys: Collection[str]) -> dict[str, dict[str, str
         try:
             if not isinstance(name, str):
                 raise ValueError("not a text: put it in quotes")
-            resources[name] = _resource(name, keys, match_keys)
+            if not isinstance(keys, dict):
+                raise ValueError("not a mapping of metrics, interval.ms and match")
+            unknown = [str(key) for key in keys if key not in DEFAULTS]
+            if unknown:
+                raise ValueError(f"unknown: {', '.join(unknown)}")
+            resources[name] = {key: _text(key, value) for key, value in keys.items()}
+            parse_subscription(name, resources[name], match_keys)
         except ValueError as exc:
             faults.append(f"{name}: {exc}")
     if faults:
@@ -78,17 +84,6 @@ def dump(resources: Mapping[str, Mapping[str, str]]) -> str:
     """The text of a file with these subscriptions."""
     plain = {name: dict(values) for name, values in resources.items()}
     return str(yaml.dump(plain, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)) if plain else ""
-
-
-def _resource(name: str, keys: Any, match_keys: Collection[str]) -> dict[str, str]:
-    if not isinstance(keys, dict):
-        raise ValueError("not a mapping of metrics, interval.ms and match")
-    unknown = [str(key) for key in keys if key not in DEFAULTS]
-    if unknown:
-        raise ValueError(f"unknown: {', '.join(unknown)}")
-    values = {key: _text(key, value) for key, value in keys.items()}
-    parse_subscription(name, values, match_keys)
-    return values
 
 
 def _text(key: str, value: Any) -> str:
@@ -153,7 +148,15 @@ class SubscriptionFile:
         """
         directory = os.open(self.path.resolve().parent, os.O_RDONLY)
         try:
-            _lock(directory, time.monotonic() + _LOCK_PATIENCE_S)
+            deadline_s = time.monotonic() + _LOCK_PATIENCE_S
+            while True:
+                try:
+                    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline_s:
+                        raise
+                    time.sleep(_LOCK_AGAIN_S)
             self.follow()
             yield
         finally:
@@ -189,13 +192,3 @@ class SubscriptionFile:
         except FileNotFoundError:
             return None
         return _Stamp(stat.st_ctime_ns, stat.st_size, stat.st_ino)
-
-
-def _lock(fd: int, deadline_s: float) -> None:
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(_LOCK_AGAIN_S)
