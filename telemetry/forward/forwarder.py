@@ -2,12 +2,13 @@
 
 A request is retried until the receiver accepts it or refuses it for its content, or until its segment is dropped
 because the backlog exceeds its limit. A request that is refused for its content is split in halves and sent again, so
-that one bad push does not cause others to be dropped; one that is refused for its size down to single data points. The
-position is saved after each accepted request; a crash before that sends the request twice, which OTLP cannot rule out.
+that one bad push does not cause others to be dropped. A request refused for its size is split down to single data
+points. The position is saved after each accepted request; a crash before that sends the request twice, which OTLP
+cannot rule out.
 
-A refusal is one of the content if the receiver accepts anything else: other pushes of the batch, or else an empty
-request, to which OTLP's servers answer with success. A receiver that refuses everything is given a wrong token or path,
-or has a proxy before it: nothing is lost.
+A refusal is about the content if the receiver accepts anything else: other pushes of the batch, or an empty request,
+which OTLP's servers accept. A receiver that refuses everything has a wrong token, a wrong path or a proxy before it:
+then nothing is lost.
 """
 
 from __future__ import annotations
@@ -126,18 +127,18 @@ class Forwarder:
         batch = self._reader.next_batch(_MAX_RECORDS, _MAX_BYTES)
         if batch is None:
             return 0
-        found: list[Any] = []
+        waiting: list[Any] = []  # ResourceMetrics
         taken = pushes = nbytes = 0
         for kind, body in batch.records:
             taken += 1
             if kind is RecordKind.PUSH and (resources := self._resources(body)):
-                found += resources
+                waiting += resources
                 pushes += 1
                 nbytes += sum(resource.ByteSize() for resource in resources)
                 if nbytes >= _MAX_REQUEST_BYTES:
                     break
         batch = batch.first(taken)
-        if self._send_all(found, batch):
+        if self._send_all(waiting, batch):
             self.counts.pushes += pushes
             self.counts.lost_pushes[LostPush.UNREADABLE] += batch.corrupt
             self._reader.commit(batch, self.counts.as_note())
@@ -156,7 +157,9 @@ class Forwarder:
 
     def _send_all(self, resources: list[Any], batch: Batch) -> bool:
         """Returns True when every push was accepted or refused, False when the segment was dropped meanwhile.
-        Raises Stopped, OSError."""
+
+        Raises Stopped, OSError.
+        """
         waiting = [resources] if resources else []
         suspects: list[list[Any]] = []  # of one resource each, refused while nothing was accepted
         accepts = False
@@ -165,7 +168,7 @@ class Forwarder:
             some = suspects.pop() if is_last else waiting.pop()
             points = sum(map(points_in, some))
             try:
-                rejected = self._accepted(some, batch, is_last)
+                rejected = self._send_until_accepted(some, batch, is_last)
             except PermanentSendError as exc:
                 self._failed(exc)
                 if len(some) > 1:
@@ -173,7 +176,11 @@ class Forwarder:
                 elif isinstance(exc, TooLargeSendError) and points > 1:
                     waiting += [[half] for half in reversed(divided(some[0]))]
                 elif accepts:
-                    self._lose(points, exc)
+                    lost = self.counts.lost_points[LostPoint.REFUSED]
+                    self.counts.lost_points[LostPoint.REFUSED] = lost + points
+                    if (lost + points).bit_length() > lost.bit_length():  # the 1st, 2nd, 4th, 8th ... point
+                        total = lost + points
+                        log.error("the OTLP endpoint refuses data points, it loses them", total=total, cause=str(exc))
                 else:
                     suspects.append(some)
                 accepts = accepts or is_last  # an empty request was accepted
@@ -189,17 +196,11 @@ class Forwarder:
                 suspects.clear()
         return True
 
-    def _lose(self, points: int, exc: PermanentSendError) -> None:
-        """Counts refused points; the log has the 1st, 2nd, 4th, 8th ... of them only."""
-        before = self.counts.lost_points[LostPoint.REFUSED]
-        self.counts.lost_points[LostPoint.REFUSED] = before + points
-        if (before + points).bit_length() > before.bit_length():
-            log.error("the OTLP endpoint refuses data points, it loses them", total=before + points, cause=str(exc))
+    def _send_until_accepted(self, resources: list[Any], batch: Batch, is_last: bool) -> int | None:
+        """Returns how many data points were rejected; None if the segment was dropped before.
 
-    def _accepted(self, resources: list[Any], batch: Batch, is_last: bool) -> int | None:
-        """Returns how many data points were rejected; None if the segment was dropped before the request was
-        accepted. `is_last`: whether a refusal counts only if an empty request is accepted. Raises PermanentSendError,
-        Stopped."""
+        `is_last`: whether a refusal counts only if an empty request is accepted. Raises PermanentSendError, Stopped.
+        """
         request = ExportMetricsServiceRequest(resource_metrics=resources)
 
         def wait_s(exc: Exception) -> float | bool:

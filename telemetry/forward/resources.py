@@ -25,7 +25,7 @@ def identity_attributes(push: Push) -> dict[str, str | int]:
     """Resource attributes of a client, without those that are unknown."""
     connection = push.connection
     port = connection.source_port
-    known: dict[str, str | int | None] = {
+    attributes: dict[str, str | int | None] = {
         "client_id": push.client_id,
         "client_instance_id": uuid_text(push.client_instance_id),
         "client_software_name": connection.software_name,
@@ -39,7 +39,7 @@ def identity_attributes(push: Push) -> dict[str, str | int]:
         "client.address": connection.source_address or None,
         "client.port": port or None,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def resource_metrics_of(
@@ -62,7 +62,7 @@ def resource_metrics_of(
             kept = [metric for metric in scope_metrics.metrics if selection.takes_metric(metric.name)]
             if kept:
                 merged.scope(resource_metrics, scope_metrics).metrics.extend(kept)
-    return merged.found
+    return merged.resources
 
 
 def points_in(resource_metrics: Any) -> int:
@@ -103,7 +103,7 @@ class _Merged:
     """Merges ResourceMetrics by resource and ScopeMetrics by scope, in order of arrival."""
 
     def __init__(self, identity: dict[str, str | int]) -> None:
-        self.found: list[Any] = []
+        self.resources: list[Any] = []  # ResourceMetrics
         self._identity = identity
         self._resources: dict[tuple[bytes, str], Any] = {}
         self._scopes: dict[tuple[bytes, str, bytes, str], Any] = {}
@@ -114,18 +114,18 @@ class _Merged:
         key = (*resource, scope_metrics.scope.SerializeToString(), scope_metrics.schema_url)
         if key not in self._scopes:
             if resource not in self._resources:
-                self._resources[resource] = self._resource(resource_metrics)
+                self._resources[resource] = self._add_resource(resource_metrics)
             added = self._resources[resource].scope_metrics.add(schema_url=scope_metrics.schema_url)
             added.scope.CopyFrom(scope_metrics.scope)
             self._scopes[key] = added
         return self._scopes[key]
 
-    def _resource(self, of: Any) -> Any:
-        resource_metrics = ResourceMetrics(schema_url=of.schema_url)
-        self.found.append(resource_metrics)
+    def _add_resource(self, original: Any) -> Any:
+        resource_metrics = ResourceMetrics(schema_url=original.schema_url)
+        self.resources.append(resource_metrics)
         resource = resource_metrics.resource
-        resource.dropped_attributes_count = of.resource.dropped_attributes_count
-        resource.attributes.extend(pair for pair in of.resource.attributes if pair.key not in self._identity)
+        resource.dropped_attributes_count = original.resource.dropped_attributes_count
+        resource.attributes.extend(pair for pair in original.resource.attributes if pair.key not in self._identity)
         for name, value in self._identity.items():
             pair = resource.attributes.add(key=name)
             if isinstance(value, int):

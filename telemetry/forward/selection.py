@@ -31,8 +31,7 @@ class ForwardSelection:
         self._takes_all = ALL_METRICS in self._subscription.metrics
 
     def takes_push(self, push: Push) -> bool:
-        """Pushes received over OTLP are not forwarded: their sender can export elsewhere itself, and may be this
-        endpoint."""
+        """Whether a push is forwarded. Pushes over OTLP are not: their sender may be the endpoint itself."""
         if push.connection.listener in _OTLP or not push.payload:
             return False
         return is_match(self._subscription, attributes_of(push.client_instance_id, push.connection, push.client_id))

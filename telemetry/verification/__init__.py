@@ -3,7 +3,7 @@
 rules.py      the names of the rules, and what was found about each
 script.py     what the client is offered and answered, stage by stage
 payloads.py   what the bytes of a push must be
-one_topic.py  what producers are answered
+one_topic.py  answers producers
 client_check.py  the state machine over observed requests; knows no socket and no clock
 listener.py   the sockets
 """

@@ -46,7 +46,7 @@ class Reply(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """What must come after an answer: not before `earliest`, nor long after `latest`, in intervals."""
+    """The request that must follow an answer: not before `earliest`, nor long after `latest`, in intervals."""
 
     rule: KipRule
     earliest: float
@@ -147,15 +147,12 @@ class ClientCheck:
                 self._findings.broken(KipRule.FIRST_GET, reason, request.frame)
         else:
             self._identify(client_instance_id, request)
-            self._not_after_the_end(request)
+            self._is_after_the_end(request)
             self._keep_time(request, is_get=True)
             if self._answered >= len(SCRIPT[self._stage].answers) and self._stage + 1 < len(SCRIPT):
                 self._stage, self._answered = self._stage + 1, 0
-        return self._granted(request)
-
-    def _granted(self, request: Request) -> Reply:
         stage = SCRIPT[self._stage]
-        offer = Offer(self._metrics(stage.wanted, request.software_name), stage.codecs, stage.delta)
+        offer = Offer(self._choose_metrics(stage.wanted, request.software_name), stage.codecs, stage.delta)
         self._check = PayloadCheck(offer, self._findings)
         self._expect(_AFTER_SUBSCRIPTION if offer.metrics else _AFTER_NOTHING_REQUESTED, request.now_ms)
         body = granted_get(
@@ -169,7 +166,7 @@ class ClientCheck:
         )
         return Reply(body)
 
-    def _metrics(self, wanted: Wanted, software_name: str) -> tuple[str, ...]:
+    def _choose_metrics(self, wanted: Wanted, software_name: str) -> tuple[str, ...]:
         if wanted is Wanted.NOTHING:
             return ()
         if wanted is Wanted.ALL:
@@ -197,21 +194,17 @@ class ClientCheck:
         else:
             self._findings.broken(KipRule.NO_METRICS, "a push came although no metrics were requested", request.frame)
         if head.terminating:
-            return self._terminating(request)
-        if self._not_after_the_end(request):
-            return Reply(PUSH_RESPONSE[ErrorCode.INVALID_REQUEST])
-        self._keep_time(request, is_get=False)
-        return self._scripted(request.now_ms)
-
-    def _terminating(self, request: Request) -> Reply:
-        self._findings.observed(KipRule.TERMINATING_PUSH)
-        if self._not_after_the_end(request):
+            self._findings.observed(KipRule.TERMINATING_PUSH)
+        if self._is_after_the_end(request):
             return Reply(PUSH_RESPONSE[ErrorCode.INVALID_REQUEST])  # as a broker answers
-        self._terminated_ms = request.now_ms
-        return Reply(PUSH_RESPONSE[ErrorCode.NONE])
+        if head.terminating:
+            self._terminated_ms = request.now_ms
+            return Reply(PUSH_RESPONSE[ErrorCode.NONE])
+        self._keep_time(request, is_get=False)
+        return self._play_script(request.now_ms)
 
-    def _scripted(self, now_ms: int) -> Reply:
-        """The stage's next answer. Past its end: the client should have asked again, unless it is the last stage."""
+    def _play_script(self, now_ms: int) -> Reply:
+        """The stage's next answer. Past its end, the client should have asked again, unless it is the last stage."""
         stage, at = SCRIPT[self._stage], self._answered
         self._answered += 1
         is_last_stage = self._stage == len(SCRIPT) - 1
@@ -235,7 +228,7 @@ class ClientCheck:
             self.complete = True
 
     def _keep_time(self, request: Request, *, is_get: bool) -> None:
-        """The rule that the last answer began."""
+        """Checks the rule that the last answer began."""
         due, waited_ms = self._due, request.now_ms - self._due_since_ms
         self._findings.observed(due.rule)
         if due.is_get and not is_get:
@@ -247,8 +240,8 @@ class ClientCheck:
         if due.rule is KipRule.JITTER and not is_get:
             self._jitters.append(waited_ms / self._interval_ms)
 
-    def _not_after_the_end(self, request: Request) -> bool:
-        """Whether a terminating push came before, which breaks its rule."""
+    def _is_after_the_end(self, request: Request) -> bool:
+        """Whether a terminating push came before. The request then breaks its rule."""
         if self._terminated_ms is None:
             return False
         self._findings.broken(KipRule.TERMINATING_PUSH, "a request came after the terminating push", request.frame)

@@ -55,20 +55,17 @@ class VerificationListener:
         server = await asyncio.start_server(self._serve, host, port, limit=1 << 16)
         try:
             ready("{}:{}".format(*server.sockets[0].getsockname()[:2]))
-            await self._watch(timeout_s, complete)
+            check, end_ms, is_announced = self._check, self._now_ms() + timeout_s * 1000, False
+            while not check.over and self._now_ms() < end_ms:
+                await asyncio.sleep(_TICK_S)
+                check.tick(self._now_ms())
+                if check.complete and not is_announced:
+                    complete()
+                    is_announced = True
         finally:
             server.close()
             for writer in tuple(self._open):
                 writer.close()
-
-    async def _watch(self, timeout_s: float, complete: Callable[[], None]) -> None:
-        check, end_ms, announced = self._check, self._now_ms() + timeout_s * 1000, False
-        while not check.over and self._now_ms() < end_ms:
-            await asyncio.sleep(_TICK_S)
-            check.tick(self._now_ms())
-            if check.complete and not announced:
-                complete()
-                announced = True
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= _MAX_CONNECTIONS:
@@ -145,8 +142,8 @@ class _Answers:
             return Reply(encode_response(api, version, correlation_id, listed))
         least, newest = one_topic.VERSIONS.get(key, (0, -1))
         if least <= version <= newest:
-            stored = one_topic.produced(key, version, body)
-            return Reply(encode_response(api, version, correlation_id, stored) if stored else b"")
+            answer = one_topic.answer_producer(key, version, body)
+            return Reply(encode_response(api, version, correlation_id, answer) if answer else b"")
         if key not in _TELEMETRY:
             raise ProtocolError(f"cannot answer a request of API {key}")
         request = Request(key, body, frame, self._connection, self._software_name, now_ms)

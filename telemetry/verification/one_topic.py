@@ -1,5 +1,8 @@
-"""What the cluster of a check answers to producers: some clients push only after they have produced or fetched, so
-it has one topic, whose records are acknowledged and forgotten. Sans-I/O."""
+"""Answers producers during a check. Sans-I/O.
+
+Some clients push only after they have produced or fetched. The cluster of a check has one topic for them; its records
+are acknowledged and forgotten.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,11 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {PRODUCE: (3, 12), INIT_PRODUCE
 _AT_ONCE: Final = i32Timedelta.parse(timedelta(0))
 
 
-def produced(key: int, version: int, body: bytes) -> bytes:
-    """The body of the response to a Produce or InitProducerId request of an offered version; empty where the client
-    wants none (acks 0). Raises ProtocolError when it cannot be read."""
+def answer_producer(key: int, version: int, body: bytes) -> bytes:
+    """The body of the response to a Produce or InitProducerId request; empty if the client wants none (acks 0).
+
+    Raises ProtocolError when the request cannot be read.
+    """
     request: Any = decode(load_request_schema(key, version), body)
     response: Any = load_response_schema(key, version)
     if key == INIT_PRODUCER_ID:
@@ -35,19 +40,17 @@ def produced(key: int, version: int, body: bytes) -> bytes:
         return b""
     topic = _item(response, "responses")
     partition = _item(topic, "partition_responses")
+    stored: dict[str, Any] = {"error_code": ErrorCode.none, "base_offset": i64(0), "log_append_time": None}
+    if "record_errors" in partition.__dataclass_fields__:
+        stored["record_errors"] = ()
     topics = tuple(
         topic(
-            name=each.name,
-            partition_responses=tuple(_stored(partition, one.index) for one in each.partition_data),
+            name=sent_topic.name,
+            partition_responses=tuple(partition(index=sent.index, **stored) for sent in sent_topic.partition_data),
         )
-        for each in request.topic_data
+        for sent_topic in request.topic_data
     )
     return _written(response(responses=topics, throttle_time=_AT_ONCE))
-
-
-def _stored(partition: Any, index: int) -> Any:
-    record_errors = {"record_errors": ()} if "record_errors" in partition.__dataclass_fields__ else {}
-    return partition(index=index, error_code=ErrorCode.none, base_offset=i64(0), log_append_time=None, **record_errors)
 
 
 def _item(entity: Any, field: str) -> Any:

@@ -43,7 +43,7 @@ class Offer(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """Of a series: its last point's start and time in ns, and its value."""
+    """The last point of a series: start and time in ns, and value."""
 
     start: int
     time: int
@@ -61,7 +61,7 @@ class PayloadCheck:
 
     def push(self, compression_type: int, payload: bytes, frame: bytes) -> None:
         """`frame`: the request, which findings show."""
-        data = self._decompressed(compression_type, payload, frame)
+        data = self._decompress(compression_type, payload, frame)
         if data is None:
             return
         self._findings.observed(KipRule.PAYLOAD)
@@ -77,7 +77,7 @@ class PayloadCheck:
         for rule, reason in self._faults(metrics):
             self._findings.broken(rule, reason, frame)
 
-    def _decompressed(self, compression_type: int, payload: bytes, frame: bytes) -> bytes | None:
+    def _decompress(self, compression_type: int, payload: bytes, frame: bytes) -> bytes | None:
         findings, codec = self._findings, codec_name(compression_type)
         findings.observed(KipRule.COMPRESSION)
         if compression_type and (compression_type < 0 or compression_type not in self.offer.codecs):
@@ -127,8 +127,11 @@ class PayloadCheck:
 
     def _sequence(self, name: str, points: Any, point: Any) -> str:
         """How a point does not follow the one before in its series; "" when it does."""
-        key = b"\0".join([name.encode(), *sorted(each.SerializeToString() for each in point.attributes)])
-        value = _value(point)
+        key = b"\0".join([name.encode(), *sorted(pair.SerializeToString() for pair in point.attributes)])
+        if hasattr(point, "count"):
+            value = float(point.count)
+        else:
+            value = float(point.as_int if point.WhichOneof("value") == "as_int" else point.as_double)
         before, now = self._last.get(key), _Last(point.start_time_unix_nano, point.time_unix_nano, value)
         if before is not None or len(self._last) < _LIMITS.points:
             self._last[key] = now
@@ -141,9 +144,3 @@ class PayloadCheck:
         if getattr(points, "is_monotonic", False) and now.start == before.start and now.value < before.value:
             return f"{name} fell from {before.value:g} to {now.value:g} without a new start time"
         return ""
-
-
-def _value(point: Any) -> float:
-    if hasattr(point, "count"):
-        return float(point.count)
-    return float(point.as_int if point.WhichOneof("value") == "as_int" else point.as_double)

@@ -64,8 +64,11 @@ class Outcome(StrEnum):
 
 
 class RuleVerdict(NamedTuple):
-    """What was found about a rule. `frame`: the request that broke it, without its length field, cut after
-    MAX_FRAME_SHOWN_BYTES of its `frame_bytes`; empty when a request that did not come broke it."""
+    """What was found about a rule.
+
+    `frame`: the first MAX_FRAME_SHOWN_BYTES of the request that broke it, without its length field, which has
+    `frame_bytes`; empty when a request that did not come broke it.
+    """
 
     rule: KipRule
     outcome: Outcome
@@ -92,10 +95,11 @@ class Findings:
 
     def verdicts(self) -> list[RuleVerdict]:
         """One for each rule, in their order."""
-        return [self._verdict(rule) for rule in KipRule]
-
-    def _verdict(self, rule: KipRule) -> RuleVerdict:
-        observed = self._observed[rule]
-        if (broken := self._broken.get(rule)) is not None:
-            return broken._replace(observed=max(observed, 1))
-        return RuleVerdict(rule, Outcome.PASS if observed else Outcome.NOT_SEEN, observed, "", b"", 0)
+        verdicts = []
+        for rule, observed in self._observed.items():
+            if (broken := self._broken.get(rule)) is not None:
+                verdicts.append(broken._replace(observed=max(observed, 1)))
+            else:
+                outcome = Outcome.PASS if observed else Outcome.NOT_SEEN
+                verdicts.append(RuleVerdict(rule, outcome, observed, "", b"", 0))
+        return verdicts

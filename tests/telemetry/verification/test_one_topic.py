@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.verification.one_topic import VERSIONS, produced
+from telemetry.verification.one_topic import VERSIONS, answer_producer
 from telemetry.wire.apis import INIT_PRODUCER_ID, PRODUCE
 from tests.kit.kio_entities import decode, encode, message_type, random_entity
 
@@ -26,7 +26,7 @@ def request_of(key: int, version: int, seed: int) -> Any:
 @given(seed=st.integers(0, 2**32))
 def test_each_partition_is_acknowledged_unless_nobody_waits(version: int, seed: int) -> None:
     request = request_of(PRODUCE, version, seed)
-    body = produced(PRODUCE, version, encode(request))
+    body = answer_producer(PRODUCE, version, encode(request))
     if not request.acks:
         assert body == b""
         return
@@ -40,7 +40,7 @@ def test_each_partition_is_acknowledged_unless_nobody_waits(version: int, seed: 
 
 @pytest.mark.parametrize("version", range(5))
 def test_a_producer_gets_an_id(version: int) -> None:
-    body = produced(INIT_PRODUCER_ID, version, encode(request_of(INIT_PRODUCER_ID, version, version)))
+    body = answer_producer(INIT_PRODUCER_ID, version, encode(request_of(INIT_PRODUCER_ID, version, version)))
     reported = decode(message_type("init_producer_id", version, "response"), body)
     assert (reported.error_code.value, reported.producer_id, reported.producer_epoch) == (0, 1, 0)
 
@@ -48,6 +48,6 @@ def test_a_producer_gets_an_id(version: int) -> None:
 @given(st.sampled_from(OFFERED), st.binary(max_size=80))
 def test_random_bytes_raise_only_protocol_error(offered: tuple[int, int], body: bytes) -> None:
     try:
-        produced(*offered, body)
+        answer_producer(*offered, body)
     except ProtocolError:
         return
