@@ -403,9 +403,11 @@ class KnownPushes:
         if payload_at + 2 > end or data[end - 1]:  # tagged fields at the end
             return None
         head = data[at + _HEAD_AT : payload_at]
-        request = self._last
-        if head != self._last_head:
-            request = None if self._by_head is None else self._by_head.get(head)
+        request: PushRequest | None = None
+        if head == self._last_head:
+            request = self._last
+        elif self._by_head is not None:
+            request = self._by_head.get(head)
         if request is None or not self._take_payload(data, payload_at, end - 1):
             return None
         self.correlation_id = int32_at(data, at + _CORRELATION_ID_AT)
