@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
-from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exporters.model import QuotaKey, QuotaLimit
 from headroom.demo.jvm import Jvm
@@ -204,43 +201,3 @@ def test_rules_are_separate_per_quota_key_and_cluster() -> None:
     ]
     (intervals,) = resolved_limits([("c", KEY, *ALICE)], rows, 5, 10).values()
     assert [interval.state for interval in intervals] == ["none"]
-
-
-def model(rules: list[Rule], client: Client, until_ms: int) -> Limit | None:
-    """Reference model of ClientQuotaManager.DefaultQuotaCallback."""
-    in_force: dict[tuple[str, str], float | None] = {}
-    for rule in sorted(rules, key=lambda rule: rule.valid_from_ms):
-        if rule.valid_from_ms < until_ms:
-            in_force[rule.user, rule.client_id] = rule.value
-    for user, client_id in product((client[0], "<default>", ""), (client[1], "<default>", "")):
-        value = in_force.get((user, client_id)) if user or client_id else None
-        if value is not None:
-            entity = [f"user={user}"] * bool(user) + [f"client-id={client_id}"] * bool(client_id)
-            bucket = (client[0] if user else "", client[1] if client_id else "")
-            return Limit(value, ", ".join(entity), bucket)
-    return None
-
-
-_RULES = st.lists(
-    st.builds(
-        Rule,
-        st.sampled_from(["", "<default>", "u1", "u2"]),
-        st.sampled_from(["", "<default>", "c1", "c2"]),
-        st.integers(0, 5),
-        st.none() | st.floats(1, 1e9),
-    ).filter(lambda rule: bool(rule.user or rule.client_id)),
-    max_size=30,
-    unique_by=lambda rule: (rule.user, rule.client_id, rule.valid_from_ms),
-)
-
-
-@given(_RULES)
-def test_random_rule_histories_match_the_model(rules: list[Rule]) -> None:
-    clients = list(product(("u1", "u2", "u3"), ("c1", "c2", "c3")))
-    expected = {
-        (client, at_ms): limit
-        for client in clients
-        for at_ms in range(10)
-        if (limit := model(rules, client, at_ms)) is not None
-    }
-    assert limits_in_force(rules, clients) == expected
