@@ -20,7 +20,7 @@ from tests.kit.prometheus import Prometheus
 from tests.kit.serving import Served
 from tests.kit.surface_levels import JOB, by_client, differing, live_levels
 
-pytestmark = [pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.promtool]
+pytestmark = [pytest.mark.release, pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.promtool]
 
 CLUSTER = "levels"
 LIMIT = 1e6
