@@ -71,24 +71,21 @@ class MirrorReader(SpoolReader):
             if excess <= 0:
                 break
             excess -= size
-            dropped += self._drop(name)
+            pushes = 0
+            segment = self._segments.get(name)
+            if segment is not None:
+                pushes = _count_pushes_ahead(segment)
+                segment.close()
+                del self._segments[name]
+            self._unfreed.pop(name, None)
+            (self._directory / name).unlink(missing_ok=True)
+            logger.warning("dropped a segment that was not forwarded in time", segment=name, pushes=pushes)
+            dropped += pushes
         return dropped
 
     def has(self, segment: str) -> bool:
         """Whether the segment is neither finished nor dropped."""
         return segment in self._segments
-
-    def _drop(self, name: str) -> int:
-        segment = self._segments.get(name)
-        pushes = 0
-        if segment is not None:
-            pushes = _pushes_ahead(segment)
-            segment.close()
-            del self._segments[name]
-        self._unfreed.pop(name, None)
-        (self._directory / name).unlink(missing_ok=True)
-        logger.warning("dropped a segment that was not forwarded in time", segment=name, pushes=pushes)
-        return pushes
 
     def _free(self, name: str) -> OSError | None:
         """Unlinks finished segments that the first reader has finished as well; the others are retried on the next
@@ -116,9 +113,11 @@ def sizes_of_its_own(directory: Path) -> dict[str, int]:
     return sizes
 
 
-def _pushes_ahead(segment: FollowedSegment) -> int:
+def _count_pushes_ahead(segment: FollowedSegment) -> int:
     pushes, at = 0, segment.position
-    while (found := scan(segment.read(_PIECE_BYTES, at), segment.named.mark, _PIECE_BYTES)).records:
-        pushes += sum(kind is RecordKind.PUSH for kind, _ in found.records)
-        at += found.end
-    return pushes
+    while True:
+        scanned = scan(segment.read(_PIECE_BYTES, at), segment.named.mark, _PIECE_BYTES)
+        if not scanned.records:
+            return pushes
+        pushes += sum(kind is RecordKind.PUSH for kind, _ in scanned.records)
+        at += scanned.end

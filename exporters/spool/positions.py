@@ -15,6 +15,7 @@ import os
 import struct
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,11 @@ class PositionFiles:
     def __init__(self, directory: Path) -> None:
         """Creates missing files. Raises NewerFormat."""
         self._paths = [directory / name for name in _NAMES]
-        found = [_read(path) for path in self._paths]
-        self._generation = max((generation for generation, _ in found), default=0)
-        self.state = max(found, key=lambda one: one[0])[1]
+        (first, first_state), (second, second_state) = (_read(path) for path in self._paths)
+        self._generation = max(first, second)
+        self.state = second_state if first < second else first_state
         self.is_new = self._generation == 0  # no state was saved, or none can be read
-        self._next = 0 if found[0][0] < found[1][0] else 1
+        self._next = 0 if first < second else 1
         for path in self._paths:
             if not path.exists() or path.stat().st_size < _MIN_FILE_BYTES:
                 _allocate(path, _MIN_FILE_BYTES)
@@ -109,7 +110,7 @@ def file_bytes(version: int, generation: int, body: bytes) -> bytes:
 
 def read_state(directory: Path) -> State:
     """The current state; may be called while a reader is active. Raises OSError."""
-    return max((_read(directory / name) for name in _NAMES), key=lambda one: one[0])[1]
+    return max((_read(directory / name) for name in _NAMES), key=itemgetter(0))[1]
 
 
 def lock_directory(directory: Path) -> int:
@@ -147,20 +148,17 @@ def _read(path: Path) -> tuple[int, State]:
         return 0, State()
     if version > _FORMAT:
         raise NewerFormat(f"{path} has format {version}, this version of Headroom reads format {_FORMAT}")
-    return generation, _state(orjson.loads(body))
-
-
-def _state(found: dict[str, Any]) -> State:
-    """Ignores unknown fields and fills in defaults, because another version may have written the file."""
-    intent = found.get("intent")
-    known = {each.name for each in fields(Totals)}
-    return State(
-        dict(found.get("positions", {})),
-        (str(intent[0]), int(intent[1]), int(intent[2])) if intent and len(intent) == _RANGE_FIELDS else None,
-        {str(table): [int(piece) for piece in pieces] for table, pieces in dict(found.get("isolated", {})).items()},
-        Totals(**{name: value for name, value in found.get("totals", {}).items() if name in known}),
-        dict(found.get("note", {})),
-        [str(name) for name in found.get("unsure", ())],
+    # Another version may have written the file: unknown fields are ignored, and missing ones have their defaults.
+    saved = orjson.loads(body)
+    intent = saved.get("intent")
+    of_totals = {total.name for total in fields(Totals)}
+    return generation, State(
+        positions=dict(saved.get("positions", {})),
+        intent=(str(intent[0]), int(intent[1]), int(intent[2])) if intent and len(intent) == _RANGE_FIELDS else None,
+        isolated={str(table): [int(piece) for piece in pieces] for table, pieces in saved.get("isolated", {}).items()},
+        totals=Totals(**{name: value for name, value in saved.get("totals", {}).items() if name in of_totals}),
+        note=dict(saved.get("note", {})),
+        unsure=[str(name) for name in saved.get("unsure", ())],
     )
 
 

@@ -106,7 +106,14 @@ class FollowedSegment:
             room = size - self._counted_to
             data = self.read(nbytes, self._counted_to)
             done += len(data)
-            counted, at = self._sound(data) if self.named.reused else _headed(data, mark, room)
+            if self.named.reused:
+                # By checksums, because the size of a reused segment does not tell where its records end.
+                scanned = scan(data, mark, len(data))
+                if scanned.corrupt:  # or written during the read: what is before a record that was seen is complete now
+                    scanned = scan(self.read(scanned.end, self._counted_to), mark, scanned.end)
+                counted, at = len(scanned.records) + scanned.corrupt, scanned.end
+            else:
+                counted, at = _count_by_heads(data, mark, room)
             if at == 0:
                 whole = frame_bytes(data[: FRAME.size], mark)
                 if not nbytes < whole <= room:
@@ -117,15 +124,8 @@ class FollowedSegment:
         self._is_behind = False
         return done
 
-    def _sound(self, data: bytes) -> tuple[int, int]:
-        """Like `_headed`, by checksums, because the size of a reused segment does not tell where its records end."""
-        found = scan(data, self.named.mark, len(data))
-        if found.corrupt:  # or it was written during the read: everything before a record that was seen is complete now
-            found = scan(self.read(found.end, self._counted_to), self.named.mark, found.end)
-        return len(found.records) + found.corrupt, found.end
 
-
-def _headed(data: bytes, mark: int, room: int) -> tuple[int, int]:
+def _count_by_heads(data: bytes, mark: int, room: int) -> tuple[int, int]:
     """The number of records in `data` by their heads alone, and the end of the last one."""
     count = at = 0
     while 0 < (nbytes := frame_bytes(data[at : at + FRAME.size], mark)) <= room - at:
@@ -231,7 +231,11 @@ class SpoolReader:
             raise
         if self._files.is_new:
             self.unsure = set(self._segments)
-        self._begun = self._replay(*state.intent) if state.intent else None
+        if state.intent and (segment := self._segments.get(state.intent[0])) is not None:
+            name, start, end = state.intent
+            scanned = scan(segment.read(end - start, start), segment.named.mark, end - start)
+            if scanned.records:  # otherwise a power loss destroyed the batch that was begun
+                self._begun = Batch(name, start, end, scanned.records, scanned.corrupt, scanned.ends)
 
     def next_batch(self, max_records: int, max_bytes: int) -> Batch | None:
         """The next records of one segment, or None. A begun batch is returned again until it is committed.
@@ -291,7 +295,13 @@ class SpoolReader:
 
         `note` (JSON types) replaces the previous one. After an OSError the batch is still begun.
         """
-        totals, note = _with(self.totals, batch), dict(self.note if note is None else note)
+        totals = replace(
+            self.totals,
+            records=self.totals.records + len(batch.records),
+            bytes=self.totals.bytes + batch.end - batch.start,
+            corrupt=self.totals.corrupt + batch.corrupt,
+        )
+        note = dict(self.note if note is None else note)
         self._save(self._positions() | {batch.segment: batch.end}, totals, note, None)
         self._begun, self.isolated, self.totals, self.note = None, {}, totals, note
         self._segments[batch.segment].move_on(batch.end, len(batch.records) + batch.corrupt)
@@ -335,7 +345,7 @@ class SpoolReader:
         for name in segment_sizes(self._directory):
             if name in self._unfreed:
                 continue
-            named = _known(name)
+            named = _read_known_name(name)
             if name not in self._segments:
                 try:
                     self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
@@ -343,38 +353,27 @@ class SpoolReader:
                     continue
                 self._on_segment(self._directory / name)
             names.append(name)
-        self._drop_deleted(set(names))
-        return names
-
-    def _drop_deleted(self, listed: set[str]) -> None:
-        """Closes segments that their writers removed because the first flush failed."""
-        for name in self._segments.keys() - listed:
+        # A writer removes a segment if its first flush fails.
+        for name in self._segments.keys() - set(names):
             segment = self._segments[name]
             if not (self._directory / name).exists() and not (self._begun and self._begun.segment == name):
                 segment.close()
                 del self._segments[name]
+        return names
 
     def _read(self, name: str, max_records: int, max_bytes: int) -> Batch | None:
         segment = self._segments[name]
         start, readable = segment.position, segment.readable_bytes()
         while True:
             data = segment.read(min(max_bytes, readable), start)
-            found = scan(data, segment.named.mark, max_records)
-            if found.records:
-                return Batch(name, start, start + found.end, found.records, found.corrupt, found.ends)
+            scanned = scan(data, segment.named.mark, max_records)
+            if scanned.records:
+                return Batch(name, start, start + scanned.end, scanned.records, scanned.corrupt, scanned.ends)
             if len(data) < max_bytes:
                 torn = not segment.named.reused or segment.named.mark.to_bytes(4).startswith(data[:4])
                 self._delete_if_done(name, seen_to=start + len(data), torn=torn)
                 return None
             max_bytes *= 2
-
-    def _replay(self, name: str, start: int, end: int) -> Batch | None:
-        """The batch that was begun and not committed; None when a power loss destroyed it."""
-        segment = self._segments.get(name)
-        if segment is None:
-            return None
-        found = scan(segment.read(end - start, start), segment.named.mark, end - start)
-        return Batch(name, start, end, found.records, found.corrupt, found.ends) if found.records else None
 
     def _positions(self) -> dict[str, int]:
         return self._unfreed | {name: segment.position for name, segment in self._segments.items()}
@@ -398,7 +397,9 @@ class SpoolReader:
         if segment.is_being_written() or segment.size > seen_to:
             return  # or written between our look and the writer's leaving
         if torn and seen_to > segment.position:
-            self._count_torn(name, seen_to - segment.position)
+            nbytes = seen_to - segment.position
+            logger.warning("a segment ends in the middle of a record", segment=name, nbytes=nbytes)
+            self.totals = replace(self.totals, torn=self.totals.torn + 1, torn_bytes=self.totals.torn_bytes + nbytes)
         segment.close()  # and with it our lock, before a writer may take the file
         del self._segments[name]
         self.unsure.discard(name)
@@ -426,12 +427,8 @@ class SpoolReader:
         del self._unfreed[name]
         return None
 
-    def _count_torn(self, name: str, nbytes: int) -> None:
-        logger.warning("a segment ends in the middle of a record", segment=name, nbytes=nbytes)
-        self.totals = replace(self.totals, torn=self.totals.torn + 1, torn_bytes=self.totals.torn_bytes + nbytes)
 
-
-def _known(segment: str) -> SegmentName:
+def _read_known_name(segment: str) -> SegmentName:
     """Raises NewerFormat: what is skipped would count as spooled and never be stored."""
     named = read_name(segment)
     if named is None or named.format > FORMAT:
@@ -439,12 +436,3 @@ def _known(segment: str) -> SegmentName:
             f"{segment} is no segment of format {FORMAT}: start the version of Headroom that wrote it, or move it away"
         )
     return named
-
-
-def _with(totals: Totals, batch: Batch) -> Totals:
-    return replace(
-        totals,
-        records=totals.records + len(batch.records),
-        bytes=totals.bytes + batch.end - batch.start,
-        corrupt=totals.corrupt + batch.corrupt,
-    )

@@ -143,6 +143,7 @@ def scan(data: bytes, mark: int, max_records: int) -> Scan:
     records: list[Record] = []
     view = memoryview(data)
     ends: list[tuple[int, int]] = []
+    mark_bytes = mark.to_bytes(4)
     start = corrupt = 0
     while len(records) < max_records:
         behind = _record_end(view, start, mark)
@@ -151,7 +152,9 @@ def scan(data: bytes, mark: int, max_records: int) -> Scan:
             start = behind
             ends.append((behind, corrupt))
             continue
-        start = _next_record(data, view, start + 1, mark)
+        start = data.find(mark_bytes, start + 1)
+        while start >= 0 and _record_end(view, start, mark) < 0:
+            start = data.find(mark_bytes, start + 1)
         if start < 0:
             break
         corrupt += 1
@@ -162,38 +165,27 @@ def frame_bytes(head: bytes, mark: int) -> int:
     """The length of the record according to `head`; 0 when that is not a record head."""
     if len(head) < FRAME.size:
         return 0
-    found, length, _, _ = FRAME.unpack_from(head)
-    return FRAME.size + int(length) if found == mark else 0
+    mark_in_head, length, _, _ = FRAME.unpack_from(head)
+    return FRAME.size + int(length) if mark_in_head == mark else 0
 
 
 def _record_end(view: memoryview, start: int, mark: int) -> int:
     """The end of the record at `start`; -1 when it is incomplete or damaged."""
     if start + FRAME.size > len(view):
         return -1
-    found, length, checksum, kind = FRAME.unpack_from(view, start)
+    mark_in_head, length, checksum, kind = FRAME.unpack_from(view, start)
     end: int = start + FRAME.size + length
-    if found != mark or end > len(view) or kind not in _KINDS:
+    if mark_in_head != mark or end > len(view) or kind not in _KINDS:
         return -1
     return end if crc32c(view[start + _CHECKED : end]) == checksum else -1
-
-
-def _next_record(data: bytes, view: memoryview, start: int, mark: int) -> int:
-    """The beginning of the next valid record at or after `start`; -1 without one."""
-    wanted = mark.to_bytes(4)
-    found = data.find(wanted, start)
-    while found >= 0 and _record_end(view, found, mark) < 0:
-        found = data.find(wanted, found + 1)
-    return found
 
 
 _PUSH_HEAD: Final = struct.Struct(">q16siBB")
 _PUSH_ORIGIN: Final = struct.Struct(">16siBB")
 _INSTANCE_HEAD: Final = struct.Struct(">q16s")
 _SENDER_HEAD: Final = struct.Struct(">HH")
-CONNECTION_AT: Final = (
-    24,
-    30,
-)  # of an instance and of a push record: connection_len; the connection is 4 bytes behind it
+# Where connection_len is in an instance and in a push record; the connection is 4 bytes behind it.
+CONNECTION_AT: Final = (24, 30)
 _CONNECTION_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Connection))
 _CONNECTION_DEFAULTS: Final[dict[str, Any]] = {  # for records of versions without the field
     "cluster": "",
@@ -296,12 +288,12 @@ def _rows(names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> bytes:
     return orjson.dumps({"fields": names, "rows": rows}, default=list)
 
 
-def _named(known: tuple[str, ...], record: bytes) -> list[dict[str, Any]]:
-    """Rows as dictionaries of the known fields. Raises ValueError."""
+def _named(names: tuple[str, ...], record: bytes) -> list[dict[str, Any]]:
+    """Rows as dictionaries of these fields; the record's other fields are ignored. Raises ValueError."""
     try:
-        found = orjson.loads(record)
-        columns = [(n, name) for n, name in enumerate(found["fields"]) if name in known]
-        return [{name: row[n] for n, name in columns} for row in found["rows"]]
+        table = orjson.loads(record)
+        columns = [(n, name) for n, name in enumerate(table["fields"]) if name in names]
+        return [{name: row[n] for n, name in columns} for row in table["rows"]]
     except (KeyError, TypeError, IndexError) as exc:
         raise ValueError(f"cannot read rows of {len(record)} bytes: {exc}") from exc
 
@@ -326,7 +318,7 @@ def _unpack(head: struct.Struct, record: bytes, at: int = 0) -> tuple[Any, ...]:
 def decode_connection(encoded: bytes) -> Connection:
     """Raises ValueError."""
     try:
-        found = orjson.loads(encoded)
-        return Connection(**{name: found.get(name, _CONNECTION_DEFAULTS.get(name)) for name in _CONNECTION_FIELDS})
+        facts = orjson.loads(encoded)
+        return Connection(**{name: facts.get(name, _CONNECTION_DEFAULTS.get(name)) for name in _CONNECTION_FIELDS})
     except (TypeError, AttributeError) as exc:
         raise ValueError(f"cannot read a connection of {len(encoded)} bytes: {exc}") from exc

@@ -58,12 +58,12 @@ def oldest_ms(directory: Path, ignored: str = "") -> dict[str, int]:
 
     `ignored`: the writer whose records are old by intention. Raises OSError.
     """
-    found: dict[str, int] = {}
+    oldest: dict[str, int] = {}
     for _, segment in _unfinished(directory, read_state(directory).positions, ignored):
-        if (first := _first(segment)) is not None:
+        if (first := _first_unread(segment)) is not None:
             kind, at_ms = PUSHES if first[0] in _OF_PUSHES else USAGE, _time_ms(first)
-            found[kind] = min(found.get(kind, at_ms), at_ms)
-    return found
+            oldest[kind] = min(oldest.get(kind, at_ms), at_ms)
+    return oldest
 
 
 def _unfinished(
@@ -82,7 +82,7 @@ def _unfinished(
             yield name, segment
 
 
-def _first(segment: FollowedSegment) -> Record | None:
+def _first_unread(segment: FollowedSegment) -> Record | None:
     """The first unread record; damage before it is skipped, except in a reused segment, where old bytes follow."""
     nbytes, mark = _FIRST_BYTES, segment.named.mark
     if segment.named.reused and not frame_bytes(segment.read(FRAME.size, segment.position), mark):
