@@ -9,13 +9,11 @@ errors.py      error codes: which of them are permanent for the same rows
 schema.py      migrations: the SQL files
 template.py    values of Python in SQL files
 migrate.py     applies migrations and retention
-readable.py    whether tables and views can be read
 schema_lock.py lets one process at a time apply migrations
 cluster.py     the same SQL for a cluster: Replicated engines, Distributed tables on top
 options.py     how a Store writes: cluster, quorum, compression, retention
 store.py       Store: durable, deduplicated inserts of Arrow tables; small query results
 managed/       a ClickHouse server as a child process: program, configuration, users
-releases.py     what Headroom's statements ask of a server, by its release: year and month of its version
 stored_rows.py  asks a table for rows that may have been written: of an insert that was not answered
 In: Arrow tables and SQL. Out: rows, WriteErrors. Imports only exporters.model and the client library.
 """

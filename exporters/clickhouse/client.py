@@ -24,11 +24,7 @@ from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreTooLarg
 from exporters.clickhouse.options import Compression
 from exporters.clickhouse.platform.opening import agree, allowed, connected
 from exporters.clickhouse.platform.proxies import named_with_proxy
-from exporters.clickhouse.platform.settings import refuse_fixed
-from exporters.clickhouse.releases import (
-    DEDUPLICATE_SELECT,
-    OLDEST_SERVER,
-)
+from exporters.clickhouse.platform.settings import refuse_fixed, settable
 
 if TYPE_CHECKING:  # imported late: only a statement needs it, and it is slow
     import pyarrow as pa
@@ -42,6 +38,10 @@ _ASK_TIMEOUT_S = 5.0
 _COMPLETE = {"wait_end_of_query": "1"}  # an error has its status, and no part of a result is taken for the result
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # bytes in a statement of the command line, which are in literals of it
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+_OLDEST_SERVER = (25, 8)  # year and month
+# From 25.12 on a server looks at the token of an INSERT SELECT only with this setting, earlier ones always.
+DEDUPLICATE_SELECT: Mapping[str, str] = MappingProxyType({"deduplicate_insert_select": "enable_even_for_bad_queries"})
 
 # All explicit: some are defaults of newer servers only. Dependent views are those that operators may attach.
 _INSERT = {
@@ -101,7 +101,7 @@ class ClickHouse:
         """
 
         def read(client: Client) -> bytes:
-            plain = _known(client, {"http_write_exception_in_output_format": "0"})
+            plain = settable(client.server_settings, {"http_write_exception_in_output_format": "0"})
             stream = client.raw_stream(sql, _bound(parameters), {**_COMPLETE, **plain}, "JSONEachRow")
             with closing(cast(io.IOBase, stream)) as answer:
                 return cast(bytes, answer.read(max_bytes + 1))
@@ -145,7 +145,11 @@ class ClickHouse:
         def run(client: Client) -> None:
             more = {"insert_deduplication_token": token, **DEDUPLICATE_SELECT} if token else {}
             refuse_fixed(client.server_settings, more, self.nodes[0].user)
-            sent = {**allowed(client, settings, self.nodes[0].user), **_known(client, more), **_COMPLETE}
+            sent = {
+                **allowed(client, settings, self.nodes[0].user),
+                **settable(client.server_settings, more),
+                **_COMPLETE,
+            }
             client.command(sql, _bound(parameters), settings=sent)
 
         self._ask(run)
@@ -182,7 +186,7 @@ class ClickHouse:
 
         def write(client: Client) -> int:
             # Confirmed after the part is written; without the token a batch that is sent again would count twice.
-            settings = {**_COMPLETE, "insert_deduplication_token": token, **_known(client, _INSERT)}
+            settings = {**_COMPLETE, "insert_deduplication_token": token, **settable(client.server_settings, _INSERT)}
             if (fixed := client.server_settings.get("insert_deduplication_token")) and fixed.readonly:
                 refuse_fixed(client.server_settings, {"insert_deduplication_token": token}, self.nodes[0].user)
             body = f"INSERT INTO `{table}` ({names}) FORMAT ArrowStream\n".encode() + block
@@ -200,11 +204,11 @@ class ClickHouse:
 
     def stored(self, table: str) -> str:
         """The table that holds the rows: on a cluster, the local table behind the Distributed one."""
-        found = self.rows(
+        tables = self.rows(
             "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {table:String}",
             {"table": table, "database": self.database},
         )
-        return f"{table}_local" if found and found[0]["engine"] == "Distributed" else table
+        return f"{table}_local" if tables and tables[0]["engine"] == "Distributed" else table
 
     def go_on(self) -> None:
         """The next statement goes to the next node, by a new connection."""
@@ -292,12 +296,12 @@ def with_writer(endpoint: Endpoint) -> Endpoint:
         return endpoint  # a managed server speaks http
     asked = ClickHouse((replace(endpoint, database=ANY_DATABASE),), _ASK_TIMEOUT_S)
     try:
-        (found,) = asked.rows("SELECT getMacro({name:String}) AS file", {"name": SECRET_MACRO})
+        (macro,) = asked.rows("SELECT getMacro({name:String}) AS file", {"name": SECRET_MACRO})
     except StoreError:
         return endpoint
     finally:
         asked.close()
-    file = Path(found["file"])
+    file = Path(macro["file"])
     if file.name != "writer.password" or not file.is_file():
         return endpoint
     try:
@@ -310,14 +314,10 @@ def with_writer(endpoint: Endpoint) -> Endpoint:
 
 def refuse_old(version: str) -> None:
     """Raises StoreTooOldError."""
-    if _release(version) < OLDEST_SERVER:
-        oldest = ".".join(map(str, OLDEST_SERVER))
+    release = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if release < _OLDEST_SERVER:
+        oldest = ".".join(map(str, _OLDEST_SERVER))
         raise StoreTooOldError(f"ClickHouse {version} is too old: Headroom needs {oldest} or newer")
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """Year and month of a server's version."""
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
 def _bound(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,30 +325,19 @@ def _bound(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
 
 
-def _known(client: Client, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those that the server has and this user may set."""
-    server = client.server_settings
-    return {name: value for name, value in settings.items() if name in server and not server[name].readonly}
-
-
 def _arrow_stream(rows: pa.Table, compression: Compression) -> bytes:
     """An ArrowStream with UUIDs (`fixed_size_binary(16)`) as text."""
     import pyarrow as pa
 
     for n, column in enumerate(rows.schema):
-        if _value_type(column.type) == pa.binary(16):
+        value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if value_type == pa.binary(16):
             rows = rows.set_column(n, column.name, _uuid_texts(rows.column(n)))
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
-
-
-def _value_type(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _uuid_texts(column: Any) -> Any:

@@ -69,9 +69,9 @@ class ClusterSchema:
 
     def render(self, statements: Iterable[str]) -> tuple[str, ...]:
         """Raises ValueError for a statement of a kind that has no rule."""
-        return tuple(rendered for statement in statements for rendered in self._rendered(statement))
+        return tuple(rendered for statement in statements for rendered in self._render_one(statement))
 
-    def _rendered(self, statement: str) -> list[str]:
+    def _render_one(self, statement: str) -> list[str]:
         if _DROP_VIEW.match(statement):
             return [statement]
         if _VIEW.match(statement):
@@ -79,27 +79,27 @@ class ClusterSchema:
         if _FEED.match(statement):
             return [self._with_local_names(statement)]
         if match := _CREATE_TABLE.match(statement):
-            return self._created(statement, *match.groups())
+            return self._create_table(statement, *match.groups())
         if match := _ALTER_TABLE.match(statement):
-            return self._altered(statement, match[1])
+            on_top = [self._on_top(match[1])] if " COLUMN " in statement else []
+            return [_with_window(self._with_local_names(statement)), *on_top]
         if match := _DROP_TABLE.match(statement):
-            return self._dropped(match[1])
+            self._keys.pop(match[1], None)
+            return [f"DROP TABLE IF EXISTS {_DATABASE}.{name} SYNC" for name in (match[1], f"{match[1]}_local")]
         raise ValueError(f"no rule for a cluster: {statement[:80]!r}")
 
-    def _created(self, statement: str, table: str, model: str | None) -> list[str]:
+    def _create_table(self, statement: str, table: str, model: str | None) -> list[str]:
         if model is None and not _ENGINE.search(statement):
             raise ValueError(f"no rule for a cluster: the engine of {table}")
-        self._keys[table] = self._keys[model] if model else _sharding_key(statement)
-        replicated = _ENGINE.sub(r"ENGINE = Replicated\1", _with_window(statement))
-        return [self._with_local_names(replicated), self._on_top(table)]
-
-    def _altered(self, statement: str, table: str) -> list[str]:
-        on_top = [self._on_top(table)] if " COLUMN " in statement else []
-        return [_with_window(self._with_local_names(statement)), *on_top]
-
-    def _dropped(self, table: str) -> list[str]:
-        self._keys.pop(table, None)
-        return [f"DROP TABLE IF EXISTS {_DATABASE}.{name} SYNC" for name in (table, f"{table}_local")]
+        columns = set(_COLUMN.findall(statement))
+        if model:
+            self._keys[table] = self._keys[model]
+        elif {"cluster", "client_id"} <= columns:
+            user = "user" if "user" in columns else "principal"
+            self._keys[table] = f"cityHash64(cluster, {user}, client_id)"
+        else:
+            self._keys[table] = _FIRST_SHARD
+        return [self._with_local_names(replicated(statement)), self._on_top(table)]
 
     def _on_top(self, table: str) -> str:
         """Replaced as a whole: it holds no rows, and takes the columns of the table below."""
@@ -120,13 +120,6 @@ class ClusterSchema:
         mode = "local" if all(self._keys[table] != _FIRST_SHARD for table in tables) else "global"
         start = "," if _SETTINGS_AT_THE_END.search(statement) else "\nSETTINGS"
         return f"{statement}{start} distributed_product_mode = '{mode}'"
-
-
-def _sharding_key(statement: str) -> str:
-    columns = set(_COLUMN.findall(statement))
-    if not {"cluster", "client_id"} <= columns:
-        return _FIRST_SHARD
-    return f"cityHash64(cluster, {'user' if 'user' in columns else 'principal'}, client_id)"
 
 
 def _with_window(statement: str) -> str:

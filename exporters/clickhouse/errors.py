@@ -80,7 +80,7 @@ class StoreTooLargeError(StoreError):
 
 
 class StoreTooOldError(StoreError):
-    """The server is older than releases.OLDEST_SERVER."""
+    """The server is older than what Headroom supports."""
 
 
 class StoreSettingError(StoreError):

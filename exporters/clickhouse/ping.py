@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Sequence
+from contextlib import closing
 
 from urllib3.exceptions import HTTPError
 
@@ -18,11 +19,17 @@ def ping(nodes: Sequence[Endpoint], timeout_s: float) -> None:
     """Waits for at most `timeout_s` in all. Raises StoreError when no node answers: that of the last."""
     failure = StoreError("no node is configured")
     for node in nodes:
+        timeout_of_node_s = timeout_s / len(nodes)
         try:
             if proxy_of(node):
-                _ask_proxy(node, timeout_s / len(nodes))
+                pool = connection_pool(node)
+                answer = pool.request("GET", f"{node}/ping", timeout=timeout_of_node_s, retries=False)
+                if answer.status in _OF_PROXIES:
+                    raise ConnectionError(answer.status, f"the proxy answers {answer.status} {answer.reason}")
             else:
-                _ask(node, timeout_s / len(nodes))
+                with closing(connection_to(node, timeout_of_node_s)) as connection:
+                    connection.request("GET", f"{node.path}/ping")
+                    connection.getresponse()  # with any status: a proxy may know no /ping
         except (OSError, http.client.HTTPException, HTTPError) as exc:
             failure = store_error(exc, named_with_proxy(node), node.user)
         else:
@@ -30,25 +37,8 @@ def ping(nodes: Sequence[Endpoint], timeout_s: float) -> None:
     raise failure
 
 
-def _ask_proxy(node: Endpoint, timeout_s: float) -> None:
-    """Raises ConnectionError for what proxies answer when they do not reach the server."""
-    answer = connection_pool(node).request("GET", f"{node}/ping", timeout=timeout_s, retries=False)
-    if answer.status in _OF_PROXIES:
-        raise ConnectionError(answer.status, f"the proxy answers {answer.status} {answer.reason}")
-
-
 def connection_to(node: Endpoint, timeout_s: float) -> http.client.HTTPConnection:
     """A new connection of its own, which is opened by the first request."""
     if node.scheme == "https":
         return http.client.HTTPSConnection(node.host, node.port, timeout=timeout_s, context=node.tls.context())
     return http.client.HTTPConnection(node.host, node.port, timeout=timeout_s)
-
-
-def _ask(node: Endpoint, timeout_s: float) -> None:
-    """Any status is an answer: a proxy may know no /ping."""
-    connection = connection_to(node, timeout_s)
-    try:
-        connection.request("GET", f"{node.path}/ping")
-        connection.getresponse()
-    finally:
-        connection.close()

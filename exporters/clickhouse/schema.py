@@ -10,7 +10,7 @@ the caller.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -65,13 +65,24 @@ def migrations(values: Mapping[str, object], directory: Traversable = _DIRECTORY
     Raises KeyError when a template names a value that `values` lacks, ValueError when a file of `migrations` is not
     named NNNN_name.sql or numbers repeat.
     """
-    first = (1, "schema", "\n".join(_schema_texts(directory)))
-    all_values = {**values, **_OURS, **_columns(values, directory)}
-    found = sorted((first, *_later(directory)))
-    versions = [version for version, _, _ in found]
+    columns = {
+        f"columns_of_{file.name.removesuffix('.sql')}": filled(
+            _COMMENT_LINE.sub("", file.read_text(encoding="utf-8")).strip("\n"), values
+        )
+        for file in _sql_files(directory / "columns")
+    }
+    all_values = {**values, **_OURS, **columns}
+    texts = [(1, "schema", "\n".join(_schema_texts(directory)))]
+    folder = directory / "migrations"
+    for file in folder.iterdir() if folder.is_dir() else ():
+        match = _FILE_NAME.fullmatch(file.name)
+        if match is None:
+            raise ValueError(f"cannot read migration {file.name!r}: its name is not NNNN_name.sql")
+        texts.append((int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    versions = sorted(version for version, _, _ in texts)
     if len(set(versions)) != len(versions):
-        raise ValueError(f"cannot order {len(found)} migrations: duplicate number in {versions}")
-    return [Migration(version, name, statements(filled(text, all_values))) for version, name, text in found]
+        raise ValueError(f"cannot order {len(texts)} migrations: duplicate number in {versions}")
+    return [Migration(version, name, statements(filled(text, all_values))) for version, name, text in sorted(texts)]
 
 
 def pending(every: list[Migration], applied: Mapping[int, str]) -> list[Migration]:
@@ -100,23 +111,6 @@ def _schema_texts(directory: Traversable) -> list[str]:
     return [file.read_text(encoding="utf-8") for file in _sql_files(directory / "schema")]
 
 
-def _columns(values: Mapping[str, object], directory: Traversable) -> dict[str, str]:
-    texts = {file.name: file.read_text(encoding="utf-8") for file in _sql_files(directory / "columns")}
-    return {
-        f"columns_of_{name.removesuffix('.sql')}": filled(_COMMENT_LINE.sub("", text).strip("\n"), values)
-        for name, text in texts.items()
-    }
-
-
 def _sql_files(folder: Traversable) -> list[Traversable]:
     files = folder.iterdir() if folder.is_dir() else ()
     return sorted((file for file in files if file.name.endswith(".sql")), key=lambda file: file.name)
-
-
-def _later(directory: Traversable) -> Iterator[tuple[int, str, str]]:
-    folder = directory / "migrations"
-    for file in folder.iterdir() if folder.is_dir() else ():
-        match = _FILE_NAME.fullmatch(file.name)
-        if match is None:
-            raise ValueError(f"cannot read migration {file.name!r}: its name is not NNNN_name.sql")
-        yield int(match[1]), match[2], file.read_text(encoding="utf-8")

@@ -44,18 +44,15 @@ def schema_lock(
     while not _created(clickhouse, database):
         if clickhouse.rows(_RUNNING.format(processes=processes))[0]["found"]:
             active_at = time.monotonic()
-        elif time.monotonic() - active_at > abandoned_s and _is_old(clickhouse, database, abandoned_s):
-            clickhouse.command(filled(_DROP, {"database": database}))
+        elif time.monotonic() - active_at > abandoned_s:
+            asked = {"database": database, "seconds": int(abandoned_s)}
+            if clickhouse.rows(_OLD, asked)[0]["found"]:
+                clickhouse.command(filled(_DROP, {"database": database}))
         time.sleep(_POLL_S)
     try:
         yield
     finally:
         clickhouse.command(filled(_DROP, {"database": database}))
-
-
-def _is_old(clickhouse: ClickHouse, database: str, abandoned_s: float) -> bool:
-    asked = {"database": database, "seconds": int(abandoned_s)}
-    return bool(clickhouse.rows(_OLD, asked)[0]["found"])
 
 
 def _created(clickhouse: ClickHouse, database: str) -> bool:

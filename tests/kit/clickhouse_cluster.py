@@ -19,8 +19,7 @@ from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
-from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.configuration import ServerSettings, write_document
 from exporters.clickhouse.options import StoreOptions
 from headroom.demo.jars import fetch_once
 from headroom.demo.processes import LOOPBACK, free_ports, start, stop

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.releases import DEDUPLICATE_SELECT
+from exporters.clickhouse.client import DEDUPLICATE_SELECT
 from quota_metrics.minutes.records import statement
 from quota_metrics.minutes.statements import SampleTable, minutes
 from quota_metrics.minutes.surroundings import telemetry_parameters

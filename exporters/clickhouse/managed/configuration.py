@@ -5,10 +5,12 @@ Names and meanings: ClickHouse 25.8, programs/server/config.xml and src/Core/Ser
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from exporters.clickhouse.connection import SECRET_MACRO
 from exporters.clickhouse.managed.access import BASE_PROFILE
@@ -153,3 +155,29 @@ def _http_rules(host_names: tuple[str, ...]) -> list[dict[str, Any]]:
         {"url": "/", "methods": "GET,HEAD", "empty_query_string": "", "headers": headers, "handler": okay},
         {"url": "/", "methods": "GET,POST", "headers": {**headers, **of_pages}, "handler": query},
     ]
+
+
+def write_document(file: Path, content: dict[str, Any]) -> None:
+    """Replaces the file atomically. Mode 0600, because the users file holds password hashes. Raises OSError.
+
+    The server in the chdb wheel is built without YAML, so the file is XML.
+    """
+    root = Element("clickhouse")
+    _fill(root, content)
+    indent(root)
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        out.write(tostring(root, encoding="utf-8"))
+    new.replace(file)
+
+
+def _fill(element: Element, content: dict[str, Any]) -> None:
+    """A list repeats its element, a mapping nests, other values become text."""
+    for name, value in content.items():
+        for item in value if isinstance(value, list) else [value]:
+            child = SubElement(element, name)
+            if isinstance(item, dict):
+                _fill(child, item)
+            else:
+                child.text = str(item)

@@ -30,7 +30,11 @@ def main(parent_pid: int, program: str, config_file: str) -> int:
     if os.getppid() != parent_pid:  # the parent died before prctl took effect
         return 1
     os.umask(0o077)
-    _lower_priority()
+    os.nice(_NICENESS)
+    # Linux may divide the CPU between sessions first; then niceness counts within a session only (sched(7),
+    # autogroups). This process leads its session, so it lowers the session's priority, too.
+    with contextlib.suppress(OSError):  # no autogroups
+        Path("/proc/self/autogroup").write_text(str(_NICENESS))
     os.environ["CLICKHOUSE_WATCHDOG_ENABLE"] = "0"  # the watchdog forks, and its child would not die with the parent
     arguments = [f"--config-file={config_file}"]
     if not is_library(program):
@@ -38,16 +42,6 @@ def main(parent_pid: int, program: str, config_file: str) -> int:
     library = ctypes.CDLL(program, mode=os.RTLD_LAZY | os.RTLD_GLOBAL)
     argv = [os.fsencode(argument) for argument in ("clickhouse-server", *arguments)]
     return int(library[_SERVER_MAIN](len(argv), (ctypes.c_char_p * (len(argv) + 1))(*argv, None)))
-
-
-def _lower_priority() -> None:
-    """Lowers the priority of the process and of its session, which it leads.
-
-    Linux may divide the CPU between sessions first; then niceness counts within a session only (sched(7), autogroups).
-    """
-    os.nice(_NICENESS)
-    with contextlib.suppress(OSError):  # no autogroups
-        Path("/proc/self/autogroup").write_text(str(_NICENESS))
 
 
 if __name__ == "__main__":

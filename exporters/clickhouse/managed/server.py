@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from exporters.clickhouse.managed.access import users_document, workloads, writer_password
-from exporters.clickhouse.managed.configuration import ServerSettings, server_document
-from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.configuration import ServerSettings, server_document, write_document
 from exporters.clickhouse.managed.executable import find_program, is_library, write_guard
 
 _POLL_S = 0.05
@@ -141,9 +140,9 @@ class ManagedServer:
             return f"cannot write below {self.settings.directory}: the disk is full or fails"
         for log in (self.output, self.settings.error_log):
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-            found = [line.strip() for line in lines if "Exception" in line or "<Error>" in line or "Error" in line]
-            if found:
-                return found[-1][:500]
+            errors = [line.strip() for line in lines if "Exception" in line or "Error" in line]
+            if errors:
+                return errors[-1][:500]
         return "it logged nothing"
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from exporters.clickhouse.connection import Endpoint
@@ -69,18 +68,16 @@ def connected(endpoint: Endpoint, timeout_s: float) -> Client:
             return client
         client.close()
     # The library reads the profile before it sets anything, and this profile does not let it.
-    with _GREETING_LOCK, _patched(HttpClient, GREETING):
-        return connect()
-
-
-@contextmanager
-def _patched(kind: Any, parameters: Mapping[str, str]) -> Iterator[None]:
-    """All connections that are opened meanwhile have the parameters."""
-    before, kind.params = kind.params, dict(parameters)
-    try:
-        yield
-    finally:
-        kind.params = before
+    with _GREETING_LOCK:
+        http_client: Any = HttpClient
+        before, http_client.params = (
+            http_client.params,
+            dict(GREETING),
+        )  # all connections that are opened meanwhile have them
+        try:
+            return connect()
+        finally:
+            http_client.params = before
 
 
 def allowed(client: Client, settings: Mapping[str, str], user: str) -> dict[str, str]:

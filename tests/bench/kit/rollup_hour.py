@@ -16,8 +16,7 @@ import psutil
 from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse.connection import WRITER, Endpoint
-from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.configuration import ServerSettings, write_document
 from exporters.clickhouse.store import Store
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from telemetry.ingest.rollups import ROLL_UP, slices

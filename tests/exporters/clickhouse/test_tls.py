@@ -10,8 +10,7 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint, TlsFiles
-from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.configuration import ServerSettings, write_document
 from exporters.clickhouse.options import Compression, StoreOptions
 from exporters.clickhouse.store import QueryError, Store, TransientWriteError
 from headroom.cli.sql import run_sql

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.configuration import ServerSettings, write_document
 from tests.kit.clickhouse import LaunchedServer
 
 PASSWORD = "only-in-tests"

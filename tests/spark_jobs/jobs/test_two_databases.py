@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.document import write_document
+from exporters.clickhouse.managed.configuration import ServerSettings, write_document
 from exporters.model import QuotaLimit
 from headroom.server.quotas.stored_limits import stored_limits
 from headroom.server.store_readings import StoreReadings
