@@ -26,13 +26,14 @@ def json_text(value: Any, option: int = _INDENTED) -> str:
     text = orjson.dumps(value, option=option).decode()
     if text.isascii() and "\x7f" not in text:
         return text
-    return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    """Beyond the basic plane as two surrogates."""
-    units = char.encode("utf-16-be")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    chars = []
+    for char in text:
+        if char.isprintable() or char == "\n":
+            chars.append(char)
+        else:  # two surrogates for a character beyond the basic plane
+            units = char.encode("utf-16-be")
+            chars.extend(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    return "".join(chars)
 
 
 def one_line(text: object) -> str:

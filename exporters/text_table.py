@@ -50,8 +50,15 @@ def table_lines(
 
     Where even the columns that must stay do not fit, each row is a block of lines, one for each heading.
     """
-    cells = [{name: _shown(name, cell, layout) for name, cell in zip(headings, row, strict=True)} for row in rows]
-    wide = {name: max(_width(name), *(_width(each[name]) for each in cells), 0) for name in headings}
+    of_lines = {*layout.lists, *layout.commands}
+    cells: list[Cells] = []
+    for row in rows:
+        texts = {}
+        for name, cell in zip(headings, row, strict=True):
+            lines = cell.split("\n") if name in of_lines else [cell]
+            texts[name] = "\n".join(map(printable, lines)) or "-"
+        cells.append(texts)
+    wide = {name: max(_width(name), *(_width(texts[name]) for texts in cells), 0) for name in headings}
     shown = [name for name in headings if name not in layout.commands]
     if width is not None and not _fits(shown, wide, width):
         shown = [name for name in shown if name not in layout.below]
@@ -62,7 +69,11 @@ def table_lines(
             return list(_blocks(headings, cells, width, layout))
         shown = [name for name in shown if name != gone]
     sizes = wide if width is None else _with_room({name: least[name] for name in shown}, wide, width)
-    return [*_aligned(shown, cells, sizes, width, layout), *_left_out(headings, shown, width, layout)]
+    lines_of_rows = list(_aligned(shown, cells, sizes, width, layout))
+    left_out = [name for name in headings if name in layout.leave and name not in shown]
+    if left_out:
+        lines_of_rows.append(TableLine(f"(no room in {width} columns for: {', '.join(left_out)})"))
+    return lines_of_rows
 
 
 def wrapped(sentence: str, width: int | None, indent: str = _INDENT) -> list[str]:
@@ -74,11 +85,6 @@ def wrapped(sentence: str, width: int | None, indent: str = _INDENT) -> list[str
         whole, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return [line.replace(_NO_BREAK, " ") for line in lines]
-
-
-def _shown(heading: str, cell: str, layout: Layout) -> str:
-    several = heading in layout.lists or heading in layout.commands
-    return ("\n".join(map(printable, cell.split("\n"))) if several else printable(cell)) or "-"
 
 
 def _width(cell: str) -> int:
@@ -138,8 +144,3 @@ def _blocks(headings: Sequence[str], cells: Sequence[Cells], width: int | None, 
                 yield from (TableLine(line, number) for line in wrapped(row[name], width))
             if row[name] != "-" and name in layout.commands:
                 yield from (TableLine(line, number) for line in row[name].split("\n"))
-
-
-def _left_out(headings: Sequence[str], shown: Sequence[str], width: int | None, layout: Layout) -> list[TableLine]:
-    gone = [name for name in headings if name in layout.leave and name not in shown]
-    return [TableLine(f"(no room in {width} columns for: {', '.join(gone)})")] if gone else []

@@ -95,7 +95,8 @@ def _send_error(error: Any) -> SendError:
     """RESOURCE_EXHAUSTED is retryable only with a RetryInfo: without it the request itself may be too large."""
     code = error.code()
     message = f"{code.name}: {str(error.details() or '')[:_MAX_DETAIL_CHARS]}"
-    delay_s = _retry_delay_s(error.trailing_metadata() or ())
+    details = [value for name, value in error.trailing_metadata() or () if name == _DETAILS]
+    delay_s = _retry_delay_s(details[0]) if details else None
     if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
         return RetryableSendError(message, delay_s)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -103,14 +104,7 @@ def _send_error(error: Any) -> SendError:
     return EndpointSendError(message) if code in _OF_THE_ENDPOINT else PermanentSendError(message)
 
 
-def _retry_delay_s(trailing: Any) -> float | None:
-    for name, value in trailing:
-        if name == _DETAILS:
-            return _delay_of(value)
-    return None
-
-
-def _delay_of(details: bytes) -> float | None:
+def _retry_delay_s(details: bytes) -> float | None:
     """The delay of the RetryInfo in a google.rpc.Status, or None if there is no RetryInfo."""
     try:
         for detail in Status.FromString(details).details:

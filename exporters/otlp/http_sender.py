@@ -39,25 +39,30 @@ class HttpSender:
 
     def send(self, request: Any) -> int:
         """See exporters.otlp.outcome.OtlpSender."""
+        body = request.SerializeToString()
+        if self._compression == "gzip":
+            body = gzip.compress(body, compresslevel=1)
+        elif self._compression == "zstd":
+            body = zstandard.compress(body, level=1)
         try:
             response = self._pool.request(
                 "POST",
                 self._url,
-                body=self._encoded(request.SerializeToString()),
+                body=body,
                 headers=self._headers,
                 timeout=self._timeout,
                 retries=False,
                 redirect=False,
                 preload_content=False,
             )
-            body = response.read(_MAX_RESPONSE_BYTES, decode_content=True)
-            response.drain_conn() if len(body) < _MAX_RESPONSE_BYTES else response.close()
+            answer = response.read(_MAX_RESPONSE_BYTES, decode_content=True)
+            response.drain_conn() if len(answer) < _MAX_RESPONSE_BYTES else response.close()
             response.release_conn()
         except (urllib3.exceptions.HTTPError, OSError) as exc:
             raise RetryableSendError(f"{type(exc).__name__}: {exc}") from exc
         is_page = response.headers.get("Content-Type", "").lower().startswith(_PAGE)
         if response.status in _OK and not is_page:
-            return _rejected(body)
+            return _rejected_points(answer)
         if response.status in _OK:
             raise EndpointSendError(f"HTTP {response.status} with a page: this is no OTLP endpoint")
         if response.status in _RETRYABLE:
@@ -72,13 +77,8 @@ class HttpSender:
         """Closes the connection."""
         self._pool.clear()
 
-    def _encoded(self, body: bytes) -> bytes:
-        if self._compression == "gzip":
-            return gzip.compress(body, compresslevel=1)
-        return zstandard.compress(body, level=1) if self._compression == "zstd" else body
 
-
-def _rejected(body: bytes) -> int:
+def _rejected_points(body: bytes) -> int:
     """Returns 0 if the body is not an ExportMetricsServiceResponse: the HTTP status alone confirms acceptance."""
     try:
         return int(ExportMetricsServiceResponse.FromString(body).partial_success.rejected_data_points)
