@@ -5,7 +5,6 @@ replay.py        the replay: clients whose bytes wait, quotas that mute them
 group.py         the replay of clients that share a limit, without the time in which they cannot come to it
 outcomes.py      which clients a change affects, which of them are replayed, and the outcome for each
 outcome_text.py  the outcome as a verdict and a sentence
-broker_windows.py  the quota windows with which the brokers of a recording are replayed
 
 In: rows of quota_usage and quota_limits, and alterations. Imports quota_metrics.config, .measure and .windows.
 """

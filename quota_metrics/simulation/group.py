@@ -68,11 +68,23 @@ class ReplayedGroup:
     def run(self, limits: Sequence[tuple[Hashable, float | None]], end_ms: int, most_requests: int) -> bool:
         """Up to `end_ms` under the limits of the clients: which quota, and its bound. False when it takes more than
         `most_requests`."""
-        members = self._members(limits)
+        # A sensor lives as long as its tags, even when the limit changes.
+        clients_by_quota: dict[Hashable, list[ReplayedClient]] = {}
+        for client, (key, bound) in zip(self._clients, limits, strict=True):
+            if key not in self._quotas:
+                self._quotas[key] = ReplayedQuota(fetches=self._fetches, window=self._window)
+            self._quotas[key].bound = bound
+            clients_by_quota.setdefault(key, []).append(client)
+        members = [(self._quotas[key], clients) for key, clients in clients_by_quota.items()]
         arrivals = self._arrivals
+        columns = (arrivals.member, arrivals.start_ms, arrivals.ts_ms, arrivals.bytes)
         end = int(np.searchsorted(arrivals.ts_ms, end_ms, side="right"))
-        while (stop := self._next(end)) is not None:
-            self._feed(self._place, stop)
+        while (stop := self._find_next(end)) is not None:
+            part = (column[self._place : stop].tolist() for column in columns)
+            for member, start_ms, ts_ms, size in zip(*part, strict=True):
+                if size > 0:
+                    self._clients[member].arrive(start_ms, ts_ms, size)
+            self.requests += int(self._requests_of[self._place : stop].sum())
             self._place = stop
             if self.requests > most_requests:
                 return False
@@ -98,40 +110,18 @@ class ReplayedGroup:
             for client, throttled_ms in zip(self._clients, self._throttled_ms, strict=True)
         ]
 
-    def _members(
-        self, limits: Sequence[tuple[Hashable, float | None]]
-    ) -> list[tuple[ReplayedQuota, list[ReplayedClient]]]:
-        """A sensor lives as long as its tags, even when the limit changes."""
-        members: dict[Hashable, list[ReplayedClient]] = {}
-        for client, (key, bound) in zip(self._clients, limits, strict=True):
-            if key not in self._quotas:
-                self._quotas[key] = ReplayedQuota(fetches=self._fetches, window=self._window)
-            self._quotas[key].bound = bound
-            members.setdefault(key, []).append(client)
-        return [(self._quotas[key], clients) for key, clients in members.items()]
-
-    def _next(self, end: int) -> int | None:
-        """The end of the rows to replay next, `_place` their beginning; None: no more before `end`."""
+    def _find_next(self, end: int) -> int | None:
+        """Moves `_place` to the rows to replay next, and returns their end; None: there are no more before `end`."""
         ts_ms = self._arrivals.ts_ms
-        if self._place < end and not self._busy(int(ts_ms[self._place])):
+        # While bytes wait, or a window holds bytes that came late, no row is skipped.
+        throttled_until_ms = max((quota.throttled_until_ms for quota in self._quotas.values()), default=_NEVER)
+        has_waiting = any(client.waiting_bytes for client in self._clients)
+        if self._place < end and not has_waiting and ts_ms[self._place] > throttled_until_ms + self._tail_ms:
             after = int(np.searchsorted(self._wanted, self._place))
             self._place = min(int(self._wanted[after]) if after < len(self._wanted) else end, end)
         if self._place >= end:
             return None
         return min(int(np.searchsorted(ts_ms, ts_ms[self._place] + _STEP_MS)), end)
-
-    def _busy(self, now_ms: int) -> bool:
-        """Whether bytes wait, or a window holds bytes that came late."""
-        last_ms = max((quota.throttled_until_ms for quota in self._quotas.values()), default=_NEVER)
-        return now_ms <= last_ms + self._tail_ms or any(client.waiting_bytes for client in self._clients)
-
-    def _feed(self, place: int, stop: int) -> None:
-        arrivals = self._arrivals
-        columns = (arrivals.member, arrivals.start_ms, arrivals.ts_ms, arrivals.bytes)
-        for member, start_ms, ts_ms, size in zip(*(column[place:stop].tolist() for column in columns), strict=True):
-            if size > 0:
-                self._clients[member].arrive(start_ms, ts_ms, size)
-        self.requests += int(self._requests_of[place:stop].sum())
 
     def _advance(self, members: Sequence[tuple[ReplayedQuota, list[ReplayedClient]]], now_ms: int) -> None:
         for quota, clients in members:

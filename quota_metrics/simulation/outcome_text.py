@@ -39,11 +39,20 @@ def reason(outcome: ClientOutcome) -> str:
         return "the change does not affect it"
     match verdict(outcome):
         case OutcomeKind.UNCHANGED:
-            return _room(outcome)
+            if outcome.after.rule is None:
+                return "no quota applies"
+            if outcome.peak > 1 and outcome.shared_with:
+                return f"others are throttled by {_limit(outcome)}: {_CHANCE}"
+            return f"never above {outcome.peak:.0%} of {_limit(outcome)}"
         case OutcomeKind.FREED:
-            return "; ".join(_freed(outcome))
+            if outcome.after.rule is None:
+                return "no quota applies any more"
+            return (
+                f"the recorded usage fits: never above {outcome.peak:.0%} of {_limit(outcome)}; it was throttled, so it"
+                " wanted more: it would use all of the new limit, or an unknown part of it"
+            )
         case _:
-            return "; ".join(_throttled(outcome))
+            return "; ".join(_reasons_of_throttled(outcome))
 
 
 def worst_first(outcomes: list[ClientOutcome]) -> list[ClientOutcome]:
@@ -62,23 +71,7 @@ def worst_first(outcomes: list[ClientOutcome]) -> list[ClientOutcome]:
     )
 
 
-def _room(outcome: ClientOutcome) -> str:
-    if outcome.after.rule is None:
-        return "no quota applies"
-    if outcome.peak > 1 and outcome.shared_with:
-        return f"others are throttled by {_limit(outcome)}: {_CHANCE}"
-    return f"never above {outcome.peak:.0%} of {_limit(outcome)}"
-
-
-def _freed(outcome: ClientOutcome) -> Iterator[str]:
-    if outcome.after.rule is None:
-        yield "no quota applies any more"
-        return
-    yield f"the recorded usage fits: never above {outcome.peak:.0%} of {_limit(outcome)}"
-    yield "it was throttled, so it wanted more: it would use all of the new limit, or an unknown part of it"
-
-
-def _throttled(outcome: ClientOutcome) -> Iterator[str]:
+def _reasons_of_throttled(outcome: ClientOutcome) -> Iterator[str]:
     if outcome.after.rule is None:
         yield "throttled by another quota, as before"
         return

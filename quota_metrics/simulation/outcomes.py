@@ -8,7 +8,7 @@ consumer reads the recorded bytes even if its producer would have been slower.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,10 +16,9 @@ from exporters.model import DEFAULT_ENTITY, QuotaKey, QuotaLimit
 from quota_metrics.config.entities import QuotaAlteration
 from quota_metrics.config.resolution import Resolution
 from quota_metrics.config.timeline import Epoch, Pair, bucket_key, epochs
-from quota_metrics.simulation.broker_windows import BrokerWindows
 from quota_metrics.simulation.group import ReplayedGroup, Spent
 from quota_metrics.simulation.replay import Throttling
-from quota_metrics.simulation.usage import NOTHING, ClientAtBroker, Recorded
+from quota_metrics.simulation.usage import NOTHING, BrokerWindows, ClientAtBroker, Recorded
 
 # For other quotas the gateway sees the throttling but not the usage.
 KEYS = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
@@ -81,11 +80,17 @@ class Simulation:
         self._windows = windows
         self._from_ms = from_ms
         self._to_ms = to_ms
-        self._runs = {each.client: _Run(each.client) for each in seen}
+        self._runs = {client.client: _Run(client.client) for client in seen}
         pairs = {run.pair for run in self._runs.values()}
-        self._epochs = _distinct(epochs(_of_clients(history, pairs), alterations, pairs, from_ms))
-        self._at_most = {each.client: self._peak_rate(each) for each in seen}
-        self.groups = self._plan()
+        users = {"", DEFAULT_ENTITY, *(user for _, user, _ in pairs)}
+        client_ids = {"", DEFAULT_ENTITY, *(client_id for _, _, client_id in pairs)}
+        rules = [row for row in history if row.user in users and row.client_id in client_ids and not row.ip]
+        self._epochs: list[Epoch] = []  # in which a client's quota differs from the epoch before
+        for epoch in epochs(rules, alterations, pairs, from_ms):
+            if not self._epochs or epoch.quotas != self._epochs[-1].quotas:
+                self._epochs.append(epoch)
+        self._peak_rates = {client.client: self._peak_rate(client) for client in seen}
+        self.groups = self._mark_affected()
         self.skipped: list[ClientAtBroker] = []
 
     @property
@@ -103,7 +108,11 @@ class Simulation:
             fetches=runs[0].outcome.client.quota_key == QuotaKey.CONSUMER_BYTE_RATE,
             window=self._windows.at(group[0].broker_id).window,
         )
-        limits = [self._limits(epoch, runs) for epoch in self._epochs]
+        # In each epoch, for each client: the quota that it shares with others, and the bound; None: no limit.
+        limits: list[list[tuple[object, float | None]]] = []
+        for epoch in self._epochs:
+            rules = [(run.pair, epoch.quotas[run.pair].after) for run in runs]
+            limits.append([(bucket_key(pair, rule), None if rule is None else rule.value) for pair, rule in rules])
         bounds = [bound for limited in limits for _, bound in limited if bound is not None]
         replayed.expect(min(bounds, default=None))
         for limited, end_ms in zip(limits, self.epochs_end_ms, strict=True):
@@ -124,10 +133,12 @@ class Simulation:
 
     def throttled(self, usage: Mapping[ClientAtBroker, Recorded]) -> None:
         """The recorded rows of clients, of each at least those with a throttle time or muted time."""
+        ends_ms = self.epochs_end_ms
+        spans = list(zip([self._from_ms, *ends_ms], ends_ms, strict=False))
         for client, rows in usage.items():
             run = self._runs.get(client)
             if run is not None:  # usage may have arrived after `seen` was read
-                run.recorded = [_throttling(rows.until(*span), span) for span in self._spans()]
+                run.recorded = [_sum_throttling(rows.until(*span), span) for span in spans]
 
     def outcomes(self) -> list[ClientOutcome]:
         """One outcome for each client that was seen, apart from the skipped ones. Once."""
@@ -135,19 +146,12 @@ class Simulation:
             for run in self._runs.values():
                 if run.recorded or run.spent:
                     run.settle(number, may_use_more=epoch.may_use_more(run.pair))
-        return [self._finished(run) for run in self._runs.values()]
-
-    def _spans(self) -> Iterator[tuple[int, int]]:
-        ends = self.epochs_end_ms
-        return zip([self._from_ms, *ends], ends, strict=False)
-
-    def _limits(self, epoch: Epoch, runs: Sequence[_Run]) -> list[tuple[object, float | None]]:
-        """For each client the quota that it shares with others, and the bound; None: no limit."""
-        rules = [epoch.quotas[run.pair].after for run in runs]
-        return [
-            (bucket_key(run.pair, rule), None if rule is None else rule.value)
-            for run, rule in zip(runs, rules, strict=True)
-        ]
+        newest = self._epochs[-1]
+        for run in self._runs.values():
+            run.outcome.before.rule, run.outcome.after.rule = newest.quotas[run.pair]
+            key = bucket_key(run.pair, run.outcome.after.rule)
+            run.outcome.shared_with = len(newest.groups[key]) - 1 if key else 0
+        return [run.outcome for run in self._runs.values()]
 
     def _peak_rate(self, seen: Seen) -> float:
         """An upper bound of the client's rate. With the recorded window: between two rows, the measured bytes may be
@@ -158,10 +162,12 @@ class Simulation:
             return seen.rate_max * window.samples / (window.samples - 1) + seen.bytes_max / window.full_s
         return seen.bytes_max * (window.length_ms / seen.interval_ms + 2) / window.full_s
 
-    def _plan(self) -> list[list[ClientAtBroker]]:
-        """Marks the affected clients. Groups are those that share a limit at a broker at any time: of them those that
-        may come to it."""
-        runs = _by_pair(self._runs.values())
+    def _mark_affected(self) -> list[list[ClientAtBroker]]:
+        """Marks the affected clients. Returns the groups of clients that share a limit at a broker at any time and may
+        come to it together."""
+        runs: dict[Pair, list[_Run]] = defaultdict(list)
+        for run in self._runs.values():
+            runs[run.pair].append(run)
         joined = _Joined()
         replayed: set[ClientAtBroker] = set()
         for epoch in self._epochs:
@@ -171,28 +177,19 @@ class Simulation:
                     run.outcome.affected = True
                     run.outcome.may_use_more |= epoch.may_use_more(pair)
             for pairs in epoch.groups.values():
-                if not affected.isdisjoint(pairs):
-                    rule = epoch.quotas[next(iter(pairs))].after
-                    assert rule is not None
-                    for group in _by_broker([run for pair in pairs for run in runs[pair]]):
-                        joined.join([run.outcome.client for run in group])
-                        if self._may_come_to(rule.value, group):
-                            replayed.update(run.outcome.client for run in group)
+                if affected.isdisjoint(pairs):
+                    continue
+                rule = epoch.quotas[next(iter(pairs))].after
+                assert rule is not None
+                for group in _divide_by_broker([run for pair in pairs for run in runs[pair]]):
+                    clients = [run.outcome.client for run in group]
+                    joined.join(clients)
+                    peak = sum(self._peak_rates[client] for client in clients) / rule.value
+                    for run in group:
+                        run.outcome.peak = max(run.outcome.peak, peak)
+                    if peak > 1:
+                        replayed.update(clients)
         return [group for group in joined.groups() if not replayed.isdisjoint(group)]
-
-    def _may_come_to(self, limit: float, group: Sequence[_Run]) -> bool:
-        """Whether the clients, together, may come to the limit that they share at a broker."""
-        peak = sum(self._at_most[run.outcome.client] for run in group) / limit
-        for run in group:
-            run.outcome.peak = max(run.outcome.peak, peak)
-        return peak > 1
-
-    def _finished(self, run: _Run) -> ClientOutcome:
-        outcome, newest = run.outcome, self._epochs[-1]
-        outcome.before.rule, outcome.after.rule = newest.quotas[run.pair]
-        key = bucket_key(run.pair, outcome.after.rule)
-        outcome.shared_with = len(newest.groups[key]) - 1 if key else 0
-        return outcome
 
 
 class _Run:
@@ -239,25 +236,7 @@ class _Joined:
         return list({id(group): group for group in self._group_of.values()}.values())
 
 
-def _of_clients(history: Iterable[QuotaLimit], pairs: Iterable[Pair]) -> Iterator[QuotaLimit]:
-    """The rules that can apply to any of the clients."""
-    users, client_ids = {"", DEFAULT_ENTITY}, {"", DEFAULT_ENTITY}
-    for _, user, client_id in pairs:
-        users.add(user)
-        client_ids.add(client_id)
-    return (row for row in history if row.user in users and row.client_id in client_ids and not row.ip)
-
-
-def _distinct(coming: Iterable[Epoch]) -> list[Epoch]:
-    """Epochs in which a client's quota differs from the epoch before."""
-    distinct: list[Epoch] = []
-    for epoch in coming:
-        if not distinct or epoch.quotas != distinct[-1].quotas:
-            distinct.append(epoch)
-    return distinct
-
-
-def _throttling(rows: Recorded, span: tuple[int, int]) -> tuple[float, float]:
+def _sum_throttling(rows: Recorded, span: tuple[int, int]) -> tuple[float, float]:
     """Muted ms and the longest throttle time of rows in the span."""
     if rows.interval_ms.all():
         return float(rows.muted_ms.sum()), float(rows.throttle_ms.max(initial=0.0))
@@ -268,14 +247,7 @@ def _throttling(rows: Recorded, span: tuple[int, int]) -> tuple[float, float]:
     return measure.total_ms, measure.longest_ms
 
 
-def _by_pair(runs: Iterable[_Run]) -> dict[Pair, list[_Run]]:
-    of_pair: dict[Pair, list[_Run]] = defaultdict(list)
-    for run in runs:
-        of_pair[run.pair].append(run)
-    return of_pair
-
-
-def _by_broker(runs: Iterable[_Run]) -> Iterable[list[_Run]]:
+def _divide_by_broker(runs: Iterable[_Run]) -> Iterable[list[_Run]]:
     at_broker: dict[int, list[_Run]] = defaultdict(list)
     for run in runs:
         at_broker[run.outcome.client.broker_id].append(run)

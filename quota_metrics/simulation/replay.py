@@ -92,7 +92,11 @@ class ReplayedClient:
             self._queue.append((start_ms + part * (end_ms - start_ms) // parts, share + (part < rest)))
         self.waiting_bytes += byte_count
         if len(self._queue) > _MAX_QUEUE:
-            self._coarsen()
+            # Two entries become one under the older time, which bounds memory for a consumer that lags for hours.
+            entries = list(self._queue)
+            self._queue = deque(
+                (entries[at][0], sum(size for _, size in entries[at : at + 2])) for at in range(0, len(entries), 2)
+            )
 
     def throttled_ms(self, now_ms: int) -> int:
         """Muted time up to `now_ms`. A muted client sends nothing, so that its throttle times never overlap."""
@@ -139,11 +143,6 @@ class ReplayedClient:
             _, size = self._queue.popleft()
             self.given_up_bytes += size
             self.waiting_bytes -= size
-
-    def _coarsen(self) -> None:
-        """Merges two entries under the older time, which bounds memory for a consumer that lags for hours."""
-        parts = list(self._queue)
-        self._queue = deque((older[0], sum(size for _, size in parts[i : i + 2])) for i, older in _every_second(parts))
 
 
 class ReplayedQuota:
@@ -193,7 +192,3 @@ class ReplayedQuota:
                 self._rate.record(-byte_count, now_ms)
                 return
         client.sent(byte_count, now_ms)
-
-
-def _every_second(parts: Sequence[tuple[int, int]]) -> list[tuple[int, tuple[int, int]]]:
-    return [(place, parts[place]) for place in range(0, len(parts), 2)]

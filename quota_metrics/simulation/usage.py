@@ -1,8 +1,8 @@
-"""Recorded usage of clients as columns, and when it may come to a limit. Sans-I/O."""
+"""Recorded usage of clients as columns, when it may come to a limit, and the brokers' quota windows. Sans-I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,6 +16,34 @@ Column: TypeAlias = NDArray[np.int64]
 _STEP_MS = 2 * REQUEST_MS  # an interval that is no multiple of REQUEST_MS has longer steps
 _STALL = 2.5  # in intervals: bare rows further apart are not of successive intervals
 _USUAL_MS = 1000  # the interval of bare rows of which there are too few to say
+
+
+class BrokerWindow(NamedTuple):
+    """`is_recorded`: the recorded rates are of this window."""
+
+    window: QuotaWindow
+    is_recorded: bool = True
+
+
+_KAFKAS_DEFAULT = BrokerWindow(QuotaWindow())
+
+
+class BrokerWindows:
+    """The quota window of each broker. A broker that is not known has that of another one, because brokers of a cluster
+    usually agree."""
+
+    def __init__(self, windows: Mapping[int, BrokerWindow], default: BrokerWindow = _KAFKAS_DEFAULT) -> None:
+        """`default`: if no broker is known."""
+        self._windows = windows
+        self._other = next(iter(windows.values()), default)
+
+    def at(self, broker_id: int) -> BrokerWindow:
+        return self._windows.get(broker_id, self._other)
+
+    @property
+    def distinct(self) -> frozenset[BrokerWindow]:
+        """All that `at` may return."""
+        return frozenset((*self._windows.values(), self._other))
 
 
 class ClientAtBroker(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from exporters.clickhouse.client import ClickHouse
@@ -10,7 +10,6 @@ from quota_metrics.config.entities import QuotaAlteration
 from quota_metrics.config.resolution import CLIENT_KEYS
 from quota_metrics.simulation.outcome_text import worst_first
 from quota_metrics.simulation.outcomes import ClientOutcome, Simulation
-from quota_metrics.simulation.usage import ClientAtBroker, Recorded
 from quota_metrics.what_if.brokers import GivenWindow
 from quota_metrics.what_if.recording import Recording, SeenClient, SeenClients
 
@@ -95,7 +94,7 @@ def whole_minutes(now_ms: int, seconds: int) -> tuple[int, int]:
 def recorded_clients(question: WhatIfQuestion, clickhouse: ClickHouse, now_ms: int) -> list[tuple[str, str]]:
     """(user, client-id) of all clients with usage of any quota. Raises UnrecordedClusterError, ConnectionError."""
     recording = Recording(clickhouse, question.cluster, CLIENT_KEYS, question.from_ms, question.to_ms, now_ms)
-    return replace(recording, cluster=_cluster(recording)).clients()
+    return replace(recording, cluster=_choose_cluster(recording)).clients()
 
 
 def answer(
@@ -104,14 +103,14 @@ def answer(
     """Raises UnrecordedClusterError, ConnectionError."""
     when = (question.from_ms, question.to_ms, now_ms)
     recording = Recording(clickhouse, question.cluster, question.keys, *when, question.bucket)
-    recording = replace(recording, cluster=_cluster(recording))
+    recording = replace(recording, cluster=_choose_cluster(recording))
     history = recording.history()
     brokers = recording.brokers(question.window)
     seen = recording.seen(question.alterations, history, brokers.windows, budget.clients)
     simulation = Simulation(
         history,
         question.alterations,
-        [each.seen for each in seen.clients],
+        [client.seen for client in seen.clients],
         from_ms=question.from_ms,
         to_ms=question.to_ms,
         windows=brokers.windows,
@@ -119,10 +118,11 @@ def answer(
     _replay(simulation, recording, seen, budget)
     outcomes = worst_first(simulation.outcomes())
     beyond = seen.may_be_affected - len(seen.clients)
-    quiet = min(seen.quiet - sum(each.quiet for each in seen.clients), beyond)
+    quiet = min(seen.quiet - sum(client.quiet for client in seen.clients), beyond)
     skipped = set(simulation.skipped)
-    known = sum(each.bytes for each in seen.clients if each.client not in skipped)
-    share = 1.0 if not skipped and beyond == quiet else known / seen.bytes if seen.bytes else 1.0
+    examined_bytes = sum(client.bytes for client in seen.clients if client.client not in skipped)
+    is_complete = (not skipped and beyond == quiet) or not seen.bytes
+    share = 1.0 if is_complete else examined_bytes / seen.bytes
     return WhatIfAnswer(
         replace(question, cluster=recording.cluster),
         outcomes,
@@ -135,44 +135,36 @@ def answer(
 
 def _replay(simulation: Simulation, recording: Recording, seen: SeenClients, budget: ReplayBudget) -> None:
     """Those with most bytes first, as far as the budget goes."""
-    of_client = {each.client: each for each in seen.clients}
+    seen_by_client = {client.client: client for client in seen.clients}
     rows, requests = budget.rows, budget.requests
-    groups = sorted(simulation.groups, key=lambda group: -sum(of_client[client].bytes for client in group))
     replayed: list[list[SeenClient]] = []
-    for group in groups:
-        members = [of_client[client] for client in group]
-        count = sum(each.rows for each in members)
+    for group in sorted(simulation.groups, key=lambda group: -sum(seen_by_client[client].bytes for client in group)):
+        members = [seen_by_client[client] for client in group]
+        count = sum(member.rows for member in members)
         if count > rows:
             simulation.skip(group)
         else:
             rows -= count
             replayed.append(members)
-    for part in _queries(replayed):
-        usage = dict(recording.usage([each for group in part for each in group], throttled_only=False))
+    for part in _divide_into_queries(replayed):
+        usage = dict(recording.usage([member for members in part for member in members], throttled_only=False))
         for members in part:
-            group = [each.client for each in members]
-            requests -= simulation.replay(group, usage, requests)
+            requests -= simulation.replay([member.client for member in members], usage, requests)
         simulation.throttled(usage)
-    done = {each.client for group in replayed for each in group}
-    others = [each for each in seen.clients if each.throttled and each.client not in done]
-    simulation.throttled(_within(recording, others, rows, simulation))
-
-
-def _within(
-    recording: Recording, clients: Sequence[SeenClient], rows: int, simulation: Simulation
-) -> Mapping[ClientAtBroker, Recorded]:
-    """The throttled rows of clients as far as the budget goes."""
-    read: list[SeenClient] = []
-    for each in clients:
-        if each.throttled > rows:
-            simulation.skip([each.client])
+    done = {member.client for members in replayed for member in members}
+    throttled: list[SeenClient] = []
+    for client in seen.clients:
+        if not client.throttled or client.client in done:
+            continue
+        if client.throttled > rows:
+            simulation.skip([client.client])
         else:
-            rows -= each.throttled
-            read.append(each)
-    return dict(recording.usage(read, throttled_only=True))
+            rows -= client.throttled
+            throttled.append(client)
+    simulation.throttled(dict(recording.usage(throttled, throttled_only=True)))
 
 
-def _queries(groups: Sequence[list[SeenClient]]) -> list[list[list[SeenClient]]]:
+def _divide_into_queries(groups: Sequence[list[SeenClient]]) -> list[list[list[SeenClient]]]:
     """Whole groups, together with about as many rows as one query reads."""
     parts: list[list[list[SeenClient]]] = []
     rows = 0
@@ -181,11 +173,11 @@ def _queries(groups: Sequence[list[SeenClient]]) -> list[list[list[SeenClient]]]
             parts.append([])
             rows = 0
         parts[-1].append(group)
-        rows += sum(each.rows for each in group)
+        rows += sum(member.rows for member in group)
     return parts
 
 
-def _cluster(recording: Recording) -> str:
+def _choose_cluster(recording: Recording) -> str:
     """The recording's cluster, or the only one with usage."""
     wanted = recording.cluster
     if wanted and recording.has_usage():

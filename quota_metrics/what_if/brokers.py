@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from exporters.clickhouse.client import Row
 from quota_metrics.cluster.releases import before_3_8, release_of_text
-from quota_metrics.simulation.broker_windows import BrokerWindow, BrokerWindows
+from quota_metrics.simulation.usage import BrokerWindow, BrokerWindows
 from quota_metrics.windows import QuotaWindow
 
 FACTS: Final = """
@@ -38,35 +38,25 @@ class RecordedBrokers(NamedTuple):
     callback_classes: tuple[str, ...] = ()
 
 
-def recorded_brokers(rows: Iterable[Row], from_ms: int, given: GivenWindow) -> RecordedBrokers:
+def recorded_brokers(rows: Iterable[Row], from_ms: int, override: GivenWindow) -> RecordedBrokers:
     """`rows`: of FACTS. Replayed is what the brokers have now; a broker with another window at any time since `from_ms`
     has rates that say nothing of it."""
     of_broker: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         of_broker[row["broker_id"]].append(row)
-    windows = {broker_id: _window(facts, from_ms, given) for broker_id, facts in of_broker.items()}
     classes = {facts[-1]["callback_class"] for facts in of_broker.values()} - {""}
-    known = {broker_id: window for broker_id, window in windows.items() if window is not None}
-    return RecordedBrokers(BrokerWindows(known, _replayed(QuotaWindow(), given)), tuple(sorted(classes)))
-
-
-def _window(facts: list[Row], from_ms: int, given: GivenWindow) -> BrokerWindow | None:
-    """None: the broker did not describe itself."""
-    began = max((at for at, row in enumerate(facts) if int(row["since_ms"]) <= from_ms), default=0)
-    seen = [window for row in facts[began:] if (window := _of_row(row)) is not None]
-    if not seen:
-        return None
-    replayed = _replayed(seen[-1], given)
-    return replayed._replace(is_recorded=set(seen) == {replayed.window})
-
-
-def _replayed(window: QuotaWindow, given: GivenWindow) -> BrokerWindow:
-    replayed = given.over(window)
-    return BrokerWindow(replayed, is_recorded=replayed == window)
-
-
-def _of_row(row: Row) -> QuotaWindow | None:
-    samples, window_ms = int(row["samples"]), int(row["window_ms"])
-    if samples < 2 or window_ms < 1:
-        return None
-    return QuotaWindow(samples, window_ms, before_3_8(release_of_text(row["release"])))
+    windows = {}
+    for broker_id, facts in of_broker.items():
+        began = max((at for at, row in enumerate(facts) if int(row["since_ms"]) <= from_ms), default=0)
+        recorded = [
+            QuotaWindow(int(row["samples"]), int(row["window_ms"]), before_3_8(release_of_text(row["release"])))
+            for row in facts[began:]
+            if int(row["samples"]) >= 2 and int(row["window_ms"]) >= 1
+        ]
+        if recorded:  # otherwise the broker did not describe itself
+            replayed = override.over(recorded[-1])
+            windows[broker_id] = BrokerWindow(replayed, is_recorded=set(recorded) == {replayed})
+    default = override.over(QuotaWindow())
+    return RecordedBrokers(
+        BrokerWindows(windows, BrokerWindow(default, is_recorded=default == QuotaWindow())), tuple(sorted(classes))
+    )

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.model import QuotaLimit
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration
-from quota_metrics.simulation.broker_windows import BrokerWindows
 from quota_metrics.simulation.outcomes import Seen
-from quota_metrics.simulation.usage import ClientAtBroker, Recorded, recorded
+from quota_metrics.simulation.usage import BrokerWindows, ClientAtBroker, Recorded, recorded
 from quota_metrics.what_if.brokers import FACTS, GivenWindow, RecordedBrokers, recorded_brokers
 from quota_metrics.windows import UNLIMITED
 
@@ -176,9 +175,9 @@ class Recording:
         """(user, client-id) of all clients."""
         return [(row["user"], row["client_id"]) for row in self._rows(_CLIENTS)]
 
-    def brokers(self, given: GivenWindow) -> RecordedBrokers:
+    def brokers(self, override: GivenWindow) -> RecordedBrokers:
         """What the cluster's brokers say of themselves."""
-        return recorded_brokers(self._rows(FACTS), self.from_ms, given)
+        return recorded_brokers(self._rows(FACTS), self.from_ms, override)
 
     def history(self) -> list[QuotaLimit]:
         """The configuration at the beginning, and each later change."""
@@ -203,12 +202,12 @@ class Recording:
         most: int,
     ) -> SeenClients:
         """Clients that the changes may affect, at most `most`."""
-        hit, names = _hit(alterations)
+        hit, names = _match_changed_entity(alterations)
         all_recorded = all(is_recorded for _, is_recorded in windows.distinct)
         rows = self._rows(
             _SEEN,
             {"hit": hit},
-            lowest=_lowest(alterations, history) if all_recorded else 0.0,
+            lowest=_lowest_limit(alterations, history) if all_recorded else 0.0,
             share=max(window.samples / (window.samples - 1) for window, _ in windows.distinct),
             full_s=min(window.full_s for window, _ in windows.distinct),
             most=most,
@@ -219,26 +218,32 @@ class Recording:
         )
         if not rows:
             return SeenClients([], 0, 0, 0.0, 0)
+        clients = []
+        for row in rows:
+            at_broker = ClientAtBroker(row["quota_key"], row["user"], row["client_id"], row["broker_id"])
+            seen = Seen(at_broker, row["rate_max"], int(row["bytes_max"]), row["interval_ms"])
+            counts = (int(row["samples"]), int(row["throttled"]))
+            clients.append(SeenClient(seen, row["pair"], *counts, row["bytes"], bool(row["quiet"])))
         totals = (int(rows[0]["may_be_affected"]), int(rows[0]["all_quiet"]), rows[0]["all_bytes"])
-        return SeenClients([_seen(row) for row in rows], *totals, int(rows[0]["everyone"]))
+        return SeenClients(clients, *totals, int(rows[0]["everyone"]))
 
     def usage(
         self, clients: Sequence[SeenClient], *, throttled_only: bool
     ) -> Iterator[tuple[ClientAtBroker, Recorded]]:
         """All rows of these clients, or those with a throttle time."""
-        for part in _parts(clients, throttled_only=throttled_only):
-            wanted = {(each.pair, each.client.broker_id): each.client for each in part}
-            pairs = "[" + ",".join(sorted({each.pair for each in part})) + "]"
+        for part in _divide(clients, throttled_only=throttled_only):
+            wanted = {(client.pair, client.client.broker_id): client.client for client in part}
+            pairs = "[" + ",".join(sorted({client.pair for client in part})) + "]"
             for row in self._rows(_USAGE, pairs=pairs, all=int(not throttled_only)):
-                client = wanted.get((row["pair"], row["broker_id"]))
-                if client is not None:
+                at_broker = wanted.get((row["pair"], row["broker_id"]))
+                if at_broker is not None:
                     at = [int(at) + self.from_ms for at in row["at"]]
-                    yield client, recorded(at, row["spanned"], row["transferred"], row["muted"], row["longest"])
+                    yield at_broker, recorded(at, row["spanned"], row["transferred"], row["muted"], row["longest"])
 
     def _rows(self, sql: str, words: Mapping[str, str] | None = None, **parameters: object) -> list[Row]:
         recent = self.from_ms > self.now_ms - _RECENT_MS and self.to_ms <= self.now_ms
         table = "quota_usage_recent" if recent else "quota_usage"
-        given = {
+        all_parameters = {
             "cluster": self.cluster,
             "keys": list(self.keys),
             "from_ms": self.from_ms,
@@ -250,10 +255,10 @@ class Recording:
             if sql in (_LIMITS, FACTS)
             else sql.format(table=table, during=_RECENT_DURING if recent else _DURING, **(words or {}))
         )
-        return self.clickhouse.rows(written, given, max_bytes=_MAX_ANSWER_BYTES)
+        return self.clickhouse.rows(written, all_parameters, max_bytes=_MAX_ANSWER_BYTES)
 
 
-def _hit(alterations: Sequence[QuotaAlteration]) -> tuple[str, dict[str, str]]:
+def _match_changed_entity(alterations: Sequence[QuotaAlteration]) -> tuple[str, dict[str, str]]:
     """SQL for whether a client matches a changed entity, and the names in it. With several entities: everyone."""
     if len({alteration.entity for alteration in alterations}) != 1:
         return "1", {}
@@ -264,32 +269,26 @@ def _hit(alterations: Sequence[QuotaAlteration]) -> tuple[str, dict[str, str]]:
     return f"({by_user} AND {by_client_id})", {"user": user or "", "client_id": client_id or ""}
 
 
-def _lowest(alterations: Sequence[QuotaAlteration], history: Iterable[QuotaLimit]) -> float:
+def _lowest_limit(alterations: Sequence[QuotaAlteration], history: Iterable[QuotaLimit]) -> float:
     """No client gets a limit below it by the changes. A new value of one entity is the limit of all that get another
     one; after several changes, or a removal, it may be that of any rule."""
     values = [value for alteration in alterations for value in alteration.values.values()]
-    known = [value for value in values if value is not None]
+    limits = [value for value in values if value is not None]
     if len(alterations) > 1 or None in values:
-        known += [row.value for row in history if row.value is not None]
-    return min(known, default=UNLIMITED)
+        limits += [row.value for row in history if row.value is not None]
+    return min(limits, default=UNLIMITED)
 
 
-def _seen(row: Row) -> SeenClient:
-    client = ClientAtBroker(row["quota_key"], row["user"], row["client_id"], row["broker_id"])
-    seen = Seen(client, row["rate_max"], int(row["bytes_max"]), row["interval_ms"])
-    return SeenClient(seen, row["pair"], int(row["samples"]), int(row["throttled"]), row["bytes"], bool(row["quiet"]))
-
-
-def _parts(clients: Iterable[SeenClient], *, throttled_only: bool) -> Iterator[list[SeenClient]]:
-    """Few enough pairs and rows for one query."""
+def _divide(clients: Iterable[SeenClient], *, throttled_only: bool) -> Iterator[list[SeenClient]]:
+    """Into parts with few enough pairs and rows for one query."""
     part: list[SeenClient] = []
     rows = 0
-    for each in clients:
-        count = each.throttled if throttled_only else each.rows
+    for client in clients:
+        count = client.throttled if throttled_only else client.rows
         if part and (rows + count > _ROWS_PER_QUERY or len(part) >= _PAIRS_PER_QUERY):
             yield part
             part, rows = [], 0
-        part.append(each)
+        part.append(client)
         rows += count
     if part:
         yield part

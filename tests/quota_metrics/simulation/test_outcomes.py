@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE
-from quota_metrics.simulation.broker_windows import BrokerWindow, BrokerWindows
 from quota_metrics.simulation.outcome_text import OutcomeKind, reason, verdict, worst_first
 from quota_metrics.simulation.outcomes import ClientOutcome, Seen, Simulation
-from quota_metrics.simulation.usage import ClientAtBroker
+from quota_metrics.simulation.usage import BrokerWindow, BrokerWindows, ClientAtBroker
 from quota_metrics.windows import QuotaWindow
 from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, columns, limit, recorded
 
