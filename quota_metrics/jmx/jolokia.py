@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import orjson
 
@@ -37,8 +35,10 @@ def read_answer(body: bytes) -> SensorReading:
         raise ValueError("the response is not a list of Jolokia responses")
     table = SensorTable()
     malformed = 0
-    for name, attributes in (bean for answer in answers for bean in _beans(answer)):
-        properties = _properties(name)
+    values = [answer.get("value") for answer in answers if answer.get("status") == 200]
+    beans = [bean for value in values if isinstance(value, dict) for bean in value.items()]
+    for name, attributes in beans:
+        properties = _parse_properties(name)
         bean = properties.get("type", "")
         if bean not in BEANS or not isinstance(attributes, dict):
             malformed += 1
@@ -50,21 +50,15 @@ def read_answer(body: bytes) -> SensorReading:
     return SensorReading(table.values, 0, malformed, table.left_out)
 
 
-def _beans(answer: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    value = answer.get("value")
-    if answer.get("status") == 200 and isinstance(value, dict):
-        yield from value.items()
-
-
-def _properties(name: str) -> dict[str, str]:
+def _parse_properties(name: str) -> dict[str, str]:
     """The properties of an ObjectName in the domain kafka.server; {} for other names."""
     if not name.startswith(_DOMAIN):
         return {}
-    text, place, found = name[len(_DOMAIN) :], 0, dict[str, str]()
+    text, place, properties = name[len(_DOMAIN) :], 0, dict[str, str]()
     while place < len(text):
         match = _PROPERTY.match(text, place)
         if match is None:
             return {}
-        found[match[1]] = match[2]
+        properties[match[1]] = match[2]
         place = match.end()
-    return found
+    return properties

@@ -47,32 +47,28 @@ _USER, _CLIENT_ID = ", user=", ", client-id="
 _PROPERTY = re.compile(r', (user|client-id)=("(?:\\.|[^"\\])*"|[^,"]*)', re.DOTALL)
 
 
-def read_exposition(body: bytes, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
+def read_exposition(body: bytes, clients: Iterable[tuple[str, str]] = ()) -> SensorReading:
     """The quota sensors in an exposition; other lines are ignored. Never raises.
 
-    `known`: the pairs of user and client-id that mangled names are matched with; an empty one is not part of the name.
+    `clients`: pairs of user and client-id, with which mangled names are matched; an empty one is not part of the name.
     """
     table = SensorTable()
     mangled: list[tuple[re.Match[str], float]] = []
     malformed = 0
     for line in _OURS.finditer(body):
-        sample = _sample(line[0])
+        try:
+            families = text_string_to_metric_families(line[0].decode("utf-8", "replace"))
+            sample = next((sample for family in families for sample in family.samples), None)
+        except (ValueError, LookupError):  # the parser fails on malformed input in many ways
+            sample = None
         if sample is None:
             malformed += 1
         elif (name := _CLEAN.fullmatch(sample.name)) and sample.labels:
             _put_clean(table, name[1] or "", name[2] or "", sample)
         elif (name := _MANGLED.fullmatch(sample.name)) and name[2]:
             mangled.append((name, sample.value))
-    ambiguous = _put_mangled(table, mangled, known) if mangled and not table.values else 0
+    ambiguous = _put_mangled(table, mangled, clients) if mangled and not table.values else 0
     return SensorReading(table.values, ambiguous, malformed, table.left_out)
-
-
-def _sample(line: bytes) -> Sample | None:
-    try:
-        families = text_string_to_metric_families(line.decode("utf-8", "replace"))
-        return next((sample for family in families for sample in family.samples), None)
-    except (ValueError, LookupError):  # the parser fails on malformed input in many ways
-        return None
 
 
 def _put_clean(table: SensorTable, resource: str, attribute: str, sample: Sample) -> None:
@@ -80,14 +76,14 @@ def _put_clean(table: SensorTable, resource: str, attribute: str, sample: Sample
     labels = {_ALIASES.get(re.sub("[_-]", "", name.lower()), name): value for name, value in sample.labels.items()}
     stated, user, client_id = labels.get("resource", ""), labels.get("user", ""), labels.get("clientid", "")
     if "resource" in labels or _CLIENT_ID in user:
-        stated, user, client_id = _divided(stated, user, client_id)
+        stated, user, client_id = _divide_properties(stated, user, client_id)
     bean = _BEAN_OF.get((resource or stated).lower())
     name = _attribute(attribute or labels.get("attribute", ""))
     if bean is not None and name in (BEANS[bean][1], THROTTLE):
         table.put(bean, user, client_id, name, sample.value)
 
 
-def _divided(resource: str, user: str, client_id: str) -> tuple[str, str, str]:
+def _divide_properties(resource: str, user: str, client_id: str) -> tuple[str, str, str]:
     """The three properties of a bean whose rule may have cut it elsewhere; unchanged if they do not make a bean."""
     text = resource + (_USER + user if user else "") + (_CLIENT_ID + client_id if client_id else "")
     kind, _, _ = text.partition(",")
@@ -101,24 +97,21 @@ def _divided(resource: str, user: str, client_id: str) -> tuple[str, str, str]:
 
 
 def _put_mangled(
-    table: SensorTable, mangled: list[tuple[re.Match[str], float]], known: Iterable[tuple[str, str]]
+    table: SensorTable, mangled: list[tuple[re.Match[str], float]], clients: Iterable[tuple[str, str]]
 ) -> int:
-    """Number of names that match no known client, or several."""
+    """Returns the number of names that match none of the clients, or several."""
     behind: dict[str, set[tuple[str, str]]] = {}
-    for user, client_id in known:
+    for user, client_id in clients:
         for tags in {(sanitize(user), client_id), (sanitize(user), ""), ("", client_id)}:
-            behind.setdefault(_mangled_tags(*tags), set()).add(tags)
+            text = (f"_user_{tags[0]}" if tags[0] else "") + (f"_client_id_{tags[1]}" if tags[1] else "")
+            behind.setdefault(_safe(text), set()).add(tags)
     ambiguous = 0
     for name, value in mangled:
-        found = behind.get(_safe(name[2]), set())
-        ambiguous += len(found) != 1
-        for user, client_id in found if len(found) == 1 else ():
+        matching = behind.get(_safe(name[2]), set())
+        ambiguous += len(matching) != 1
+        for user, client_id in matching if len(matching) == 1 else ():
             table.put(_BEAN_OF[name[1].lower()], user, client_id, _attribute(name[3]), value)
     return ambiguous
-
-
-def _mangled_tags(user: str, client_id: str) -> str:
-    return _safe((f"_user_{user}" if user else "") + (f"_client_id_{client_id}" if client_id else ""))
 
 
 def _safe(text: str) -> str:

@@ -6,7 +6,7 @@ import base64
 import time
 from collections.abc import Iterable
 from enum import StrEnum
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -37,17 +37,19 @@ class ScrapeError(Exception):
     """A target cannot be read; the message is one line and omits the target's password."""
 
 
-def scrape(target: Target, *, timeout_s: float, max_bytes: int, known: Iterable[tuple[str, str]] = ()) -> SensorReading:
+def scrape(
+    target: Target, *, timeout_s: float, max_bytes: int, clients: Iterable[tuple[str, str]] = ()
+) -> SensorReading:
     """One scrape, which takes at most `timeout_s` plus one socket timeout. Raises ScrapeError.
 
-    `known`: the clients that mangled names are matched with (see prometheus.py).
+    `clients`: those that mangled names are matched with (see prometheus.py).
     """
     is_jolokia, url = target.agent is Agent.JOLOKIA, urlsplit(target.url)
     if is_jolokia and not url.path.endswith("/"):
         url = url._replace(path=f"{url.path}/")  # without it the agent answers 404
     try:
         answer = _fetch(url, read_request() if is_jolokia else None, timeout_s, max_bytes)
-        return read_exposition(answer, known) if target.agent is Agent.PROMETHEUS else read_answer(answer)
+        return read_exposition(answer, clients) if target.agent is Agent.PROMETHEUS else read_answer(answer)
     except (OSError, HTTPException, ValueError) as exc:
         raise ScrapeError(one_line(f"{type(exc).__name__}: {exc}")) from exc
 
@@ -57,30 +59,22 @@ def _fetch(url: SplitResult, body: bytes | None, timeout_s: float, max_bytes: in
     kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
     connection = kind(url.hostname or "", url.port, timeout=timeout_s)
     try:
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        if url.username is not None:
+            secret = f"{unquote(url.username)}:{unquote(url.password or '')}"
+            headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        connection.request("GET" if body is None else "POST", path, body, _headers(url, body))
+        connection.request("GET" if body is None else "POST", path, body, headers)
         response = connection.getresponse()
         if response.status != 200:
             raise HTTPException(f"answered {response.status} {response.reason}")
-        return _bounded(response, deadline_s, max_bytes)
+        answer = bytearray()
+        while chunk := response.read1(_CHUNK_BYTES):
+            answer += chunk
+            if len(answer) > max_bytes:
+                raise ValueError(f"the response is larger than {max_bytes} bytes")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("the response takes too long")
+        return bytes(answer)
     finally:
         connection.close()
-
-
-def _headers(url: SplitResult, body: bytes | None) -> dict[str, str]:
-    headers = {} if body is None else {"Content-Type": "application/json"}
-    if url.username is not None:
-        secret = f"{unquote(url.username)}:{unquote(url.password or '')}"
-        headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
-    return headers
-
-
-def _bounded(response: HTTPResponse, deadline_s: float, max_bytes: int) -> bytes:
-    answer = bytearray()
-    while chunk := response.read1(_CHUNK_BYTES):
-        answer += chunk
-        if len(answer) > max_bytes:
-            raise ValueError(f"the response is larger than {max_bytes} bytes")
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("the response takes too long")
-    return bytes(answer)

@@ -30,7 +30,7 @@ Address: TypeAlias = tuple[str, int]  # an address and the broker
 
 
 class AddressLimits(NamedTuple):
-    """Limits of one broker: `of_address` replaces `most` for single addresses, `rate_of` likewise `rate`."""
+    """Limits of one broker: `most_of` replaces `most` for single addresses, `rate_of` likewise `rate`."""
 
     most: int = NO_LIMIT
     most_of: Mapping[str, int] = {}
@@ -111,23 +111,32 @@ class ConnectionQuotas:
         """The addresses with a limit on their rate that connected lately, those that are delayed and then those
         nearest to their limit, at most 1,000; resets what is about the time since the last reading."""
         since_ms, self._read_ms = self._read_ms or now_ms - 1000, now_ms
-        found = list(self._uses(since_ms, now_ms))
-        self.left_out += max(len(found) - _MOST_ROWS, 0)
-        return heapq.nlargest(_MOST_ROWS, found, key=_urgency)
-
-    def _uses(self, since_ms: int, now_ms: int) -> Iterator[AddressUse]:
+        uses = []
         for (address, broker_id), rate in list(self._rates.items()):
             limits = self._limits_at(broker_id)
             limit, measured = limits.rate_at(address), rate.window.measure(now_ms)
             if limit < NO_LIMIT and (measured > 0 or rate.throttled):
                 muted_ms = int(rate.muted.muted_ms(since_ms, now_ms))
-                yield AddressUse(
-                    *(address, broker_id, measured, limit, address in limits.rate_of, rate.throttle_ms),
-                    *(rate.throttled, muted_ms, max(now_ms - since_ms, 1)),
+                uses.append(
+                    AddressUse(
+                        address,
+                        broker_id,
+                        measured,
+                        limit,
+                        address in limits.rate_of,
+                        rate.throttle_ms,
+                        rate.throttled,
+                        muted_ms,
+                        max(now_ms - since_ms, 1),
+                    )
                 )
             rate.begin_interval()
             if now_ms - rate.last_ms > _KEPT_MS or (measured == 0 and len(self._rates) > _MOST_WINDOWS // 2):
                 self._forget((address, broker_id))
+        self.left_out += max(len(uses) - _MOST_ROWS, 0)
+        return heapq.nlargest(
+            _MOST_ROWS, uses, key=lambda use: (use.throttled > 0, use.rate / use.limit if use.limit > 0 else use.rate)
+        )
 
     def _delay_ms(self, place: Address, limit: float, now_ms: int) -> int:
         """ConnectionQuotas.recordIpConnectionMaybeThrottle: a connection that is throttled is un-recorded."""
@@ -178,10 +187,6 @@ def _network_of(place: Address) -> Address:
     if ":" not in address or address.endswith(_SIZE):
         return place
     return address_key(address) + _SIZE, broker_id
-
-
-def _urgency(use: AddressUse) -> tuple[bool, float]:
-    return use.throttled > 0, use.rate / use.limit if use.limit > 0 else use.rate
 
 
 class _AddressRate:

@@ -31,7 +31,19 @@ class MutedTime:
             return
         self.longest_ms = max(self.longest_ms, throttle_ms)
         self.drop_until(ts_ms - self._keep_ms)
-        self._merge(ts_ms, ts_ms + throttle_ms)
+        # The spans that touch the new one become one with it.
+        spans = self._spans
+        start_ms: float = ts_ms
+        end_ms = ts_ms + throttle_ms
+        first = len(spans)
+        while first and spans[first - 1][1] >= start_ms:
+            first -= 1
+        last = first
+        while last < len(spans) and spans[last][0] <= end_ms:
+            last += 1
+        if last > first:
+            start_ms, end_ms = min(start_ms, spans[first][0]), max(end_ms, spans[last - 1][1])
+        spans[first:last] = [(start_ms, end_ms)]
 
     def drop_until(self, ts_ms: float) -> None:
         """Forgets spans that ended before `ts_ms`."""
@@ -46,19 +58,6 @@ class MutedTime:
     def until_ms(self) -> float:
         """When the last announced throttle time ends; 0.0 without any."""
         return self._spans[-1][1] if self._spans else 0.0
-
-    def _merge(self, start_ms: float, end_ms: float) -> None:
-        """Replaces the spans that touch [start_ms, end_ms) by one."""
-        spans = self._spans
-        first = len(spans)
-        while first and spans[first - 1][1] >= start_ms:
-            first -= 1
-        last = first
-        while last < len(spans) and spans[last][0] <= end_ms:
-            last += 1
-        if last > first:
-            start_ms, end_ms = min(start_ms, spans[first][0]), max(end_ms, spans[last - 1][1])
-        spans[first:last] = [(start_ms, end_ms)]
 
 
 class MutedMinute:

@@ -87,5 +87,5 @@ class CountByPayer:
 
     def recent(self, now_ms: int) -> list[PayerCount]:
         """Payers of which something was counted in the last five minutes, most first."""
-        recent = [one for one in self._payers.values() if now_ms - one.last_ms < _RECENT_MS]
-        return sorted(recent, key=lambda one: (-one.number, one.payer))
+        recent = [count for count in self._payers.values() if now_ms - count.last_ms < _RECENT_MS]
+        return sorted(recent, key=lambda count: (-count.number, count.payer))

@@ -68,7 +68,11 @@ class QuotasInForce:
         if kept is None:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            kept = _resolved(self._resolver, quota_key, user, client_id)
+            resolution = self._resolver.resolve(user, client_id).get(quota_key)
+            if resolution is None:
+                kept = _in_force(None, "", self._resolver.metric_tags(quota_key, user, client_id))
+            else:
+                kept = _in_force(resolution.value, entity_text(resolution.entity), resolution.metric_tags)
             kept = self._kept[client] = kept._replace(decided_by=_foreign(self._resolver, quota_key, user, client_id))
         decided_by = self._callback_at(broker_id)
         return kept._replace(decided_by=decided_by) if decided_by else kept
@@ -87,13 +91,6 @@ class QuotasInForce:
             decided_by = decided_by or _foreign(self._resolver, row.quota_key, row.user, row.client_id)
             quota = quota._replace(decided_by=decided_by)
         return row._replace(**quota._asdict())
-
-
-def _resolved(resolver: Resolver, quota_key: str, user: str, client_id: str) -> QuotaInForce:
-    resolution = resolver.resolve(user, client_id).get(quota_key)
-    if resolution is None:
-        return _in_force(None, "", resolver.metric_tags(quota_key, user, client_id))
-    return _in_force(resolution.value, entity_text(resolution.entity), resolution.metric_tags)
 
 
 def _foreign(resolver: Resolver, quota_key: str, user: str, client_id: str) -> str:

@@ -57,29 +57,34 @@ class TopicMeter:
     def take(self) -> list[TopicCount]:
         """Removes and returns all sums."""
         sums, self._sums, self._places = self._sums, {}, PlacesByPayer()
-        return [TopicCount(*slot, one.payer, one.nbytes, one.frames) for slot, one in sums.items()]
+        return [TopicCount(*slot, total.payer, total.nbytes, total.frames) for slot, total in sums.items()]
 
     def _sum_of(self, slot: _Slot, payer: str) -> _Sum:
-        one = self._sums.get(slot)
-        if one is not None:
-            return one
+        total = self._sums.get(slot)
+        if total is not None:
+            return total
         while len(self._sums) >= self._max_slots and self._make_room():
             pass
         return self._sums.get(slot) or self._new(slot, payer)
 
     def _new(self, slot: _Slot, payer: str) -> _Sum:
-        one = self._sums[slot] = _Sum(payer)
+        total = self._sums[slot] = _Sum(payer)
         if slot[1:] != _WIDEST:
             self._places.add(slot, payer)
-        return one
+        return total
 
     def _make_room(self) -> bool:
         """Widens the least half of the sums of the payer that holds most; False when all are as wide as can be."""
         held = sorted(self._places.of_largest(), key=lambda slot: self._sums[slot].nbytes)
         for slot in held[: (len(held) + 1) // 2]:
             self._places.remove(slot)
-            one, wider = self._sums.pop(slot), _wider(slot)
-            (self._sums.get(wider) or self._new(wider, one.payer)).add(one.nbytes, one.frames)
+            narrow = self._sums.pop(slot)
+            direction, user, client_id, topic = slot
+            if topic != OTHERS:
+                wider = (direction, user, client_id, OTHERS)
+            else:
+                wider = (direction, user if client_id != OTHERS else OTHERS, OTHERS, OTHERS)
+            (self._sums.get(wider) or self._new(wider, narrow.payer)).add(narrow.nbytes, narrow.frames)
         return bool(held)
 
 
@@ -93,10 +98,3 @@ class _Sum:
     def add(self, nbytes: int, frames: int) -> None:
         self.nbytes += nbytes
         self.frames += frames
-
-
-def _wider(slot: _Slot) -> _Slot:
-    direction, user, client_id, topic = slot
-    if topic != OTHERS:
-        return direction, user, client_id, OTHERS
-    return direction, user if client_id != OTHERS else OTHERS, OTHERS, OTHERS

@@ -28,15 +28,15 @@ class TopicPartitions:
 
     def cost(self, changes: Iterable[PartitionChange]) -> int:
         """The mutations of accepted changes; those of unknown cost are counted in `unknown` and cost nothing."""
-        return sum(self._cost(*change) for change in changes)
-
-    def _cost(self, topic: str, total: int, added: int) -> int:
-        before = self._partitions.pop(topic, -1)
-        if total > 0 and len(self._partitions) < _MOST_TOPICS:
-            self._partitions[topic] = total
-        if added >= 0:
-            return added
-        if total < 0 or before < 0:
-            self.unknown += 1
-            return 0
-        return abs(total - before)
+        cost = 0
+        for topic, total, added in changes:
+            before = self._partitions.pop(topic, -1)
+            if total > 0 and len(self._partitions) < _MOST_TOPICS:
+                self._partitions[topic] = total
+            if added >= 0:
+                cost += added
+            elif total < 0 or before < 0:
+                self.unknown += 1
+            else:
+                cost += abs(total - before)
+        return cost

@@ -156,7 +156,9 @@ class UsageMeter:
 
         The rate of request_percentage is 0: thread time does not show on the wire, throttle times do.
         """
-        elapsed_ms = self._elapsed_ms(now_ms)
+        # A row's interval is no longer than its window, because a rate does not cover the time before it.
+        elapsed_ms = max(self._interval_ms if self._sampled_ms is None else now_ms - self._sampled_ms, 1)
+        self._sampled_ms = now_ms
         self._taken = (now_ms - elapsed_ms, now_ms)
         rows = []
         emptied = []
@@ -177,13 +179,6 @@ class UsageMeter:
         for client in emptied:
             self._forget(client)
         return rows
-
-    def _elapsed_ms(self, now_ms: int) -> int:
-        """The time since the last call; a row's interval is no longer than its window, because a rate does not cover
-        the time before it."""
-        last_ms, self._sampled_ms = self._sampled_ms, now_ms
-        elapsed_ms = self._interval_ms if last_ms is None else now_ms - last_ms
-        return max(elapsed_ms, 1)
 
     def _row(
         self, client: _Client, usage: _Usage, rate: float, now_ms: int, interval_ms: int, muted_ms: int
@@ -257,7 +252,11 @@ class UsageMeter:
         others = self._others.get(bucket) if self._has_others else 0.0
         if self._has_others:
             self._note_undecided(bucket)
-        if others is None or now_ms - self._seen_since_ms(usage) < usage.window.length_ms:
+        # A client that was elsewhere before may have used more than was seen of it.
+        seen_since_ms = self._began_ms
+        if self._has_others or self.left_out.total or seen_since_ms is None:
+            seen_since_ms = usage.admitted_ms
+        if others is None or now_ms - seen_since_ms < usage.window.length_ms:
             return
         rate = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0) + usage.rate.measure(now_ms) + others
         if usage.implied is None:
@@ -265,12 +264,6 @@ class UsageMeter:
         usage.implied.throttled(rate, usage.rate.elapsed_ms(now_ms), throttle_ms, now_ms)
         if quota.limit is None or 0 < usage.implied.limit < UNEXPLAINED * quota.limit:
             self._note_undecided(bucket)
-
-    def _seen_since_ms(self, usage: _Usage) -> int:
-        """Since when all usage of a client is known: one that was elsewhere before may have used more."""
-        if self._has_others or self.left_out.total or self._began_ms is None:
-            return usage.admitted_ms
-        return self._began_ms
 
     def _throttled(self, client: _Client, address: str, throttle_ms: int, now_ms: int, from_ms: int) -> None:
         usage = self._clients.get(client) or self._admit(client, address, now_ms)
@@ -297,19 +290,16 @@ class UsageMeter:
             return True
         rate = self._attempted_rate(client, usage, quota, now_ms)
         if rate <= _BELOW_LIMIT * quota.limit:
-            others = self._rate_of_others((client[0], quota.bucket_user, quota.bucket_client_id, client[3]))
-            if others is None:
-                return True
-            rate += others
+            bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
+            self._note_undecided(bucket)
+            if self._has_others:
+                if bucket not in self._others:
+                    return True
+                rate += self._others[bucket]
         exceeds = rate > _BELOW_LIMIT * quota.limit
         if exceeds:
             usage.exceeded = (quota.limit, now_ms + usage.window.length_ms)
         return exceeds
-
-    def _rate_of_others(self, bucket: Bucket) -> float | None:
-        """Of other gateways; None: not known yet."""
-        self._note_undecided(bucket)
-        return self._others.get(bucket) if self._has_others else 0.0
 
     def _note_undecided(self, bucket: Bucket) -> None:
         if len(self._undecided) < _MAX_UNDECIDED:
@@ -434,7 +424,7 @@ class _Usage:
         if self.muted is None:
             return 0
         self.muted.drop_until(from_ms)
-        known_ms = self.muted.muted_ms(from_ms, to_ms) + self.late_ms
-        muted_ms = min(int(known_ms), to_ms - from_ms)
-        self.late_ms = min(known_ms - muted_ms, _MAX_LATE_MS)
+        all_ms = self.muted.muted_ms(from_ms, to_ms) + self.late_ms
+        muted_ms = min(int(all_ms), to_ms - from_ms)
+        self.late_ms = min(all_ms - muted_ms, _MAX_LATE_MS)
         return muted_ms

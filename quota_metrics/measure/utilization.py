@@ -16,9 +16,8 @@ from quota_metrics.measure.quota_manager import TYPE_OF_KEY, Quota, QuotaManager
 from quota_metrics.verdict.thresholds import Thresholds
 from quota_metrics.windows import UNLIMITED, QuotaWindow
 
-_Group: TypeAlias = tuple[
-    str, tuple[tuple[str, str], ...]
-]  # quota key, metric tags: clients with equal ones share a quota
+# Quota key and metric tags. Clients with equal ones share a quota.
+_Group: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 _MEASURED_ON_THE_WIRE = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
 MUTED_WINDOW_MS = 60_000  # muted time counts over the last minute
@@ -82,16 +81,21 @@ def utilizations(
     Samples are of one moment. The rate of a group is the sum of its clients' rates, except that the broker's own number
     (source 'jmx') has precedence, because it includes clients that bypass the gateway.
     """
-    found: dict[tuple[_Group, int], tuple[float, list[UsageSample]]] = {}
+    groups: dict[tuple[_Group, int], tuple[float, list[UsageSample]]] = {}
     for sample in samples:
         if sample.quota_key in TYPE_OF_KEY:
-            quota = _quota(manager_at(sample.broker_id), sample)
+            manager = manager_at(sample.broker_id)
+            if sample.source == "jmx":  # a broker's sensor is of a group, not of a client
+                sensor_tags = {USER: sanitize(sample.user), CLIENT_ID: sample.client_id}
+                quota = Quota(sensor_tags, manager.limit(sample.quota_key, sensor_tags))
+            else:
+                quota = manager.quota(sample.quota_key, sample.user, sample.client_id)
             place = ((sample.quota_key, tuple(quota.metric_tags.items())), sample.broker_id)
             limit = math.nan if sample.decided_by else quota.limit
-            found.setdefault(place, (limit, []))[1].append(sample)
+            groups.setdefault(place, (limit, []))[1].append(sample)
     return [
         _utilization(group, broker_id, limit, members, window_at(broker_id), thread_capacity.get(broker_id, math.nan))
-        for (group, broker_id), (limit, members) in found.items()
+        for (group, broker_id), (limit, members) in groups.items()
     ]
 
 
@@ -103,20 +107,21 @@ def worst_by_client(
     `muted_ms`, by quota key, user, client-id and broker: how long the client was muted in the last MUTED_WINDOW_MS.
     A group that only the broker reported represents its clients, with the names in its tags.
     """
-    found: dict[tuple[str, str, str], tuple[tuple[bool, float, float, int], ClientUtilization]] = {}
+    worst: dict[tuple[str, str, str], ClientUtilization] = {}
     for at_broker in all_brokers:
         for user, client_id, rate, throttle_ms in _members(at_broker):
             place = (at_broker.quota_key, user, client_id)
             order = severity(at_broker, muted_ms(*place, at_broker.broker_id))
-            if place not in found or order > found[place][0]:
-                found[place] = (order, ClientUtilization(user, client_id, rate, throttle_ms, at_broker, order))
-    return [client for _, client in found.values()]
+            if place not in worst or order > worst[place].order:
+                worst[place] = ClientUtilization(user, client_id, rate, throttle_ms, at_broker, order)
+    return list(worst.values())
 
 
-def severity(one: Utilization, muted_ms: float = 0.0) -> tuple[bool, float, float, int]:
+def severity(utilization: Utilization, muted_ms: float = 0.0) -> tuple[bool, float, float, int]:
     """Sort key of brokers; the worst is the greatest."""
+    ratio = -1.0 if math.isnan(utilization.ratio) else utilization.ratio
     throttled = muted_ms > 0 and muted_ms >= Thresholds().muted_share * MUTED_WINDOW_MS
-    return throttled, -1.0 if math.isnan(one.ratio) else one.ratio, muted_ms, -one.broker_id
+    return throttled, ratio, muted_ms, -utilization.broker_id
 
 
 def burst_left(limit: float, rate: float, window: QuotaWindow) -> float:
@@ -136,19 +141,17 @@ def _members(group: Utilization) -> Iterator[tuple[str, str, float, float]]:
         yield desanitize(names.get(USER, "")), names.get(CLIENT_ID, ""), group.rate, group.throttle_ms
 
 
-def _quota(manager: QuotaManager, sample: UsageSample) -> Quota:
-    if sample.source != "jmx":
-        return manager.quota(sample.quota_key, sample.user, sample.client_id)
-    tags = {USER: sanitize(sample.user), CLIENT_ID: sample.client_id}  # a broker's sensor is a group, not a client
-    return Quota(tags, manager.limit(sample.quota_key, tags))
-
-
 def _utilization(
     group: _Group, broker_id: int, limit: float, samples: list[UsageSample], window: QuotaWindow, capacity: float
 ) -> Utilization:
     quota_key, tags = group
     limit = math.inf if limit >= UNLIMITED else limit
-    rate = _rate(quota_key, samples)
+    by_broker = [sample.rate for sample in samples if sample.source == "jmx"]
+    rate = math.nan
+    if by_broker:
+        rate = by_broker[-1]
+    elif quota_key in _MEASURED_ON_THE_WIRE:
+        rate = sum(sample.rate for sample in samples)
     return Utilization(
         quota_key,
         tags,
@@ -160,10 +163,3 @@ def _utilization(
         max(sample.throttle_ms for sample in samples),
         tuple(sample for sample in samples if sample.source != "jmx"),
     )
-
-
-def _rate(quota_key: str, samples: list[UsageSample]) -> float:
-    by_broker = [sample.rate for sample in samples if sample.source == "jmx"]
-    if by_broker:
-        return by_broker[-1]
-    return sum(sample.rate for sample in samples) if quota_key in _MEASURED_ON_THE_WIRE else math.nan

@@ -34,17 +34,17 @@ class JmxScraper:
         *,
         now_ms: Callable[[], int],
         take: Callable[[int, Sequence[UsageSample]], None],
-        known: Callable[[], set[tuple[str, str]]],
+        clients: Callable[[], set[tuple[str, str]]],
         read: Callable[..., SensorReading] = scrape,
     ) -> None:
-        """`take` gets a broker's id and rows, and raises OSError; `known` returns the known users and client-ids."""
+        """`take` gets a broker's id and rows, and raises OSError; `clients` returns the measured users and client-ids."""
         self.failures = 0
         self.left_out: Counter[str] = Counter()
         self._config = config
         self._cluster = cluster
         self._now_ms = now_ms
         self._take = take
-        self._known = known
+        self._clients = clients
         self._blocking_read = read
         self._targets = [Target(target.broker_id, target.agent, target.url) for target in config.targets]
         self._failing: set[Target] = set()
@@ -70,7 +70,7 @@ class JmxScraper:
     async def _read(self, target: Target) -> None:
         try:
             reading = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._scrape, target, self._known()
+                self._threads, self._scrape, target, self._clients()
             )
         except ScrapeError as exc:
             self.failures += 1
@@ -86,10 +86,10 @@ class JmxScraper:
             rows = usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms())
         self._take(target.broker_id, rows)
 
-    def _scrape(self, target: Target, known: set[tuple[str, str]]) -> SensorReading:
+    def _scrape(self, target: Target, clients: set[tuple[str, str]]) -> SensorReading:
         config = self._config
         return self._blocking_read(
-            target, timeout_s=config.timeout_ms / 1000, max_bytes=config.max_response_bytes, known=known
+            target, timeout_s=config.timeout_ms / 1000, max_bytes=config.max_response_bytes, clients=clients
         )
 
     def _count(self, target: Target, reading: SensorReading) -> None:

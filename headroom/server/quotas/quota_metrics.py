@@ -123,10 +123,10 @@ class QuotaViews:
                 self._clients.scraped(broker_id, rows)
             recorder.write_rows(rows)
 
-        def known() -> set[tuple[str, str]]:
+        def collect_clients() -> set[tuple[str, str]]:
             named = ({kind: name or "" for kind, name in entity} for entity in self._rules)
             return meter.clients() | {(names.get(USER, ""), names.get(CLIENT_ID, "")) for names in named}
 
-        scraper = JmxScraper(self._config.jmx, self._name, now_ms=now_ms, take=take, known=known)
+        scraper = JmxScraper(self._config.jmx, self._name, now_ms=now_ms, take=take, clients=collect_clients)
         self._stack.callback(scraper.close)
         return scraper

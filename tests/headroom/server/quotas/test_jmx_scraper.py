@@ -32,12 +32,14 @@ class Brokers:
             "c",
             now_ms=lambda: 7,
             take=self._take,
-            known=lambda: {("alice", "app")},
+            clients=lambda: {("alice", "app")},
             read=self._read,
         )
 
-    def _read(self, target: Target, *, timeout_s: float, max_bytes: int, known: set[tuple[str, str]]) -> SensorReading:
-        assert (timeout_s, max_bytes, known) == (3.0, 1 << 25, {("alice", "app")})
+    def _read(
+        self, target: Target, *, timeout_s: float, max_bytes: int, clients: set[tuple[str, str]]
+    ) -> SensorReading:
+        assert (timeout_s, max_bytes, clients) == (3.0, 1 << 25, {("alice", "app")})
         answer = self.answers[target.broker_id].pop(0)
         if isinstance(answer, ScrapeError):
             raise answer
