@@ -37,7 +37,7 @@ class JmxScraper:
         clients: Callable[[], set[tuple[str, str]]],
         read: Callable[..., SensorReading] = scrape,
     ) -> None:
-        """`take` gets a broker's id and rows, and raises OSError; `clients` returns the measured users and client-ids."""
+        """`take` gets a broker's id and rows, and raises OSError; `clients` returns measured users and client-ids."""
         self.failures = 0
         self.left_out: Counter[str] = Counter()
         self._config = config
