@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
 HELD_BYTES = 16 * MB
 HALF_BYTES = 1_000_000  # of each of 250 incomplete pushes: 250 MB without a budget
-OVERSIZE_BYTES = 90 * MB  # below the largest frame of Kafka, 100 MiB
 SLACK_MB = 64.0  # of the process itself: spool buffers, logs, what the allocator keeps
 LATENCY_S = 30.0  # only a blocked process takes as long: backtracking takes hours
 
@@ -100,34 +99,6 @@ def closed_since(served: Served, before: dict[str, float]) -> tuple[float, float
     after = served.metrics()
     for_budget, for_time = (after[name] - before[name] for name in names)
     return for_budget, for_time
-
-
-def test_connections_per_address_are_limited(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    """On loopback the bystander has the same address, so it connects first."""
-    with attack(served, "800 connections from one address that allows 300", capsys) as report, ExitStack() as stack:
-        crowd = [stack.enter_context(connect(served)) for _ in range(800)]
-        assert sum(was_closed(one) for one in crowd[400:]) == 400
-        refused = served.metrics()["headroom_connections_refused_total:too_many_from_address"]
-        report.shown = f"{refused:.0f} refused"
-        assert refused >= 500
-    eventually(lambda: served.metrics()["headroom_connections"], lambda count: count <= 1)
-    assert report.peak_mb < SLACK_MB
-
-
-def test_oversize_push_is_answered_after_its_last_byte(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    push = push_frame(OVERSIZE_BYTES)
-    with attack(served, f"a push of {OVERSIZE_BYTES // MB} MB", capsys) as report, connect(served) as client:
-        client.sendall(push[:-1])
-        client.settimeout(0.5)
-        with pytest.raises(TimeoutError):
-            client.recv(1)
-        client.settimeout(60)
-        client.sendall(push[-1:])
-        reported = client.recv(64)
-        code = struct.unpack_from(">h", reported, 13)[0]
-        assert code in (117, 118)  # the instance has no subscription, so UNKNOWN_SUBSCRIPTION_ID may come first
-        report.shown = f"error {code} behind its last byte"
-    assert report.peak_mb < SLACK_MB
 
 
 def test_secrets_do_not_appear_in_any_output(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,34 +197,3 @@ def test_invalid_bytes_close_the_connection_and_are_logged_sparsely(
         assert minutes > 7 or lines < errors
     assert report.peak_mb < SLACK_MB
     assert report.bystander.worst_s < LATENCY_S
-
-
-def test_slow_pushes_time_out(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    push = push_frame(100)
-    with attack(served, "20 pushes, each a byte at a time", capsys) as report, ExitStack() as stack:
-        clients = [stack.enter_context(connect(served)) for _ in range(20)]
-        slow, closed = list(clients), 0
-        began = time.monotonic()
-        for byte in push[:60]:
-            for client in list(slow):
-                try:
-                    client.sendall(bytes([byte]))
-                except ConnectionError:
-                    slow.remove(client)
-            time.sleep(0.1)
-        closed = sum(was_closed(client) for client in clients)
-        report.shown = f"{closed} closed within {time.monotonic() - began:.0f} s"
-        assert closed == 20
-    assert report.bystander.worst_s < LATENCY_S
-
-
-def test_unauthorized_administration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Disabled for all clients, because by default loopback clients are administrators."""
-    with victim(tmp_path, administration={"enabled": False}) as served:
-        with attack(served, "altering and deleting subscriptions", capsys) as report:
-            for _ in range(20):
-                reported = alter(served, "theirs", metrics="*")
-                assert reported == [(31, "Cluster authorization failed.")]
-            report.shown = "CLUSTER_AUTHORIZATION_FAILED"
-        with RawConnection(served.kafka) as connection:
-            assert requests.decoded(74, 1, connection.ask(74, 1, requests.listing(1, [16]))).config_resources == ()

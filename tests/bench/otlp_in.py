@@ -74,7 +74,7 @@ def collector_rates() -> dict[str, float]:
     found = {}
     with (
         tempfile.TemporaryDirectory(prefix="headroom-bench-") as directory,
-        Collector(Path(directory), exporter="nop") as collector,
+        Collector(Path(directory)) as collector,
     ):
         for protocol, address in (("http", collector.http), ("grpc", collector.grpc)):
             with otlp_load(protocol, address) as run:

@@ -1,4 +1,4 @@
-"""What documents name exists, decisions are short, and figures stand on one page."""
+"""What documents name exists, decisions are short, and pages have no dates."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ ROOT = Path(__file__).parents[2]
 GENERATED = {"performance.md", "settings.md", "tables.md", "metrics.md"}
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
 WRITTEN = [page for page in PAGES if page.name not in GENERATED]
-MOST_NUMBERS, MOST_LINES = 6, 10
+MOST_LINES = 10
 TREES = ("headroom", "spark_jobs", "telemetry", "quota_metrics", "exporters", "deploy", "tests", "docs", ".ci")
 
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\([^)]*\)")
 _FILE = re.compile(rf"(?<![\w/.-])(?:{'|'.join(map(re.escape, TREES))})/[\w/.-]*[\w/-](?![\w*{{])")
-_NUMBER = re.compile(r"(?<![\w.-])\d[\d,.]*")
 _DATE = re.compile(r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}\b|\bat [0-9]{1,2}:[0-9]{2}\b")
 
 
@@ -34,10 +33,8 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
-def test_a_page_has_no_dates_and_few_numbers_in_a_line(page: Path) -> None:
-    lines = prose(page).splitlines()
-    assert [line for line in lines if _DATE.search(line)] == []
-    assert [line for line in lines if len(_NUMBER.findall(line)) > MOST_NUMBERS] == []
+def test_a_page_has_no_dates(page: Path) -> None:
+    assert [line for line in prose(page).splitlines() if _DATE.search(line)] == []
 
 
 def test_a_decision_has_a_status_and_ten_lines_at_most() -> None:

@@ -1,4 +1,4 @@
-"""A real OpenTelemetry Collector: OTLP receivers, batch processor, file or nop exporter.
+"""A real OpenTelemetry Collector: OTLP receivers and a batch processor; what it receives is thrown away.
 
 The first use builds it with `go build` from otelcol/ into .cache (about 200 CPU seconds). Needs Go.
 `python -m tests.kit.collector` builds it and prints its path.
@@ -10,12 +10,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 
-import orjson
 import psutil
 import yaml
 
@@ -29,29 +27,18 @@ _STOP_TIMEOUT_S = 60.0
 
 
 class Collector:
-    """A context manager; `stop` and `start` keep ports and output. `grpc` and `http` are HOST:PORT."""
+    """A context manager. `grpc` and `http` are HOST:PORT."""
 
-    def __init__(self, directory: Path, *, exporter: str = "file") -> None:
-        """`exporter`: `file` keeps every data point in `output`, `nop` none."""
+    def __init__(self, directory: Path) -> None:
         self._program = built()
         directory.mkdir(parents=True, exist_ok=True)
         self.grpc, self.http = (f"{LOOPBACK}:{port}" for port in free_ports(2))
-        self.output = directory / "points.json"
         self._log = directory / "collector.log"
         self._config = directory / "collector.yaml"
-        self._config.write_text(yaml.safe_dump(self._settings(exporter)))
+        self._config.write_text(yaml.safe_dump(self._settings()))
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Collector:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def start(self) -> None:
         """Returns when it accepts connections. Raises RuntimeError when it ends before."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen([self._program, "--config", str(self._config)], stdout=log, stderr=log)
@@ -60,9 +47,11 @@ class Collector:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the collector did not start: {complaint(self._log)}")
             time.sleep(0.1)
+        return self
 
-    def stop(self) -> None:
-        """Sends SIGTERM, as an operator would: it exports what it has accepted."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -76,28 +65,14 @@ class Collector:
         assert self._process is not None
         return psutil.Process(self._process.pid)
 
-    def values(self) -> Counter[float]:
-        """How often each value of a gauge is in the output. Complete after `stop`."""
-        found: Counter[float] = Counter()
-        for line in self.output.read_bytes().splitlines():
-            found.update(
-                point["asDouble"]
-                for resource in orjson.loads(line)["resourceMetrics"]
-                for scope in resource["scopeMetrics"]
-                for metric in scope["metrics"]
-                for point in metric.get("gauge", {}).get("dataPoints", ())
-            )
-        return found
-
-    def _settings(self, exporter: str) -> dict[str, object]:
+    def _settings(self) -> dict[str, object]:
         protocols = {"grpc": {"endpoint": self.grpc}, "http": {"endpoint": self.http}}
-        exporters = {"file": {"file": {"path": str(self.output), "append": True}}, "nop": {"nop": {}}}[exporter]
-        pipeline = {"receivers": ["otlp"], "processors": ["batch"], "exporters": [exporter]}
+        pipeline = {"receivers": ["otlp"], "processors": ["batch"], "exporters": ["nop"]}
         telemetry = {"metrics": {"level": "none"}, "logs": {"level": "warn"}}
         return {
             "receivers": {"otlp": {"protocols": protocols}},
             "processors": {"batch": {}},
-            "exporters": exporters,
+            "exporters": {"nop": {}},
             "service": {"pipelines": {"metrics": pipeline}, "telemetry": telemetry},
         }
 
