@@ -7,8 +7,7 @@ validation.py    what a broker refuses
 json_file.py     quotas as JSON
 history.py       changes between descriptions, as rows of quota_limits
 quota_file.py    quotas as code: the YAML file
-quota_plan.py    what has to change so that a cluster has the quotas of a file
-file_plan.py     the same of subscriptions and SCRAM users
+quota_plan.py    what has to change so that a cluster has the quotas and subscriptions of a file
 timeline.py      the quotas of clients over time, before and after a change
 owners.py  owners: which team a client or a topic belongs to, by patterns on names; prices of traffic; the cluster's
            capacity

@@ -12,10 +12,10 @@ import math
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from quota_metrics.config.entities import IP, TYPES, Entity, Rules, entity_of, text
-from quota_metrics.config.validation import KEYS_OF_CLIENTS, KEYS_OF_IPS
+from quota_metrics.config.validation import KEYS_OF_CLIENTS, KEYS_OF_IPS, SCRAM_IS_IGNORED, SCRAM_MECHANISMS
 
 INFINITY: Final = "Infinity"
 
@@ -24,24 +24,40 @@ class QuotaFileError(ValueError):
     """The document is invalid; the message says where, in one line."""
 
 
-def parse_rules(content: str | bytes) -> dict[Entity, dict[str, float]]:
-    """The rules of a document. Raises QuotaFileError."""
+class QuotaDocument(NamedTuple):
+    """The rules of a document. `ignored`: what is not Headroom's, one sentence each."""
+
+    rules: dict[Entity, dict[str, float]]
+    ignored: list[str]
+
+
+def parse_rules(content: str | bytes) -> QuotaDocument:
+    """Raises QuotaFileError."""
     rules: dict[Entity, dict[str, float]] = {}
+    ignored: list[str] = []
     document = _json(content)
     entries = document.get("entries") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise QuotaFileError('not an object with "entries", a list')
+    if "scram_users" in document:
+        ignored.append(f"scram_users: {SCRAM_IS_IGNORED}")
     for number, entry in enumerate(entries):
         where = f"entries[{number}]"
         if not isinstance(entry, dict) or not entry.keys() <= {"entity", "values"}:
             raise QuotaFileError(f'{where}: not an object with "entity" and "values" alone')
         entity = _entity(where, entry.get("entity"))
+        written = entry.get("values")
+        if isinstance(written, dict) and (credentials := [key for key in SCRAM_MECHANISMS if key in written]):
+            ignored.append(f"{where}: {' and '.join(credentials)} of {text(entity)}: {SCRAM_IS_IGNORED}")
+            written = {key: value for key, value in written.items() if key not in credentials}
+            if not written:
+                continue
         values = rules.setdefault(entity, {})
-        for key, value in _values(where, entity, entry.get("values")):
+        for key, value in _values(where, entity, written):
             if key in values:
                 raise QuotaFileError(f"{where}: {key} of {text(entity)} a second time")
             values[key] = value
-    return rules
+    return QuotaDocument(rules, ignored)
 
 
 def document(rules: Rules) -> dict[str, Any]:

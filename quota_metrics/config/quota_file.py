@@ -12,10 +12,6 @@ GiB), or null: the value must not exist. From the day `expires` on, none of the 
 
     subscriptions:                    # as in the file of the setting `subscriptions`, whose parser reads them
       all: {metrics: "*", interval.ms: 60000}
-    scram_users:
-      - {user: alice, mechanism: SCRAM-SHA-512, iterations: 8192, password_env: ALICE_PASSWORD}
-
-A password is never in the file. `iterations` null: the credential must not exist.
 """
 
 from __future__ import annotations
@@ -23,23 +19,21 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.entities import TYPES, Entity, QuotaAlteration, Rules, entity_of, text
-from quota_metrics.config.validation import refusal
+from quota_metrics.config.validation import SCRAM_IS_IGNORED, refusal
 
 _UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([kMG]i?B|KiB)")
 _FIELDS = ("entity", "values", "owner", "comment", "expires")
 _BYTE_RATES = ("producer_byte_rate", "consumer_byte_rate")
-SECTIONS = ("quotas", "subscriptions", "scram_users")
-_SCRAM_FIELDS = ("user", "mechanism", "iterations", "password_file", "password_env")
-SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MIN_ITERATIONS, MAX_ITERATIONS = 4_096, 16_384  # ScramMechanism and ScramControlManager
+SECTIONS = ("quotas", "subscriptions")
+_SCRAM_USERS = "scram_users"
 MAX_TEXT = 1_000  # characters of an owner or a comment
 
 
@@ -70,23 +64,13 @@ class DeclaredQuota:
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredScramUser:
-    """A credential. `iterations` None: it must not exist. The password is in a file or a variable, if it is known."""
-
-    user: str
-    mechanism: str
-    iterations: int | None = MIN_ITERATIONS
-    password_file: str = ""
-    password_env: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class DeclaredFile:
-    """None: the file does not have the section. `subscriptions`: as YAML has it, not yet checked."""
+    """A section that the file does not have is None. `subscriptions` are as YAML has them, not yet checked. `ignored`
+    has one sentence for each part that is not Headroom's."""
 
     quotas: list[DeclaredQuota] | None
     subscriptions: Any = None
-    scram_users: list[DeclaredScramUser] | None = None
+    ignored: list[str] = field(default_factory=list)
 
 
 def parse_quota_file(content: str | bytes) -> list[DeclaredQuota]:
@@ -98,16 +82,17 @@ def parse_declared_file(content: str | bytes) -> DeclaredFile:
     """All sections of a file. Raises DeclaredQuotaError."""
     errors: list[str] = []
     root = _composed(content)
-    fields = _fields(root, SECTIONS, "the file", errors) if root is not None else {}
-    if not fields:
+    fields = _fields(root, (*SECTIONS, _SCRAM_USERS), "the file", errors) if root is not None else {}
+    users = fields.pop(_SCRAM_USERS, None)
+    ignored = [] if users is None else [f"line {_line(users)}: {_SCRAM_USERS}: {SCRAM_IS_IGNORED}"]
+    if not fields and not ignored:
         errors.append(f"line {_line(root)}: the file is not a mapping with {', '.join(SECTIONS)}")
         raise DeclaredQuotaError(errors)
     quotas = _quotas(fields["quotas"], errors) if "quotas" in fields else None
-    users = _scram_users(fields["scram_users"], errors) if "scram_users" in fields else None
     subscriptions = _plain(fields["subscriptions"], errors) if "subscriptions" in fields else None
     if errors:
         raise DeclaredQuotaError(errors)
-    return DeclaredFile(quotas, subscriptions, users)
+    return DeclaredFile(quotas, subscriptions, ignored)
 
 
 def _quotas(entries: yaml.Node, errors: list[str]) -> list[DeclaredQuota]:
@@ -135,54 +120,21 @@ def _plain(node: yaml.Node, errors: list[str]) -> Any:
         return {}
 
 
-def _scram_users(entries: yaml.Node, errors: list[str]) -> list[DeclaredScramUser]:
-    if not isinstance(entries, yaml.SequenceNode):
-        errors.append(f"line {_line(entries)}: `scram_users` is not a list")
-        return []
-    users: dict[tuple[str, str], DeclaredScramUser] = {}
-    for node in entries.value:
-        count = len(errors)
-        user = _scram_user(node, errors)
-        if (user.user, user.mechanism) in users and len(errors) == count:
-            errors.append(f"line {_line(node)}: {user.mechanism} of {user.user} a second time")
-        users[user.user, user.mechanism] = user
-    return list(users.values())
-
-
-def _scram_user(node: yaml.Node, errors: list[str]) -> DeclaredScramUser:
-    fields = {name: _scalar(value) for name, value in _fields(node, _SCRAM_FIELDS, "the entry", errors).items()}
-    where = f"line {_line(node)}"
-    texts = {name: fields.get(name, "") for name in _SCRAM_FIELDS if name != "iterations"}
-    errors += [f"{where}: {name} is not text" for name, value in texts.items() if not isinstance(value, str)]
-    if not texts["user"]:
-        errors.append(f"{where}: the entry has no `user`")
-    if texts["mechanism"] not in SCRAM_MECHANISMS:
-        errors.append(f"{where}: mechanism is not one of {', '.join(SCRAM_MECHANISMS)}")
-    if texts["password_file"] and texts["password_env"]:
-        errors.append(f"{where}: password_file and password_env exclude each other")
-    iterations = fields.get("iterations", MIN_ITERATIONS)
-    valid = isinstance(iterations, int) and MIN_ITERATIONS <= iterations <= MAX_ITERATIONS
-    if iterations is not None and not valid:
-        errors.append(f"{where}: iterations is not a number from {MIN_ITERATIONS} to {MAX_ITERATIONS}, or null")
-    return DeclaredScramUser(str(texts["user"]), str(texts["mechanism"]), iterations, *_password(texts))
-
-
-def _password(texts: Mapping[str, Any]) -> tuple[str, str]:
-    return str(texts["password_file"]), str(texts["password_env"])
-
-
 def quota_file(
-    quotas: Iterable[DeclaredQuota] | None, heading: str = "", sections: Mapping[str, Any] | None = None
+    quotas: Iterable[DeclaredQuota] | None,
+    heading: str = "",
+    subscriptions: Mapping[str, Mapping[str, str | None]] | None = None,
 ) -> str:
-    """The YAML that `parse_declared_file` reads. `quotas`: None leaves the section out, which `apply --prune` then does
-    not take as nothing to keep. `sections`: beside the quotas."""
+    """The YAML that `parse_declared_file` reads. None leaves a section out, which `apply --prune` then does not take as
+    nothing to keep."""
     written = list(quotas or ())
-    own = {} if quotas is None else {"quotas": [_document(quota) for quota in written]}
-    document = {**own, **(sections or {})}
+    document: dict[str, Any] = {} if quotas is None else {"quotas": [_document(quota) for quota in written]}
+    if subscriptions is not None:
+        document["subscriptions"] = {name: dict(keys) for name, keys in subscriptions.items()}
     # PyYAML does not escape all line breaks of Unicode unless it escapes everything beyond ASCII.
     names = "".join(name or "" for quota in written for _, name in quota.entity)
     body = yaml.safe_dump(
-        document, sort_keys=False, allow_unicode=(names + str(sections or "")).isprintable(), width=120
+        document, sort_keys=False, allow_unicode=(names + str(subscriptions or "")).isprintable(), width=120
     )
     return "".join(f"# {line}\n" for line in heading.splitlines()) + body
 

@@ -1,18 +1,33 @@
-"""What has to change so that a cluster has the quotas of a file. Sans-I/O."""
+"""What has to change so that a cluster has the quotas and the subscriptions of a file. Sans-I/O."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
 
 from quota_metrics.config.entities import Entity, QuotaAlteration, Rules
-from quota_metrics.config.file_plan import Action, FileSection, ResourceDifference, action_of, file_fingerprint
 from quota_metrics.config.quota_file import DeclaredQuota
 
 # The controller writes the records of a request in one batch, of at most 10,000
 # (QuorumController.MAX_RECORDS_PER_BATCH).
 MOST_VALUES_PER_REQUEST = 5_000
+_NOT_IN_FILE = "not in the file"
+
+Subscriptions: TypeAlias = Mapping[str, Mapping[str, str]]  # name -> key -> value, of a cluster
+DeclaredSubscriptions: TypeAlias = Mapping[str, Mapping[str, str | None]]  # of a file; None must not exist
+
+
+class Action(StrEnum):
+    """What happens to one value."""
+
+    SET = "set"
+    CHANGE = "change"
+    REMOVE = "remove"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +43,22 @@ class QuotaDifference:
 
     @property
     def action(self) -> Action:
-        return action_of(self.before, self.after)
+        return _action(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionDifference:
+    """One key of a subscription that differs. `why`: when it is not just what the file says."""
+
+    name: str
+    key: str
+    before: str | None
+    after: str | None
+    why: str = ""
+
+    @property
+    def action(self) -> Action:
+        return _action(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +68,73 @@ class QuotaPlan:
     base: str  # fingerprint of the cluster's quotas
     changes: list[QuotaDifference]
     unmanaged: list[QuotaDifference]
-    resource_changes: Sequence[ResourceDifference] = ()
-    unmanaged_resources: Sequence[ResourceDifference] = ()
-    sections: Sequence[FileSection] = ()  # beside the quotas, which the file has
+    subscription_changes: Sequence[SubscriptionDifference] = ()
+    unmanaged_subscriptions: Sequence[SubscriptionDifference] = ()
+    has_subscriptions: bool = False  # whether the file has this section
 
     @property
     def count(self) -> int:
-        """Changed values of all sections."""
-        return len(self.changes) + len(self.resource_changes)
+        """Changed values of both sections."""
+        return len(self.changes) + len(self.subscription_changes)
 
     @property
     def alterations(self) -> list[QuotaAlteration]:
         return alterations_of(self.changes)
+
+    @property
+    def altered_subscriptions(self) -> DeclaredSubscriptions:
+        """Name -> keys to set, None to remove."""
+        keys: dict[str, dict[str, str | None]] = {}
+        for change in self.subscription_changes:
+            keys.setdefault(change.name, {})[change.key] = change.after
+        return keys
 
 
 def quota_plan(
     rules: Rules, declared: Sequence[DeclaredQuota], today: datetime.date, *, prune: bool = False
 ) -> QuotaPlan:
     """`rules`: of the cluster. `prune`: values that the file does not name are removed."""
-    changes = [difference for quota in declared for difference in _of_entry(rules, quota, today)]
-    unmanaged = sorted(_unmanaged(rules, declared), key=lambda each: (_order(each.entity), each.key))
+    changes = []
+    for quota in declared:
+        current = rules.get(quota.entity, {})
+        why = f"expired on {quota.expires}" if quota.is_expired(today) else ""
+        changes += [
+            QuotaDifference(quota.entity, key, current.get(key), after, quota.owner, why)
+            for key, after in quota.in_force(today).items()
+            if current.get(key) != after
+        ]
+    named = {(quota.entity, key) for quota in declared for key in quota.values}
+    unmanaged = [
+        QuotaDifference(entity, key, value, None, why=_NOT_IN_FILE)
+        for entity, values in rules.items()
+        for key, value in values.items()
+        if (entity, key) not in named
+    ]
+    unmanaged.sort(
+        key=lambda change: ([(kind, name is not None, name or "") for kind, name in change.entity], change.key)
+    )
     if prune:
         changes, unmanaged = [*changes, *unmanaged], []
-    return QuotaPlan(file_fingerprint(rules, {}), changes, unmanaged)
+    return QuotaPlan(cluster_fingerprint(rules), changes, unmanaged)
+
+
+def subscription_differences(
+    current: Subscriptions, declared: DeclaredSubscriptions
+) -> tuple[list[SubscriptionDifference], list[SubscriptionDifference]]:
+    """What the file changes, and what the cluster has beyond the file."""
+    changes = [
+        SubscriptionDifference(name, key, current.get(name, {}).get(key), after)
+        for name, keys in declared.items()
+        for key, after in keys.items()
+        if current.get(name, {}).get(key) != after
+    ]
+    unmanaged = [
+        SubscriptionDifference(name, key, before, None, _NOT_IN_FILE)
+        for name, keys in sorted(current.items())
+        for key, before in sorted(keys.items())
+        if key not in declared.get(name, {})
+    ]
+    return changes, unmanaged
 
 
 def alterations_of(changes: Iterable[QuotaDifference]) -> list[QuotaAlteration]:
@@ -87,30 +161,25 @@ def requests(
         yield batch
 
 
-def undo(changes: Iterable[QuotaDifference]) -> list[DeclaredQuota]:
-    """Entries that bring back what was before; null for what did not exist."""
+def undo(plan: QuotaPlan) -> tuple[list[DeclaredQuota], dict[str, dict[str, str | None]]]:
+    """Entries and subscriptions that bring back what was before; null for what did not exist."""
     values: dict[Entity, dict[str, float | None]] = {}
-    for change in changes:
+    for change in plan.changes:
         values.setdefault(change.entity, {})[change.key] = change.before
-    return [DeclaredQuota(entity, of_entity) for entity, of_entity in values.items()]
+    keys: dict[str, dict[str, str | None]] = {}
+    for difference in plan.subscription_changes:
+        keys.setdefault(difference.name, {})[difference.key] = difference.before
+    return [DeclaredQuota(entity, of_entity) for entity, of_entity in values.items()], keys
 
 
-def _of_entry(rules: Rules, quota: DeclaredQuota, today: datetime.date) -> Iterator[QuotaDifference]:
-    current = rules.get(quota.entity, {})
-    why = f"expired on {quota.expires}" if quota.is_expired(today) else ""
-    for key, after in quota.in_force(today).items():
-        before = current.get(key)
-        if before != after:
-            yield QuotaDifference(quota.entity, key, before, after, quota.owner, why)
+def cluster_fingerprint(rules: Rules, subscriptions: Subscriptions | None = None) -> str:
+    """Equal for equal content, whatever its order."""
+    entries = sorted((json.dumps(entity), sorted(values.items())) for entity, values in rules.items() if values)
+    content = entries if subscriptions is None else [entries, subscriptions]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _unmanaged(rules: Rules, declared: Iterable[DeclaredQuota]) -> Iterator[QuotaDifference]:
-    named = {(quota.entity, key) for quota in declared for key in quota.values}
-    for entity, values in rules.items():
-        for key, value in values.items():
-            if (entity, key) not in named:
-                yield QuotaDifference(entity, key, value, None, why="not in the file")
-
-
-def _order(entity: Entity) -> list[tuple[str, bool, str]]:
-    return [(kind, name is not None, name or "") for kind, name in entity]
+def _action(before: object | None, after: object | None) -> Action:
+    if after is None:
+        return Action.REMOVE
+    return Action.SET if before is None else Action.CHANGE

@@ -10,6 +10,9 @@ from quota_metrics.config.entities import IP, TYPES, Entity, QuotaAlteration, Ru
 
 INVALID_REQUEST = 42
 
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")  # keys of users in Kafka's JSON that are no quotas
+SCRAM_IS_IGNORED = "ignored, because SCRAM users and their passwords are for kafka-configs.sh to set"
+
 _LONG, _DOUBLE, _INT = "LONG", "DOUBLE", "INT"
 KEYS_OF_CLIENTS: Mapping[str, str] = {
     QuotaKey.PRODUCER_BYTE_RATE.value: _LONG,

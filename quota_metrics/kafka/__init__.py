@@ -18,6 +18,5 @@ properties.py      reads the security settings of a Kafka client's properties fi
 renewed_tls.py     a client's TLS context that follows the files it was made of: certificates are renewed without a
                    restart
 sasl.py            SASL client mechanisms as generators: the client's next message for the server's last
-scram_users.py     reads and alters the SCRAM credentials of a cluster (KIP-554, Kafka 2.7 and later)
 tls.py             TLS by a Kafka client's properties (ssl.*, as named by Java and librdkafka): PEM or PKCS12 files
 """

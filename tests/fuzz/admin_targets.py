@@ -26,7 +26,6 @@ from quota_metrics.kafka.client_metrics import alter_subscription, read_subscrip
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, UnsupportedError
 from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody, decoded, encoded
 from quota_metrics.kafka.primitives import ProtocolError
-from quota_metrics.kafka.scram_users import read_scram_users
 from tests.kit.kio_entities import encode, random_entity
 
 SENT = (3, 18, 29, 32, 35, 41, 44, 46, 48, 49, 50, 74)  # the keys of the APIs that Headroom sends
@@ -137,7 +136,6 @@ _READERS: tuple[Callable[[KafkaAdmin], Awaitable[object]], ...] = (
     _alterations,
     read_callback_classes,
     read_subscriptions,
-    read_scram_users,
     KafkaAdmin.describe_token_owners,
     lambda admin: admin.topic_names(_TOPICS),
     lambda admin: read_partitions(admin, "c"),

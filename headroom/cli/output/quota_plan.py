@@ -16,8 +16,7 @@ from headroom.cli.output.tables import print_table
 from headroom.cli.output.what_if import HEADINGS, LAYOUT, client_rows
 from quota_metrics.amounts import count_text
 from quota_metrics.config.entities import Entity, text
-from quota_metrics.config.file_plan import FileSection, ResourceDifference
-from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan
+from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan, SubscriptionDifference
 from quota_metrics.simulation.outcomes import KEYS, ClientOutcome
 from quota_metrics.what_if.answer import WhatIfAnswer
 from quota_metrics.what_if.document import class_warning, client_document, coverage_text, document
@@ -25,8 +24,6 @@ from quota_metrics.what_if.harm import Names
 
 _CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
 _LAYOUT = Layout(numbers=("before", "after", "cluster", "file"), below=("clients", "why"))
-_KINDS = {FileSection.SUBSCRIPTIONS: "subscription", FileSection.SCRAM_USERS: "SCRAM user"}
-PASSWORDS = "of SCRAM users presence and iterations are compared; a password itself cannot be"
 _SHOWN_CLIENTS = 20
 _SHOWN_ROWS = 200  # of a table or of markdown; JSON has all
 
@@ -74,9 +71,7 @@ class PlanReport:
         """One sentence each."""
         changes = self.plan.count
         lines = [f"{count_text(changes, 'change')} of values" if changes else "nothing changes"]
-        unmanaged = len(self.plan.unmanaged) + len(self.plan.unmanaged_resources)
-        if FileSection.SCRAM_USERS in self.plan.sections:
-            lines.append(PASSWORDS)
+        unmanaged = len(self.plan.unmanaged) + len(self.plan.unmanaged_subscriptions)
         if unmanaged:
             lines.append(f"not in the file, and kept without --prune: {count_text(unmanaged, 'value')}")
         if self.answer is not None:
@@ -122,23 +117,16 @@ def print_changes(plan: QuotaPlan) -> None:
         values = f"{_value(change.before)} -> {_value(change.after)}"
         why = f" ({change.why})" if change.why else ""
         typer.echo(f"{change.action} {text(change.entity)} {change.key}: {values}{why}", err=True)
-    for each in plan.resource_changes:
+    for each in plan.subscription_changes:
         why = f" ({each.why})" if each.why else ""
         typer.echo(
-            printable(f"{each.action} {_named(each)} {each.key}: {_text(each.before)} -> {_text(each.after)}{why}"),
+            printable(
+                f"{each.action} subscription {each.name} {each.key}: {_text(each.before)} -> {_text(each.after)}{why}"
+            ),
             err=True,
         )
     if not plan.count:
         typer.echo("nothing to change", err=True)
-
-
-def print_passwords(count: int, plan: QuotaPlan) -> None:
-    """How many are set, and what cannot be undone. On standard error."""
-    if count:
-        typer.echo(f"sets {count_text(count, 'password')}; there is no undo for a password", err=True)
-    for each in plan.resource_changes:
-        if not each.has_undo:
-            typer.echo(printable(f"no undo: {_named(each)} {each.key}, the password before is not known"), err=True)
 
 
 def print_drift(plan: QuotaPlan, output: Output) -> None:
@@ -148,15 +136,16 @@ def print_drift(plan: QuotaPlan, output: Output) -> None:
         (text(each.entity), each.key, _value(each.before), _value(each.after), each.owner, each.why)
         for each in plan.changes
     ] + [
-        (_named(each), each.key, _text(each.before), _text(each.after), "", each.why) for each in plan.resource_changes
+        (f"subscription {each.name}", each.key, _text(each.before), _text(each.after), "", each.why)
+        for each in plan.subscription_changes
     ]
     if output is Output.JSON:
-        resources = [_resource_difference(each) for each in plan.resource_changes]
+        resources = [_subscription_difference(each) for each in plan.subscription_changes]
         quota_output.print_json([_difference(each) for each in plan.changes] + resources)
     elif not rows:
-        typer.echo("the cluster has what the file has" if plan.sections else "the cluster has the quotas of the file")
-        if FileSection.SCRAM_USERS in plan.sections:
-            typer.echo(PASSWORDS)
+        typer.echo(
+            "the cluster has what the file has" if plan.has_subscriptions else "the cluster has the quotas of the file"
+        )
     elif output is Output.MARKDOWN:
         _markdown(headings, rows)
     else:
@@ -178,8 +167,8 @@ def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
         for change in report.plan.changes[:_SHOWN_ROWS]
     ]
     rows += [
-        (each.action, _named(each), each.key, _text(each.before), _text(each.after), "-", "", each.why)
-        for each in report.plan.resource_changes[:_SHOWN_ROWS]
+        (each.action, f"subscription {each.name}", each.key, _text(each.before), _text(each.after), "-", "", each.why)
+        for each in report.plan.subscription_changes[:_SHOWN_ROWS]
     ]
     return rows
 
@@ -193,7 +182,7 @@ def _hit(report: PlanReport, change: QuotaDifference) -> str:
 
 
 def _closing(report: PlanReport) -> list[str]:
-    beyond = max(len(report.plan.changes), len(report.plan.resource_changes), len(report.harmed)) > _SHOWN_ROWS
+    beyond = max(len(report.plan.changes), len(report.plan.subscription_changes), len(report.harmed)) > _SHOWN_ROWS
     shown = [f"the first {_SHOWN_ROWS} rows are shown, --output json has all"] if beyond else []
     return [*shown, *report.summary, f"base: {report.plan.base}"]
 
@@ -210,8 +199,8 @@ def _report_document(report: PlanReport) -> dict[str, Any]:
             for change in report.plan.changes
         ],
         "unmanaged": [_difference(each) for each in report.plan.unmanaged],
-        "resource_changes": [_resource_difference(each) for each in report.plan.resource_changes],
-        "unmanaged_resources": [_resource_difference(each) for each in report.plan.unmanaged_resources],
+        "resource_changes": [_subscription_difference(each) for each in report.plan.subscription_changes],
+        "unmanaged_resources": [_subscription_difference(each) for each in report.plan.unmanaged_subscriptions],
         "what_if": None if report.answer is None else document(report.answer, 0),
         "harmed_clients": None if report.answer is None else report.harmed_clients,
         "harmed": [client_document(outcome) for outcome in report.harmed],
@@ -234,21 +223,16 @@ def _difference(each: QuotaDifference) -> dict[str, Any]:
     }
 
 
-def _resource_difference(each: ResourceDifference) -> dict[str, Any]:
+def _subscription_difference(each: SubscriptionDifference) -> dict[str, Any]:
     return {
         "action": each.action,
-        "section": each.section,
+        "section": "subscriptions",
         "name": each.name,
         "key": each.key,
         "before": each.before,
         "after": each.after,
         "why": each.why,
-        "has_undo": each.has_undo,
     }
-
-
-def _named(each: ResourceDifference) -> str:
-    return f"{_KINDS[each.section]} {each.name}"
 
 
 def _text(value: str | None) -> str:

@@ -4,7 +4,7 @@
     arguments.py    flags -> entities, filters and changes
     what_if.py      `what-if`: simulates other quotas on recorded usage (quota_metrics.what_if)
     as_code.py      `plan`, `apply`, `export`, `drift`: the quotas of a file
-    sections.py     its subscriptions and SCRAM users
+    cluster_state.py  reads quotas and subscriptions of a cluster, and applies a plan
     stale.py        `stale`: replication throttles that are of no use
 
 Prints through headroom.cli.output.

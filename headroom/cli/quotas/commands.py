@@ -203,8 +203,10 @@ def rules_of(
             command_config,
             timeout_ms,
         )
-    rules = parse_rules(content_of(from_file))
-    return {entity: values for entity, values in rules.items() if matches(entity, components, strict=strict)}
+    read = parse_rules(content_of(from_file))
+    for line in read.ignored:
+        typer.echo(f"headroom: {line}", err=True)
+    return {entity: values for entity, values in read.rules.items() if matches(entity, components, strict=strict)}
 
 
 def _one_of(bootstrap_server: str | None, from_file: Path | None) -> str:

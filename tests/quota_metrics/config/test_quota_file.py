@@ -13,7 +13,6 @@ from quota_metrics.config.entities import Entity, entity_of
 from quota_metrics.config.quota_file import (
     DeclaredQuota,
     DeclaredQuotaError,
-    DeclaredScramUser,
     declared_of,
     parse_declared_file,
     parse_quota_file,
@@ -165,22 +164,16 @@ def test_what_a_file_cannot_hold_is_named_and_the_rest_is_held() -> None:
     assert parse_quota_file(quota_file(declared_of(held)))[0].values == {"consumer_byte_rate": 7.0}
 
 
-def test_sections_are_optional_and_errors_of_scram_users_have_their_line() -> None:
-    file = parse_declared_file("scram_users: [{user: a, mechanism: SCRAM-SHA-512, password_env: A}]")
-    assert (file.quotas, file.subscriptions) == (None, None)
+def test_sections_are_optional() -> None:
     assert parse_declared_file("subscriptions:").subscriptions == {}
     assert parse_declared_file("subscriptions: []").subscriptions == []
-    assert file.scram_users == [DeclaredScramUser("a", "SCRAM-SHA-512", 4096, password_env="A")]
-    with pytest.raises(DeclaredQuotaError) as raised:
-        parse_declared_file(
-            "scram_users:\n"
-            "  - {user: a, mechanism: SCRAM-SHA-512, password: x}\n"
-            "  - {user: a, mechanism: PLAIN, iterations: 1}\n"
-            "  - {user: b, mechanism: SCRAM-SHA-256, password_env: A, password_file: b}\n"
-        )
-    assert raised.value.errors == [
-        "line 2: the entry has no field 'password'",
-        "line 3: mechanism is not one of SCRAM-SHA-256, SCRAM-SHA-512",
-        "line 3: iterations is not a number from 4096 to 16384, or null",
-        "line 4: password_file and password_env exclude each other",
+    assert parse_declared_file("subscriptions: {}").quotas is None
+
+
+def test_scram_users_are_named_as_ignored_and_the_quotas_are_taken() -> None:
+    file = parse_declared_file(GOOD + "scram_users: [{user: a, password: [of, any, form]}]")
+    assert file.quotas == parse_quota_file(GOOD)
+    assert file.ignored == [
+        "line 12: scram_users: ignored, because SCRAM users and their passwords are for kafka-configs.sh to set"
     ]
+    assert parse_declared_file("scram_users: []").quotas is None

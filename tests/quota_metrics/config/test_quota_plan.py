@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
-from quota_metrics.config.file_plan import (
-    Action,
-    FileSection,
-    ResourceDifference,
-    file_fingerprint,
-    resource_differences,
-    undone,
-)
 from quota_metrics.config.quota_file import DeclaredQuota
-from quota_metrics.config.quota_plan import quota_plan, requests, undo
+from quota_metrics.config.quota_plan import (
+    Action,
+    QuotaPlan,
+    cluster_fingerprint,
+    quota_plan,
+    requests,
+    subscription_differences,
+    undo,
+)
 from quota_metrics.config.validation import altered
 
 TODAY = datetime.date(2026, 11, 23)
@@ -61,8 +61,8 @@ def test_requests_hold_few_enough_values_and_whole_entities() -> None:
 def test_fingerprint_ignores_order_and_entities_without_values() -> None:
     rules = {ALICE: {PRODUCER: 5.0, CONSUMER: 6.0}, BOB: {PRODUCER: 7.0}}
     again: dict[Entity, dict[str, float]] = {BOB: {PRODUCER: 7.0}, ALICE: {CONSUMER: 6.0, PRODUCER: 5.0}, (): {}}
-    assert file_fingerprint(rules, {}) == file_fingerprint(again, {})
-    assert file_fingerprint(rules, {}) != file_fingerprint({**rules, BOB: {PRODUCER: 8.0}}, {})
+    assert cluster_fingerprint(rules) == cluster_fingerprint(again)
+    assert cluster_fingerprint(rules) != cluster_fingerprint({**rules, BOB: {PRODUCER: 8.0}})
 
 
 ENTITIES = st.sampled_from([ALICE, BOB, entity_of({"client-id": None}), entity_of({"user": "a", "client-id": "b"})])
@@ -80,19 +80,18 @@ def test_apply_is_idempotent_and_undo_brings_back(
     plan = quota_plan(rules, declared, TODAY, prune=prune)
     applied = altered(rules, *plan.alterations)
     assert quota_plan(applied, declared, TODAY, prune=prune).changes == []
-    back = quota_plan(applied, undo(plan.changes), TODAY)
+    back = quota_plan(applied, undo(plan)[0], TODAY)
     assert altered(applied, *back.alterations) == rules
 
 
-def test_other_sections_change_what_differs_and_a_replaced_credential_has_no_undo() -> None:
-    current = {"alice": {"SCRAM-SHA-256": "4096", "SCRAM-SHA-512": "4096"}}
-    declared = {"alice": {"SCRAM-SHA-256": "8192"}, "bob": {"SCRAM-SHA-512": "4096"}}
-    changes, unmanaged = resource_differences(FileSection.SCRAM_USERS, current, declared)
-    assert [(each.name, each.action, each.has_undo) for each in changes] == [
-        ("alice", Action.CHANGE, False),
-        ("bob", Action.SET, True),
+def test_subscriptions_change_where_they_differ_and_the_undo_brings_them_back() -> None:
+    current = {"all": {"metrics": "a.", "interval.ms": "1000"}}
+    changes, unmanaged = subscription_differences(current, {"all": {"metrics": "b."}, "new": {"metrics": "c."}})
+    assert [(each.name, each.action, each.before, each.after) for each in changes] == [
+        ("all", Action.CHANGE, "a.", "b."),
+        ("new", Action.SET, None, "c."),
     ]
-    assert [(each.key, each.after) for each in unmanaged] == [("SCRAM-SHA-512", None)]
-    assert undone(changes, FileSection.SCRAM_USERS) == {"bob": {"SCRAM-SHA-512": None}}
-    subscription = ResourceDifference(FileSection.SUBSCRIPTIONS, "all", "metrics", "a.", "b.")
-    assert undone([subscription], FileSection.SUBSCRIPTIONS) == {"all": {"metrics": "a."}}
+    assert [(each.key, each.after) for each in unmanaged] == [("interval.ms", None)]
+    plan = QuotaPlan("", [], [], changes)
+    assert plan.altered_subscriptions == {"all": {"metrics": "b."}, "new": {"metrics": "c."}}
+    assert undo(plan) == ([], {"all": {"metrics": "a."}, "new": {"metrics": None}})

@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headroom.cli.main import app
-from headroom.cli.quotas.sections import ClusterState, writable_state
-from quota_metrics.config.file_plan import FileSection
+from headroom.cli.quotas.cluster_state import ClusterState, writable_state
 from quota_metrics.config.quota_file import parse_quota_file
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
@@ -146,18 +145,29 @@ def test_name_that_reads_as_the_default_is_left_out_and_left_alone(tmp_path: Pat
         assert result.stderr.splitlines() == [named]
 
 
-def test_sections_that_a_file_cannot_hold_are_named() -> None:
-    users = {"alice": {"SCRAM-SHA-512": "8192", "3": "4096"}, "old": {"SCRAM-SHA-256": "1000"}}
+def test_subscriptions_that_a_file_cannot_hold_are_named() -> None:
     subscriptions = {"good": {"interval.ms": "1000"}, "odd": {"interval.ms": "5"}}
-    resources = {FileSection.SCRAM_USERS: users, FileSection.SUBSCRIPTIONS: subscriptions}
-    held, others = writable_state(ClusterState({}, resources))
-    assert held.resources == {
-        FileSection.SCRAM_USERS: {"alice": {"SCRAM-SHA-512": "8192"}},
-        FileSection.SUBSCRIPTIONS: {"good": {"interval.ms": "1000"}},
-    }
-    assert len(others) == 3
-    assert others[0].startswith("subscriptions: odd: Invalid value 5 for interval.ms")
-    assert others[1].startswith("scram_users: 3 of alice with 4096 iterations")
+    held, left_out = writable_state(ClusterState({}, subscriptions))
+    assert held.subscriptions == {"good": {"interval.ms": "1000"}}
+    assert len(left_out) == 1
+    assert left_out[0].startswith("subscriptions: odd: Invalid value 5 for interval.ms")
+
+
+def test_scram_users_are_named_as_ignored_and_the_quotas_are_taken(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.json"
+    credentials = {"SCRAM-SHA-512": "iterations=4096"}
+    entries = [{"entity": {"user": "bob"}, "values": credentials}, *RULES["entries"]]
+    entries[1] = {"entity": {"user": "alice"}, "values": {PRODUCER: 1000, **credentials}}
+    cluster.write_text(json.dumps({"entries": entries}))
+    file = written(tmp_path, STRICT + "scram_users: [{user: bob, mechanism: SCRAM-SHA-512}]")
+    planned = run("plan", "-f", file, "--from", str(cluster), "--no-replay", "--output", "json")
+    assert (planned.exit_code, document(planned)["changes"]) == (0, [])
+    because = "ignored, because SCRAM users and their passwords are for kafka-configs.sh to set"
+    assert planned.stderr.splitlines() == [
+        f"headroom: line 6: scram_users: {because}",
+        f"headroom: entries[0]: SCRAM-SHA-512 of {{user=bob}}: {because}",
+        f"headroom: entries[1]: SCRAM-SHA-512 of {{user=alice}}: {because}",
+    ]
 
 
 def test_export_into_the_file_keeps_its_owners(tmp_path: Path, rules: str) -> None:

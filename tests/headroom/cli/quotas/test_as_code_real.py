@@ -20,7 +20,6 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, parse_quota_file, quota_file
-from quota_metrics.kafka.sasl import salted_password
 from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -146,7 +145,7 @@ def test_a_thousand_entities_take_one_request(kafka: LocalCluster, base: list[De
     assert run(kafka, "drift", "-f", str(tmp_path / "many.yaml")).exit_code == 0
 
 
-SECTIONS = """
+SUBSCRIPTIONS = """
 subscriptions:
   as-code: {metrics: [org.apache.kafka.], interval.ms: 60000, match: {client_id: "none-.*"}}
 scram_users:
@@ -154,37 +153,23 @@ scram_users:
 """
 
 
-def test_subscriptions_and_scram_users_are_applied_once_and_undone(
-    kafka: LocalCluster, base: list[DeclaredQuota], jvm: Jvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_subscriptions_are_applied_once_and_undone_and_scram_users_are_left_alone(
+    kafka: LocalCluster, base: list[DeclaredQuota], tmp_path: Path
 ) -> None:
     path, undo = tmp_path / "sections.yaml", tmp_path / "undo.yaml"
-    path.write_text(SECTIONS)
+    path.write_text(SUBSCRIPTIONS)
     file = str(path)
     planned = json.loads(run(kafka, "plan", "-f", file, "--no-replay", "--output", "json").stdout)
     found = {(each["section"], each["name"], each["key"], each["after"]) for each in planned["resource_changes"]}
-    assert ("scram_users", "as-code", "SCRAM-SHA-512", "8192") in found
-    assert (len(found), planned["changes"], planned["unmanaged"]) == (4, [], [])
-    assert "is empty: AS_CODE_PASSWORD" in run(kafka, "apply", "-f", file, "--yes").stderr
-    monkeypatch.setenv("AS_CODE_PASSWORD", "secret-é")
+    assert ("subscriptions", "as-code", "interval.ms", "60000") in found
+    assert (len(found), planned["changes"], planned["unmanaged"]) == (3, [], [])
     applied = run(kafka, "apply", "-f", file, "--yes", "--undo", str(undo), "--expect", planned["base"])
-    assert (applied.exit_code, "4 values changed" in applied.stdout) == (0, True), applied.output
-    assert "secret" not in applied.output + undo.read_text()
+    assert (applied.exit_code, "3 values changed" in applied.stdout) == (0, True), applied.output
+    assert "scram_users: ignored" in applied.stderr
     assert "quotas:" not in undo.read_text()  # with --prune an empty section would remove all
-    assert run(kafka, "apply", "-f", file, "--yes").stderr == "nothing to change\n"
-    again = run(kafka, "apply", "-f", file, "--yes", "--set-passwords")
-    assert "sets 1 password; there is no undo for a password" in again.stderr, again.output
-    admin = jvm.admin(kafka.bootstrap)
-    described = admin.describeUserScramCredentials(["as-code"]).description("as-code").get()
-    admin.close()
-    assert [(str(one.mechanism()), one.iterations()) for one in described.credentialInfos()] == [
-        ("SCRAM_SHA_512", 8192)
-    ]
-    scram = jvm.classes.org.apache.kafka.common.security.scram.internals
-    formatter = scram.ScramFormatter(scram.ScramMechanism.SCRAM_SHA_512)
-    salted = bytes(formatter.saltedPassword("secret-é", b"salt", 8192))
-    assert salted == salted_password("sha512", "secret-é", b"salt", 8192)
+    assert run(kafka, "apply", "-f", file, "--yes").stderr.splitlines()[-1] == "nothing to change"
     exported = run(kafka, "export").stdout
-    assert "user: as-code" in exported and "as-code:" in exported and "secret" not in exported
+    assert "as-code:" in exported and "scram" not in exported
     assert run(kafka, "apply", "-f", str(undo), "--yes").exit_code == 0
     assert run(kafka, "drift", "-f", file).exit_code == 4
 
