@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headroom.demo.kit.jvm import Jvm
+from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram, salted_password
 
 # RFC 7677, section 3.
