@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.memories import MINUTE_MS, AsOf, Client, Cluster, restored
+from quota_metrics.minutes.records import paused_collector
 from quota_metrics.minutes.statements import has_samples, last_seconds, store_minute, stored_minute
 from quota_metrics.minutes.surroundings import Around, read_around
 from quota_metrics.minutes.teams import Teams
@@ -56,6 +57,7 @@ class LiveLevels:
         self._now_ms = now_ms
         self._known: dict[int, AsOf] = {}  # by minute
 
+    @paused_collector()
     def compute_minute(self, start_s: int, thresholds: Thresholds, *, telemetry: bool = True) -> None:
         """Writes a minute that has ended, beside older computations of it, and its rows of usage_1m. Raises
         StoreError."""
@@ -70,6 +72,7 @@ class LiveLevels:
         while len(self._known) > _KEPT:
             del self._known[min(self._known)]
 
+    @paused_collector()
     def compute_last(self, start_ms: int, thresholds: Thresholds, *, telemetry: bool = True) -> None:
         """Writes the 60 seconds from `start_ms` on, a whole second, with the memory of the minute in which they begin.
         They are no part of the memory. Raises StoreError."""
