@@ -32,6 +32,7 @@ MODULES = (
     "quotas.resolution",
     "quotas.apply",
     "quotas.facts",
+    "minutes",
     "live_views",
     "web.pages",
     "spark_jobs",

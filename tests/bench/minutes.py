@@ -1,0 +1,147 @@
+"""What the levels of a minute cost, and how soon a throttled client is shown.
+
+python -m tests.bench.minutes [CLIENTS ...]
+
+CPU of ClickHouse and of the computation together, for a minute with a row a second and client, beside one plain GROUP
+BY of the same rows on the same server. Then `headroom serve` over rows that arrive each second: from the end of the
+second in which a client was throttled for the first time until `/api/v1/headroom` says `throttled`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psutil
+
+from headroom.server.process_limits import tune_for_batches
+from quota_metrics.minutes.live import LiveLevels
+from quota_metrics.verdict.thresholds import Thresholds
+from tests.bench.figure import tell
+from tests.bench.kit.serve import cpu_s
+from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
+from tests.kit.levels import now_ms
+from tests.kit.serving import Served
+
+SIZES: Final = (0, 10_000, 100_000)
+FLEETS: Final = (16, 10_000)  # of the live surface
+THROTTLED: Final = 12  # clients, one after the other
+APART_S: Final = 7.3  # so that they begin at all phases of `levels.every_ms`
+STORED_AFTER_S: Final = 1.0  # as the gateway's rows are
+PATIENCE_S: Final = 120.0
+ROUNDS: Final = 3
+
+# A client whose number is in `throttled` is muted for 0.9 s of the second.
+_ROWS = """
+INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate, throttle_ms,
+    throttled_requests, source, gateway_id, interval_ms, limit, limit_known, matched_entity, bucket_user,
+    bucket_client_id, muted_ms, received_at)
+SELECT 'bench', 'producer_byte_rate', toDateTime64({from_s:Int64} + second, 3),
+    concat('user-', toString(client % 1000)), concat('client-', toString(client)), '', 1 + client % 3, 1000,
+    500 + client % 400 + second, if(is_throttled, 900, 0), is_throttled, 'gateway', 'gw', 1000, 1000 + client % 7, 1,
+    concat('client-id=client-', toString(client)), '', concat('client-', toString(client)),
+    if(is_throttled, 900, 0), now64(3)
+FROM (
+    SELECT number % greatest({clients:UInt32}, 1) AS client, intDiv(number, greatest({clients:UInt32}, 1)) AS second,
+           has({throttled:Array(UInt32)}, client) AS is_throttled
+    FROM numbers({clients:UInt32} * {seconds:UInt32})
+)
+"""
+_PLAIN = """
+SELECT cluster, source, quota_key, user, client_id, broker_id, gateway_id, limit_known, `limit`, matched_entity,
+       avgResample(0, 60, 1)(rate, toSecond(ts)) AS rates, sum(bytes), max(throttle_ms), sum(muted_ms)
+FROM headroom.quota_usage WHERE ts >= toDateTime64({from_s:Int64}, 3) AND ts < toDateTime64({from_s:Int64} + 60, 3)
+GROUP BY ALL
+"""
+
+
+def fill(store: QueriedStore, from_s: int, seconds: int, clients: int, throttled: list[int]) -> None:
+    parameters = {"from_s": from_s, "seconds": seconds, "clients": clients, "throttled": throttled}
+    store.command(_ROWS, parameters)
+
+
+def tell_cost(clients: int) -> None:
+    """CPU of the third of three minutes, so that a memory is there; the median of its computations."""
+    with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory)) as server:
+        minute_s = int(time.time()) // 60 * 60 - 120
+        for start_s in range(minute_s - 120, minute_s + 60, 60):
+            fill(server.store, start_s, 60, clients, [])
+        levels = LiveLevels(server.store.clickhouse, now_ms)
+        for start_s in (minute_s - 120, minute_s - 60):
+            levels.compute_minute(start_s, Thresholds())
+        processes = (psutil.Process(server.server.process.pid), psutil.Process())
+        computed, plain = [], []
+        for _ in range(ROUNDS):
+            time.sleep(2)  # merges end
+            before = sum(map(cpu_s, processes))
+            server.store.clickhouse.table(_PLAIN, {"from_s": minute_s})
+            between = sum(map(cpu_s, processes))
+            levels.compute_minute(minute_s, Thresholds())
+            plain.append(between - before)
+            computed.append(sum(map(cpu_s, processes)) - between)
+        took_s = statistics.median(computed)
+        tell(f"minute_of_{clients}", took_s, "cpu_s", took_s / statistics.median(plain), "plain GROUP BY", digits=2)
+
+
+class Rows(threading.Thread):
+    """A row for each client and second, stored a second later; more and more clients are throttled."""
+
+    def __init__(self, server: RunningClickHouse, clients: int) -> None:
+        super().__init__(daemon=True)
+        self.first_throttled_s: dict[int, int] = {}  # the second after which a client has been throttled
+        self._store, self._clients = server.open_store(), clients
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        began_s = second = int(time.time())
+        while not self.ended.is_set():
+            time.sleep(max(second + 1 + STORED_AFTER_S - time.time(), 0))
+            number = min(int((second - began_s - 60) // APART_S), THROTTLED)
+            throttled = list(range(1, number + 1))
+            fill(self._store, second, 1, self._clients, throttled)
+            for client in throttled:
+                self.first_throttled_s.setdefault(client, second + 1)
+            second += 1
+
+
+def tell_age(clients: int) -> None:
+    with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
+        os.environ["HEADROOM_CLICKHOUSE_PASSWORD"] = server.writer.password
+        rows = Rows(server, clients)
+        with (
+            Served(Path(directory), "--clickhouse", server.writer.url) as served,
+            httpx.Client(base_url=f"http://{served.http}", timeout=60) as browser,
+        ):
+            rows.start()
+            ages: dict[int, float] = {}
+            deadline = time.monotonic() + 60 + THROTTLED * APART_S + PATIENCE_S
+            while len(ages) < THROTTLED and time.monotonic() < deadline:
+                answer = browser.get("/api/v1/headroom?level=throttled").json()
+                for row in answer:
+                    number = int(row["client_id"].removeprefix("client-"))
+                    ages.setdefault(number, time.time() - rows.first_throttled_s[number])
+                time.sleep(0.25)
+            rows.ended.set()
+            rows.join()
+        assert len(ages) == THROTTLED, f"{THROTTLED - len(ages)} throttled clients were not shown"
+        p50, p95 = statistics.median(ages.values()), statistics.quantiles(ages.values(), n=20)[-1]
+        tell(f"throttled_shown_of_{clients}_p95", p95, "s", p95 / p50, "p50")
+
+
+def main(sizes: tuple[int, ...]) -> None:
+    tune_for_batches()
+    for clients in sizes:
+        tell_cost(clients)
+    for clients in FLEETS:
+        tell_age(clients)
+
+
+if __name__ == "__main__":
+    main(tuple(int(argument) for argument in sys.argv[1:]) or SIZES)
