@@ -76,6 +76,7 @@ def tell_cost(clients: int) -> None:
         levels = LiveLevels(server.store.clickhouse, now_ms)
         for start_s in (minute_s - 120, minute_s - 60):
             levels.compute_minute(start_s, Thresholds())
+        assert server.server.process is not None
         processes = (psutil.Process(server.server.process.pid), psutil.Process())
         computed, plain = [], []
         for _ in range(ROUNDS):
