@@ -32,7 +32,7 @@ MODULES = (
     "quotas.resolution",
     "quotas.apply",
     "quotas.facts",
-    "minutes",
+    "quotas.minutes",
     "live_views",
     "web.pages",
     "spark_jobs",

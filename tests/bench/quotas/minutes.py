@@ -1,6 +1,6 @@
 """What the levels of a minute cost, and how soon a throttled client is shown.
 
-python -m tests.bench.minutes [CLIENTS ...]
+python -m tests.bench.quotas.minutes [CLIENTS ...]
 
 CPU of ClickHouse and of the computation together, for a minute with a row a second and client, beside one plain GROUP
 BY of the same rows on the same server. Then `headroom serve` over rows that arrive each second: from the end of the
