@@ -224,33 +224,29 @@ CALLBACK_FAULTS = SelfMetric(
 )
 SERIES_LEFT_OUT = SelfMetric(
     "headroom_quota_series_left_out_total",
-    "Series of kafka_client_* omitted because the budget was exceeded, counted at each scrape.",
+    "Series of kafka_client_* omitted because the budget was exceeded, counted at each reading of the store.",
 )
 
-_CLIENT = ("kafka_cluster", "quota_type", "user", "client_id")
+_WINDOW = ("kafka_cluster", "quota_type", "user", "client_id", "source")
+WINDOW_START = SelfMetric(
+    "kafka_client_quota_window_start_seconds", "Beginning of the 60 seconds that kafka_client_* are about."
+)
 CLIENT_LIMIT = SelfMetric(
-    "kafka_client_quota_limit", "Effective quota of the client at its worst broker, +Inf when unlimited.", _CLIENT
+    "kafka_client_quota_limit",
+    "Effective quota of the client at its worst broker, +Inf when unlimited, none when it is not known.",
+    _WINDOW,
 )
-CLIENT_USAGE = SelfMetric(
-    "kafka_client_quota_usage", "Rate of the client itself at its worst broker, in the broker's window.", _CLIENT
-)
+CLIENT_USAGE = SelfMetric("kafka_client_quota_usage", "Mean rate of the client itself at its worst broker.", _WINDOW)
 CLIENT_UTILIZATION = SelfMetric(
     "kafka_client_quota_utilization_ratio",
-    "Rate of all clients that share the quota over its limit, at the worst broker; NaN when unlimited (KIP-1373).",
-    _CLIENT,
+    "Mean rate of all clients that share the quota over its limit, at the worst broker; none without a limit"
+    " (KIP-1373).",
+    _WINDOW,
 )
 CLIENT_THROTTLE = SelfMetric(
-    "kafka_client_throttle_seconds", "Longest throttle time announced to the client in 30 to 60 seconds.", _CLIENT
-)
-CLIENT_CAPACITY = SelfMetric(
-    "kafka_client_request_capacity_ratio",
-    "Request time of all clients that share the quota as a share of the broker's threads, at the worst broker.",
-    _CLIENT,
-)
-
-_WINDOW = (*_CLIENT, "source")
-WINDOW_START = SelfMetric(
-    "kafka_client_quota_window_start_seconds", "Beginning of the minute that kafka_client_quota_window_* are about."
+    "kafka_client_throttle_seconds",
+    "Longest throttle time announced to the client, or how long an earlier one muted it.",
+    _WINDOW,
 )
 WINDOW_UTILIZATION = SelfMetric(
     "kafka_client_quota_window_utilization_ratio",

@@ -39,7 +39,7 @@ class QuotaMetricsConfig(Section):
 
     enabled: bool = Field(default=False, description="Whether /metrics has kafka_client_* series")
     max_series: int = Field(
-        default=2_000, gt=0, description="Maximum number of series; clients closest to their limits come first"
+        default=4_000, gt=0, description="Maximum number of series, nine a client; the worst level comes first"
     )
 
 
@@ -124,8 +124,6 @@ class QuotaConfig(Section):
 
     @model_validator(mode="after")
     def _callback_is_used(self) -> QuotaConfig:
-        if self.callback and not self.metrics.enabled:
-            raise ValueError("a callback decides the limits of metrics.enabled, which is off")
         if self.callback and not _IMPORT_PATH.fullmatch(self.callback):
             raise ValueError(f"callback {self.callback!r} is not module:Class")
         return self

@@ -36,8 +36,8 @@ class PeriodicTask(NamedTuple):
 
 
 class QuotaRecorder:
-    """Writes usage and limits to the spool. `now_ms` is wall time; `measured` gets the gateway's rows, too;
-    `further` returns rows that others than the meter measured."""
+    """Writes usage and limits to the spool. `now_ms` is wall time; `further` returns rows that others than the meter
+    measured."""
 
     def __init__(
         self,
@@ -46,7 +46,6 @@ class QuotaRecorder:
         meter: UsageMeter,
         read_changes: Callable[[], Awaitable[list[QuotaLimit]]],
         now_ms: Callable[[], int],
-        measured: Callable[[Sequence[UsageSample]], None] = lambda _: None,
         further: Callable[[int], Sequence[UsageSample]] = lambda _now_ms: (),
     ) -> None:
         self.usage_rows_lost = 0
@@ -54,16 +53,13 @@ class QuotaRecorder:
         self._meter = meter
         self._read_changes = read_changes
         self._now_ms = now_ms
-        self._measured = measured
         self._further = further
         self._unsaved: list[QuotaLimit] = []
 
     async def write_usage(self) -> None:
         """Writes the usage of the interval. Raises OSError."""
         at_ms = self._now_ms()
-        rows = self._meter.samples(at_ms)
-        self._measured(rows)
-        self.write_rows([*rows, *self._further(at_ms)])
+        self.write_rows([*self._meter.samples(at_ms), *self._further(at_ms)])
 
     def write_rows(self, rows: Sequence[UsageSample]) -> None:
         """Writes rows of quota_usage. After an OSError all of them are lost and counted."""

@@ -1,9 +1,9 @@
 """Metrics about the store's contents, which are not queried at each scrape; and the spool's limit.
 
-headroom_client_quota_level, headroom_client_impact and kafka_client_quota_window_* are of each client in the last 60
-seconds, read from headroom_now when the levels process has computed them (levels_worker.py): the sum over all gateways,
-on the worst broker, of the same window that the pages and `headroom top` show. Alert rules use the level and compute
-none of their own.
+headroom_client_quota_level, headroom_client_impact and kafka_client_* (proposed in KIP-786) are of each client in the
+last 60 seconds, read from headroom_now when the levels process has computed them (levels_worker.py): the sum over all
+gateways, on the worst broker, of the same window that the pages and `headroom top` show. Alert rules use the level and
+compute none of their own.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ GROUP BY job ORDER BY job LIMIT 50
 """
 
 _STALE_S = 180  # older windows are not exposed
-_SERIES_OF_A_CLIENT = 5
+_SERIES_OF_A_CLIENT = 9
 _MAX_NAME_CHARS = 255
 _QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as in the broker's metrics
 
-# Utilisation as text, because JSON has no infinity: a limit of 0 is exceeded by any usage.
+# Utilisation and limit as text, because JSON has no infinity: a limit of 0 is exceeded by any usage. A row without a
+# throttle time of its own mutes by the one that was announced before.
 _CLIENTS: Final = """
 SELECT cluster, quota_key, user, client_id, source, team, toString(h.utilization) AS mean,
        toString(h.utilization_p95) AS p95, muted_ms / (1000 * window_s) AS muted, toFloat64(level) AS level,
-       impact
+       impact, usage, if(throttle_ms > 0, throttle_ms, toFloat64(muted_ms)) / 1000 AS throttle_s,
+       if(limit_known, toString(ifNull(h.limit, inf)), NULL) AS bound, count() OVER () AS clients
 FROM headroom_now AS h
 WHERE window_start = fromUnixTimestamp({window_s:UInt32})
 ORDER BY h.level DESC, greatest(h.utilization, h.utilization_p95) DESC NULLS LAST, cluster, quota_key, user, client_id
@@ -59,7 +61,7 @@ class StoreReadings:
         max_client_series: int = 0,
         newest_s: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`max_client_series`: budget of kafka_client_quota_window_*; 0 switches them off. `newest_s`: start of the
+        """`max_client_series`: budget of kafka_client_*; 0 switches them off. `newest_s`: start of the
         newest 60 seconds whose levels can be read."""
         self._store = store
         self._levels = WindowLevels(store, max_client_series)
@@ -95,12 +97,13 @@ class StoreReadings:
 
 
 class WindowLevels:
-    """The series of at most `max_series` / 5 clients, the worst first; none before the first window."""
+    """The series of at most `max_series` / 9 clients, the worst first; none before the first window."""
 
     def __init__(self, store: ClickHouse, max_series: int, now_ms: Callable[[], int] = now_ms) -> None:
         self._store = store
         self._clients = max_series // _SERIES_OF_A_CLIENT
         self._now_ms = now_ms
+        self._left_out = 0  # series, since the start
         self.window_s = 0  # start of what was read last
         self._values: dict[SelfMetric, Values] = {}
 
@@ -111,20 +114,33 @@ class WindowLevels:
             return
         parameters = {"window_s": window_s, "clients": self._clients}
         rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, parameters))
-        self._values = {catalogue.WINDOW_START: float(window_s), **_series(rows)}
+        shown = [
+            row for row in rows if max(len(row[name]) for name in ("cluster", "user", "client_id")) <= _MAX_NAME_CHARS
+        ]
+        self._left_out += _SERIES_OF_A_CLIENT * ((rows[0]["clients"] if rows else 0) - len(shown))
+        self._values = {catalogue.WINDOW_START: float(window_s), **_series(shown)}
         self.window_s = window_s
 
     def readings(self) -> dict[SelfMetric, Values]:
         """For the registry. Empty when the store could not be read for minutes."""
         is_stale = self._now_ms() // 1000 - self.window_s > _STALE_S
-        return {} if is_stale else self._values
+        if not self._clients:
+            return {}
+        return {catalogue.SERIES_LEFT_OUT: self._left_out, **({} if is_stale else self._values)}
 
 
 def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:
-    utilization: dict[tuple[str, ...], float] = {}
-    muted: dict[tuple[str, ...], float] = {}
-    level: dict[tuple[str, ...], float] = {}
-    felt: dict[tuple[str, ...], float] = {}
+    metrics = (
+        catalogue.WINDOW_UTILIZATION,
+        catalogue.WINDOW_MUTED,
+        catalogue.CLIENT_LEVEL,
+        catalogue.CLIENT_IMPACT,
+        catalogue.CLIENT_LIMIT,
+        catalogue.CLIENT_USAGE,
+        catalogue.CLIENT_UTILIZATION,
+        catalogue.CLIENT_THROTTLE,
+    )
+    series: dict[SelfMetric, dict[tuple[str, ...], float]] = {metric: {} for metric in metrics}
     for row in rows:
         quota_key = str(row["quota_key"])
         labels: tuple[str, ...] = (
@@ -134,16 +150,16 @@ def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:
             row["client_id"],
             row["source"],
         )
-        if max(map(len, labels)) > _MAX_NAME_CHARS:
-            continue
         for statistic in ("mean", "p95"):
             if row[statistic] is not None:
-                utilization[*labels, statistic] = float(row[statistic])
-        muted[labels], level[*labels, row["team"]] = row["muted"], row["level"]
-        felt[labels] = number_of_impact(row["impact"])
-    return {
-        catalogue.WINDOW_UTILIZATION: utilization,
-        catalogue.WINDOW_MUTED: muted,
-        catalogue.CLIENT_LEVEL: level,
-        catalogue.CLIENT_IMPACT: felt,
-    }
+                series[catalogue.WINDOW_UTILIZATION][*labels, statistic] = float(row[statistic])
+        if row["mean"] is not None:
+            series[catalogue.CLIENT_UTILIZATION][labels] = float(row["mean"])
+        if row["bound"] is not None:
+            series[catalogue.CLIENT_LIMIT][labels] = float(row["bound"])
+        series[catalogue.CLIENT_USAGE][labels] = row["usage"]
+        series[catalogue.CLIENT_THROTTLE][labels] = row["throttle_s"]
+        series[catalogue.WINDOW_MUTED][labels] = row["muted"]
+        series[catalogue.CLIENT_LEVEL][*labels, row["team"]] = row["level"]
+        series[catalogue.CLIENT_IMPACT][labels] = number_of_impact(row["impact"])
+    return dict(series)

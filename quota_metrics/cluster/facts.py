@@ -116,12 +116,6 @@ class BrokerFacts:
         name = self.configs.get(PRINCIPAL_BUILDER, "")
         return "" if name == _DEFAULT_PRINCIPAL_BUILDER else name
 
-    @property
-    def thread_capacity(self) -> float | None:
-        """Percent of request time: 100 per thread, (num.io.threads + num.network.threads) as Kafka's design counts."""
-        counts = [self.number(name) for name in THREADS]
-        return None if None in counts else sum(count or 0 for count in counts) * 100.0
-
     def number(self, name: str) -> int | None:
         """A configuration as a number; None when it is not set, not a number or could not be read."""
         value = self.configs.get(name, "")

@@ -1,14 +1,11 @@
-"""Quotas in `headroom serve`: effective quotas per broker, kafka_client_* metrics, JMX, stored limits.
+"""Quotas in `headroom serve`: effective quotas per broker, JMX, stored limits.
 
-client_quotas.py   kafka_client_* of /metrics (proposed in KIP-786), computed at each scrape: limit, usage,
-                   utilisation, throttling
 cluster_quotas.py  effective quotas at each broker, by Kafka's own rules or by the configured callback
 facts_in_force.py  the cluster's facts in `headroom serve`: read again and again, compared with the settings, shown
 jmx_scraper.py     reads the brokers' quota sensors periodically: rows of usage with source 'jmx'
 other_gateways.py  what other gateways before the same cluster measured of a client, read from the store that they
                    share
-quota_metrics.py   quotas in the gateway: the limit in each row of usage, the brokers' JMX sensors, client series on
-                   /metrics
+quota_state.py     the state of quotas in the gateway: rules, facts, limits of clients and addresses, JMX sensors
 stored_limits.py   reads the latest stored quotas of a cluster, from which the history continues after a restart
 topic_usage.py     writes what was read of sampled frames to the spool, each minute, with the names of topics
 """

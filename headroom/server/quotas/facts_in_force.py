@@ -38,7 +38,6 @@ class FactsInForce:
         store: Callable[[Sequence[StoredFacts]], None],
     ) -> None:
         self.facts = ClusterFacts()
-        self.thread_capacity: dict[int, float] = {}  # percent of request time by broker
         self.read_at_ms: int | None = None
         self._config = config
         self._cluster = cluster
@@ -60,9 +59,6 @@ class FactsInForce:
             self._windows.clear()
             self._unstored += self._rows(earlier, self.read_at_ms)
             self._callbacks = {broker.broker_id: broker.callback_class for broker in facts.brokers}
-            self.thread_capacity.update(
-                (broker.broker_id, broker.thread_capacity) for broker in facts.brokers if broker.thread_capacity
-            )
             self._log()
         if self._unstored:
             self._store(self._unstored)

@@ -33,11 +33,11 @@ class JmxScraper:
         cluster: str,
         *,
         now_ms: Callable[[], int],
-        take: Callable[[int, Sequence[UsageSample]], None],
+        take: Callable[[Sequence[UsageSample]], None],
         clients: Callable[[], set[tuple[str, str]]],
         read: Callable[..., SensorReading] = scrape,
     ) -> None:
-        """`take` gets a broker's id and rows, and raises OSError; `clients` returns measured users and client-ids."""
+        """`take` gets a broker's rows, and raises OSError; `clients` returns measured users and client-ids."""
         self.failures = 0
         self.left_out: Counter[str] = Counter()
         self._config = config
@@ -77,14 +77,12 @@ class JmxScraper:
             if target not in self._failing:
                 log.warning("cannot read a broker's quota sensors", broker_id=target.broker_id, error=str(exc))
             self._failing.add(target)
-            rows: list[UsageSample] = []
-        else:
-            if target in self._failing:
-                log.info("a broker's quota sensors are readable again", broker_id=target.broker_id)
-            self._failing.discard(target)
-            self._count(target, reading)
-            rows = usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms())
-        self._take(target.broker_id, rows)
+            return
+        if target in self._failing:
+            log.info("a broker's quota sensors are readable again", broker_id=target.broker_id)
+        self._failing.discard(target)
+        self._count(target, reading)
+        self._take(usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms()))
 
     def _scrape(self, target: Target, clients: set[tuple[str, str]]) -> SensorReading:
         config = self._config

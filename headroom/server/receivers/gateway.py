@@ -31,7 +31,7 @@ from headroom.server.processes.assembly import (
 )
 from headroom.server.quotas.facts_in_force import FactsInForce
 from headroom.server.quotas.other_gateways import OtherGateways
-from headroom.server.quotas.quota_metrics import QuotaViews
+from headroom.server.quotas.quota_state import QuotaState
 from headroom.server.quotas.stored_limits import stored_limits
 from headroom.server.quotas.topic_usage import TopicUsage
 from headroom.server.receivers.cluster_refresh import BrokerRefresh, TokenOwnersRefresh
@@ -72,17 +72,17 @@ async def open_gateway(
     name = config.cluster or cluster.cluster_id
 
     receiver = telemetry_receiver(config, pushes)
-    views = QuotaViews(config.quotas, name, admin, cluster, partial(write_facts, quotas), stack, config.gateway)
-    meter = _usage_meter(config, name, views)
+    quota_state = QuotaState(config.quotas, name, admin, cluster, partial(write_facts, quotas), stack, config.gateway)
+    meter = _usage_meter(config, name, quota_state)
 
-    recorder = _recorder(quotas, meter, _changes(admin, views, _StoredHistory(name, store)), views)
-    refresh = _subscriptions(config, receiver, admin, views.facts)
-    periodic_tasks = [*views.periodic_tasks(), *_quota_tasks(config.quotas, recorder)]
+    recorder = _recorder(quotas, meter, _changes(admin, quota_state, _StoredHistory(name, store)), quota_state)
+    refresh = _subscriptions(config, receiver, admin, quota_state.facts)
+    periodic_tasks = [*quota_state.periodic_tasks(), *_quota_tasks(config.quotas, recorder)]
     if config.upstream:
         periodic_tasks.append(OtherGateways(meter, store, config.gateway.id).task())
     for task in (*periodic_tasks, subscriptions_task(config, receiver.rules, refresh)):
         await first(task)  # listeners open after subscriptions and quotas are known
-    periodic_tasks += views.jmx_tasks(recorder, meter)
+    periodic_tasks += quota_state.jmx_tasks(recorder, meter)
     stack.push_async_callback(recorder.write_usage)
     topics = TopicUsage(name, config.gateway.id, config.quotas.topics.sample, admin.topic_names, quotas)
     periodic_tasks += topics.tasks()
@@ -95,9 +95,9 @@ async def open_gateway(
         _log_blind_spots(config)
     else:
         address, network = await open_network(
-            config, gateway, cluster.nodes, meter.exchange, stack, views.addresses, topics.meter.add
+            config, gateway, cluster.nodes, meter.exchange, stack, quota_state.addresses, topics.meter.add
         )
-        read_facts = partial(first, views.periodic_tasks()[0])
+        read_facts = partial(first, quota_state.periodic_tasks()[0])
         periodic_tasks.append(_broker_refresh(config, admin, gateway, stack, read_facts))
 
     tokens = TokenOwnersRefresh(admin, gateway.token_owners, network.send_token_owners)
@@ -111,18 +111,18 @@ async def open_gateway(
     periodic_tasks.append(followed)
 
     async def follow(new: ServeConfig) -> None:
-        views.facts.follow(new.quotas)
+        quota_state.facts.follow(new.quotas)
         await first(followed)
 
     def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
-        return listener_readings(gateway) | views.readings() | _usage_readings(meter, recorder, topics)
+        return listener_readings(gateway) | quota_state.readings() | _usage_readings(meter, recorder, topics)
 
-    service = NetworkService(address, periodic_tasks, readings, gateway, network, follow, views.facts.document)
+    service = NetworkService(address, periodic_tasks, readings, gateway, network, follow, quota_state.facts.document)
     return service._replace(left_out=partial(_recent, meter.left_out), long_names=partial(_recent, meter.long_names))
 
 
 def _changes(
-    admin: KafkaAdmin, views: QuotaViews, history: _StoredHistory
+    admin: KafkaAdmin, quota_state: QuotaState, history: _StoredHistory
 ) -> Callable[[], Awaitable[list[QuotaLimit]]]:
     is_said = False
 
@@ -135,22 +135,21 @@ def _changes(
                 log.warning("the cluster has no quotas that can be read: limits and levels are unknown", error=str(exc))
             is_said = True
             return []
-        await views.configure(described)
+        await quota_state.configure(described)
         return await history.changes(described)
 
     return changes
 
 
 def _recorder(
-    quotas: SpoolWriter, meter: UsageMeter, changes: Callable[[], Awaitable[list[QuotaLimit]]], views: QuotaViews
+    quotas: SpoolWriter, meter: UsageMeter, changes: Callable[[], Awaitable[list[QuotaLimit]]], quota_state: QuotaState
 ) -> QuotaRecorder:
     return QuotaRecorder(
         spool=quotas,
         meter=meter,
         read_changes=changes,
         now_ms=now_ms,
-        measured=views.measured,
-        further=views.addresses.samples,
+        further=quota_state.addresses.samples,
     )
 
 
@@ -165,15 +164,15 @@ def _recent(counted: CountByPayer) -> list[PayerCount]:
     return counted.recent(now_ms())
 
 
-def _usage_meter(config: ServeConfig, cluster: str, views: QuotaViews) -> UsageMeter:
+def _usage_meter(config: ServeConfig, cluster: str, quota_state: QuotaState) -> UsageMeter:
     return UsageMeter(
         cluster,
         gateway_id=config.gateway.id,
-        quota_of=views.in_force.of_client,
-        window_at=views.facts.window_at,
+        quota_of=quota_state.in_force.of_client,
+        window_at=quota_state.facts.window_at,
         interval_ms=config.quotas.usage_interval_ms,
         max_clients=config.quotas.max_clients,
-        topics=views.topics,
+        topics=quota_state.topics,
     )
 
 

@@ -26,6 +26,7 @@ from tests.kit.surface_levels import Levels, by_client, differing, live_levels
 
 pytestmark = [
     pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.alone,
+    pytest.mark.release,
 ]  # fmt: skip
 
 TOLERANCE = 0.05  # Headroom's usage compared with the broker's byte-rate over the same minute

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporters import self_metrics as catalogue
-from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.connection import Endpoint
 from exporters.model import UNOWNED
 from headroom.clock import now_ms
@@ -82,14 +82,46 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             (*producer, "a", "gateway", "payments"): 2,
             (*producer, "b", "gateway", UNOWNED): 4,
         }
+        limited, muted = (*producer, "a", "gateway"), (*producer, "b", "gateway")
+        assert shown[catalogue.CLIENT_LIMIT] == {limited: 100, muted: float("inf")}
+        assert shown[catalogue.CLIENT_USAGE] == {limited: 90, muted: 90}
+        assert shown[catalogue.CLIENT_UTILIZATION] == {limited: 0.9}
+        assert shown[catalogue.CLIENT_THROTTLE] == {limited: 0, muted: 0.9}  # by a throttle time from before
+        assert shown[catalogue.SERIES_LEFT_OUT] == 9  # the client with the long name
         assert shown[catalogue.CLIENT_IMPACT] == {(*producer, "a", "gateway"): 1, (*producer, "b", "gateway"): -1}
 
 
 def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000_000
-    levels = WindowLevels(NOBODY, 8, now_ms=lambda: now_s * 1000)
+    levels = WindowLevels(NOBODY, 9, now_ms=lambda: now_s * 1000)
     monkeypatch.setattr(ClickHouse, "rows", lambda *_: [])
     asyncio.run(levels.read(999_900))
     assert levels.readings()[catalogue.WINDOW_START] == 999_900
     now_s += 81
+    assert levels.readings() == {catalogue.SERIES_LEFT_OUT: 0}
+
+
+def test_budget_keeps_the_worst_clients_and_counts_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, int]] = []
+
+    def rows(_: ClickHouse, __: str, parameters: dict[str, int]) -> list[Row]:
+        asked.append(parameters)
+        return [row]
+
+    client = {"cluster": "c", "quota_key": "producer_byte_rate", "user": "u", "client_id": "a", "source": "gateway"}
+    numbers = {"mean": None, "p95": None, "muted": 0.0, "level": -1.0, "usage": 5.0, "throttle_s": 0.0, "bound": None}
+    row = {**client, **numbers, "team": UNOWNED, "impact": "unknown", "clients": 10}
+    monkeypatch.setattr(ClickHouse, "rows", rows)
+    levels = WindowLevels(NOBODY, 17, now_ms=lambda: 1_000_000)
+    for _ in range(2):
+        asyncio.run(levels.read(900))
+    assert asked[0] == {"window_s": 900, "clients": 1}
+    assert levels.readings()[catalogue.SERIES_LEFT_OUT] == 2 * 9 * 9
+    # A limit that is not known, because the brokers' class decides it, is not shown.
+    assert (levels.readings()[catalogue.CLIENT_LIMIT], levels.readings()[catalogue.CLIENT_UTILIZATION]) == ({}, {})
+
+
+def test_client_series_are_off_by_default() -> None:
+    levels = WindowLevels(NOBODY, 0)
+    asyncio.run(levels.read(900))
     assert levels.readings() == {}

@@ -9,7 +9,7 @@ import pytest
 
 from headroom.demo.jvm import Jvm
 from quota_metrics.cluster.document import document
-from quota_metrics.cluster.facts import AddressQuota, BrokerFacts, ClusterFacts, HostAcl, Unread
+from quota_metrics.cluster.facts import THREADS, AddressQuota, BrokerFacts, ClusterFacts, HostAcl, Unread
 from quota_metrics.cluster.releases import METADATA_VERSION, PROTOCOL_VERSION, release_of, release_of_level
 from quota_metrics.windows import QuotaWindow
 
@@ -64,7 +64,7 @@ def test_defaults_have_no_remarks() -> None:
     facts = cluster(broker())
     assert list(facts.remarks()) == []
     assert facts.window_at(1) == QuotaWindow()
-    assert facts.broker(1).thread_capacity == 1100.0
+    assert [facts.broker(1).number(name) for name in THREADS] == [8, 3]
     assert facts.telemetry_max_bytes == 1048576
 
 

@@ -11,7 +11,7 @@ import pytest
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
-from quota_metrics.cluster.facts import AddressQuota, ClusterFacts, HostAcl
+from quota_metrics.cluster.facts import THREADS, AddressQuota, ClusterFacts, HostAcl
 from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.windows import QuotaWindow
@@ -98,7 +98,7 @@ def test_default_cluster_without_authorizer(kafka: LocalCluster) -> None:
     assert facts.has_authorizer is False
     assert facts.quota_windows == {QuotaWindow()}
     assert facts.callback_classes == ()
-    assert facts.broker(1).thread_capacity == 400.0
+    assert [facts.broker(1).number(name) for name in THREADS] == [2, 2]
 
 
 def test_missing_rights_are_facts_too(secure_kafka: SecureBroker) -> None:

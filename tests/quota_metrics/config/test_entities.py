@@ -22,7 +22,6 @@ from quota_metrics.config.entities import (
     text,
 )
 from quota_metrics.config.resolution import Resolver
-from quota_metrics.measure.utilization import Utilization
 
 ALICE = entity_of({"user": "alice"})
 ALICE_APP = entity_of({"client-id": "app", "user": "alice"})
@@ -123,5 +122,3 @@ def test_limit_below_zero_allows_nothing() -> None:
         {ALICE: {"producer_byte_rate": -1.0, "request_percentage": 0.0, "consumer_byte_rate": math.inf}}
     )
     assert rules == {ALICE: {"producer_byte_rate": 0.0, "request_percentage": 0.0, "consumer_byte_rate": math.inf}}
-    group = Utilization("producer_byte_rate", (), 1, 0.0, 5.0, 0.0, math.nan, 0.0, ())
-    assert group.ratio == math.inf

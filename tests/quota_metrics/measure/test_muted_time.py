@@ -1,4 +1,4 @@
-"""Muted time: rows, /metrics and what-if agree, and report what the rows' longest throttle times would miss."""
+"""Muted time: rows and what-if agree, and report what the rows' longest throttle times would miss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exporters.model import Exchange, UsageSample
 from quota_metrics.config.entities import QuotaAlteration, entity_of
-from quota_metrics.measure.muted_time import MutedMinute, MutedTime
+from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.simulation.outcomes import Seen, Simulation
 from quota_metrics.simulation.usage import ClientAtBroker
@@ -43,15 +43,14 @@ def test_repeated_throttles_within_a_second_add_up() -> None:
     """Ten throttles of 80 ms each second: muted 48 s of 60. The rows' longest throttle times give 4.8."""
     end_ms = START_MS + 60_000
     rows = measured([(ts_ms, 80) for ts_ms in range(START_MS, end_ms, 100)], end_ms)
-    minute, by_longest = MutedMinute(), MutedTime()
+    by_longest = MutedTime()
     for row in rows:
-        minute.add(row.ts_ms, row.muted_ms)
         by_longest.announce(row.ts_ms, row.throttle_ms)
-    assert minute.muted_ms(end_ms) == what_if_ms(rows, end_ms) == 48_000
+    assert sum(row.muted_ms for row in rows) == what_if_ms(rows, end_ms) == 48_000
     assert by_longest.muted_ms(START_MS, end_ms) <= 4_800
 
 
-def test_rows_metrics_and_what_if_match_the_set_of_muted_milliseconds() -> None:
+def test_rows_and_what_if_match_the_set_of_muted_milliseconds() -> None:
     draw = random.Random(9)
     for _ in range(30):
         end_ms = START_MS + draw.randrange(1, 60) * 1000
@@ -60,10 +59,8 @@ def test_rows_metrics_and_what_if_match_the_set_of_muted_milliseconds() -> None:
         truth: set[int] = set()
         for ts_ms, throttle_ms in announced:
             truth.update(range(ts_ms, min(ts_ms + throttle_ms, end_ms)))
-        rows, minute = measured(announced, end_ms), MutedMinute()
-        for row in rows:
-            minute.add(row.ts_ms, row.muted_ms)
-        assert len(truth) == sum(row.muted_ms for row in rows) == what_if_ms(rows, end_ms) == minute.muted_ms(end_ms)
+        rows = measured(announced, end_ms)
+        assert len(truth) == sum(row.muted_ms for row in rows) == what_if_ms(rows, end_ms)
 
 
 def throttled(meter: UsageMeter, now_ms: int, throttle_ms: int) -> None:
@@ -130,18 +127,6 @@ def test_muted_time_is_the_union_of_throttles_in_all_intervals(
         start_ms = end_ms
     assert not coming
     assert muted_ms == len(milliseconds)
-
-
-def test_seconds_leave_the_sliding_minute_individually() -> None:
-    minute = MutedMinute()
-    for second in range(1, 101):
-        minute.add(second * 1000, second)
-    assert minute.muted_ms(100_999) == sum(range(41, 101))
-    assert minute.muted_ms(130_000) == sum(range(71, 101))
-    assert minute.muted_ms(159_000) == 100
-    assert minute.muted_ms(160_000) == 0
-    minute.add(100_000, 7)  # the clock was set back
-    assert minute.muted_ms(101_000) == 7
 
 
 def test_long_throttle_mutes_all_minutes_it_covers() -> None:

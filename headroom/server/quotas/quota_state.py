@@ -1,7 +1,4 @@
-"""Quotas in the gateway: the limit in each row of usage, the brokers' JMX sensors, client series on /metrics.
-
-The latter two are optional and cost nothing while they are off.
-"""
+"""The state of quotas in the gateway: rules, the cluster's facts, limits of clients and addresses, JMX sensors."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from headroom.config.settings import GatewayConfig, QuotaConfig
 from headroom.errors import ServeError
 from headroom.server.periodic import PeriodicTask, QuotaRecorder
 from headroom.server.processes.address_quotas import AddressQuotas
-from headroom.server.quotas.client_quotas import ClientQuotas
 from headroom.server.quotas.cluster_quotas import ClusterQuotas, read_partitions
 from headroom.server.quotas.facts_in_force import FactsInForce
 from headroom.server.quotas.jmx_scraper import JmxScraper
@@ -33,7 +29,7 @@ from quota_metrics.measure.usage_meter import UsageMeter
 _FACTS_EVERY_MS = 60_000
 
 
-class QuotaViews:
+class QuotaState:
     """Built from the configuration. Raises ServeError when the callback cannot be used."""
 
     def __init__(
@@ -59,23 +55,18 @@ class QuotaViews:
         self.topics = TopicPartitions()
         self._rules: Rules = {}
         self._scraper: JmxScraper | None = None
-        self._clients = self._on_metrics() if config.metrics.enabled else None
+        if self._quotas.has_callback:
+            self._open_callbacks()
 
     async def configure(self, rules: Rules) -> None:
         """The cluster's quotas. Raises ClusterError."""
         self._rules = rules
-        if self._clients is not None:
+        if self._quotas.has_callback:
             self._quotas.configure(rules)
-            if self._quotas.has_callback:
-                self._quotas.follow(await read_partitions(self._admin, self._cluster.cluster_id))
+            self._quotas.follow(await read_partitions(self._admin, self._cluster.cluster_id))
         self.in_force.configure(rules)
         self.facts.follow_rules(rules)
         self.addresses.follow_rules(rules)
-
-    def measured(self, rows: Sequence[UsageSample]) -> None:
-        """Takes the gateway's latest usage."""
-        if self._clients is not None:
-            self._clients.measured(rows)
 
     def periodic_tasks(self) -> list[PeriodicTask]:
         return [PeriodicTask("cluster facts", _FACTS_EVERY_MS, self._read_facts)]
@@ -93,8 +84,6 @@ class QuotaViews:
         values[catalogue.MUTATIONS_UNKNOWN] = self.topics.unknown
         if self._scraper is not None:
             values |= self._scraper.readings()
-        if self._clients is not None:
-            values |= self._clients.readings()
         if self._quotas.has_callback:
             values[catalogue.CALLBACK_FAULTS] = self._quotas.faults()
         return values
@@ -106,22 +95,17 @@ class QuotaViews:
             self.topics.follow(self.facts.facts.partitions)
             await self.addresses.follow_facts(self.facts.facts)
 
-    def _on_metrics(self) -> ClientQuotas:
+    def _open_callbacks(self) -> None:
         try:
-            for node in self._cluster.nodes if self._quotas.has_callback else ():
+            for node in self._cluster.nodes:
                 self._quotas.open(node.id)
         except CallbackError as exc:
             raise ServeError(str(exc)) from exc
         self._stack.callback(self._quotas.close)
-        max_series = self._config.metrics.max_series
-        return ClientQuotas(self._name, self._quotas.at, self.facts.window_at, self.facts.thread_capacity, max_series)
 
     def _jmx(self, recorder: QuotaRecorder, meter: UsageMeter) -> JmxScraper:
-        def take(broker_id: int, rows: Sequence[UsageSample]) -> None:
-            rows = [self.in_force.of_sensor(row) for row in rows]
-            if self._clients is not None:
-                self._clients.scraped(broker_id, rows)
-            recorder.write_rows(rows)
+        def take(rows: Sequence[UsageSample]) -> None:
+            recorder.write_rows([self.in_force.of_sensor(row) for row in rows])
 
         def collect_clients() -> set[tuple[str, str]]:
             named = ({kind: name or "" for kind, name in entity} for entity in self._rules)
