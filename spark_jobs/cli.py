@@ -31,7 +31,15 @@ from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, password_of
 from quota_metrics.verdict.thresholds import STEPS
 from spark_jobs import time_range
 from spark_jobs.executors import missing_on_executors
-from spark_jobs.options import DEFAULT_URL, ClientOptions, HeadroomOptions, JobOptions, SuggestOptions, TeamOptions
+from spark_jobs.options import (
+    DEFAULT_URL,
+    ClientOptions,
+    HeadroomOptions,
+    JobOptions,
+    SuggestOptions,
+    TeamOptions,
+    local_file,
+)
 
 if TYPE_CHECKING:
     from spark_jobs.reports.report import Report
@@ -153,7 +161,9 @@ def _parameters(job: Job) -> list[Parameter]:
     window = Annotated[int, typer.Option(help="length of a window in seconds, aligned to the epoch")]
     formats: Any = Literal[job.formats]
     output = Annotated[formats, typer.Option(help="format of the report")]
-    path = Annotated[Path | None, typer.Option(help="file for the report, else stdout")]
+    path = Annotated[
+        Path | None, typer.Option(parser=local_file, metavar="FILE", help="file for the report, else stdout")
+    ]
     kinds = get_type_hints(job.options, include_extras=True)
     return [
         *(_flag("since", since, job.since), _flag("start", start, ""), _flag("end", end, "")),

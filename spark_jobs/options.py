@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import BadParameter, Option
 
 from quota_metrics.suggestion.dimension import Dimension
 from quota_metrics.verdict.thresholds import LEVELS, Thresholds
@@ -21,6 +21,13 @@ from spark_jobs.time_range import TimeRange
 DEFAULT_URL = "http://127.0.0.1:8123"
 USAGE_SOURCES = ("gateway", "jmx")
 MOST_ROWS = 10_000  # of a report by client, unless more are asked for
+
+
+def local_file(name: str | Path) -> Path:
+    """Raises BadParameter for a URL, from which Path would make the name of a directory."""
+    if "://" in str(name):
+        raise BadParameter(f"{name} is no file of this machine: copy it from or to there")
+    return Path(name)
 
 
 # Values of --fail-on, best first.
@@ -71,9 +78,9 @@ class ClientOptions(JobOptions):
 class TeamOptions(JobOptions):
     """Of team-report."""
 
-    owners: Annotated[Path, Option(help="YAML: which team owns which clients, prices, the capacity")] = Path(
-        "owners.yaml"
-    )
+    owners: Annotated[
+        Path, Option(parser=local_file, metavar="FILE", help="YAML: which team owns which clients, prices, capacity")
+    ] = Path("owners.yaml")
 
 
 class By(StrEnum):

@@ -199,3 +199,10 @@ def answer_all(server: socket.socket, answer: bytes) -> None:
             # To its end: a connection that is closed with bytes unread is reset, and the client misses the answer.
             request.read(int(http.client.parse_headers(request).get("Content-Length", 0)))
             connection.sendall(answer)
+
+
+@pytest.mark.parametrize(("job", "flag"), [("client-inventory", "--path"), ("team-report", "--owners")])
+def test_a_url_for_a_file_of_this_machine_is_refused_as_it_was_written(job: str, flag: str) -> None:
+    done = CliRunner().invoke(headroom, ["job", job, flag, "s3a://bucket//of/it.yaml"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "s3a://bucket//of/it.yaml is no file of this machine" in done.stderr
