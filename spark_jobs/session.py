@@ -88,7 +88,7 @@ _EXIT_S = 300.0  # a JVM that writes the class archive takes some seconds, on a 
 # Spark's default is 200: on one machine that doubles the run time of the job, and a small cluster spends it on tasks.
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LOCAL_PARTITIONS, _PARTITIONS_PER_CORE = 2, 2
-_MOST_OF_CLUSTER = 200  # tasks at once, where executors come with tasks and have no maximum
+_MOST_OF_CLUSTER = 200  # tasks at once, where executors come later and have no maximum
 
 
 class JavaError(Exception):
@@ -138,20 +138,30 @@ def _start(app_name: str, master: str, *, long: bool) -> SparkSession:
 
 
 def _plans(context: SparkContext) -> dict[str, str]:
-    if is_dynamic(context):  # the cores that are there say nothing: adaptive plans have as many partitions as rows need
+    if is_growing(context):  # the cores that are there say nothing: adaptive plans have as many partitions as rows need
         return {name: value for name, value in _PLANS.items() if name != _ADAPTIVE}
     cluster = _PARTITIONS_PER_CORE * context.defaultParallelism
     return {**_PLANS, _PARTITIONS: str(_LOCAL_PARTITIONS if is_local(str(context.master)) else cluster)}
 
 
 def parallelism(context: SparkContext) -> int:
-    """How many tasks can run at once: on the cores that are there, or on those that come with the tasks."""
-    if not is_dynamic(context):
-        return max(context.defaultParallelism, 1)
+    """How many tasks can run at once: on the cores that are there, or on those that come."""
+    there = max(context.defaultParallelism, 1)
+    if not is_growing(context):
+        return there
     conf = context.getConf()
-    executors, cores = conf.get("spark.dynamicAllocation.maxExecutors", ""), conf.get("spark.executor.cores", "1")
-    most = int(executors) * int(cores) if executors and executors.isdecimal() else _MOST_OF_CLUSTER
-    return max(context.defaultParallelism, min(most, _MOST_OF_CLUSTER))
+    if is_dynamic(context):
+        executors, cores = conf.get("spark.dynamicAllocation.maxExecutors", ""), conf.get("spark.executor.cores", "1")
+        most = int(executors) * int(cores) if executors and executors.isdecimal() else _MOST_OF_CLUSTER
+    else:
+        most = int(conf.get("spark.cores.max", "") or _MOST_OF_CLUSTER)
+    return max(there, min(most, _MOST_OF_CLUSTER))
+
+
+def is_growing(context: SparkContext) -> bool:
+    """Whether executors come after the session has started: a stand-alone cluster does not wait for them, YARN and
+    Kubernetes do."""
+    return is_dynamic(context) or str(context.master).startswith("spark://")
 
 
 def is_dynamic(context: SparkContext) -> bool:

@@ -69,12 +69,17 @@ def _workers(directory: Path, url: str, count: int) -> Iterator[tuple[subprocess
 def _daemon(log: Path, name: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     kind = f"org.apache.spark.deploy.{name if '.' in name else f'{name.lower()}.{name}'}"
     command = [str(SPARK_HOME / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0", *options]
-    environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", **_TINY}
+    environment = {**_inherited(), "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", **_TINY}
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment) as process:
         try:
             yield process, log
         finally:
             process.terminate()  # a worker ends its executors
+
+
+def _inherited() -> dict[str, str]:
+    """The environment of the tests, in which only --py-files bring packages of ours to executors."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def _found(log: Path, pattern: str) -> str:
@@ -88,18 +93,22 @@ def _found(log: Path, pattern: str) -> str:
     raise TimeoutError(f"{pattern!r} is not in {log.name}: {log.read_text(errors='replace')[-2000:]}")
 
 
-def submitted(directory: Path, script: Path, master: str, options: list[str]) -> subprocess.Popen[bytes]:
-    """`spark-submit` of a copy of a job's file, with the packages by --py-files, in a process group of its own."""
+def submitted(
+    directory: Path, script: Path, master: str, options: list[str], *, python: str = sys.executable
+) -> subprocess.Popen[bytes]:
+    """`spark-submit` of a copy of a job's file, with the packages by --py-files, in a process group of its own.
+    `python`: of the executors."""
     packages = zipped(directory)
     job = directory / script.name
     job.write_bytes(script.read_bytes())
     settings = [part for name, value in EXECUTORS.items() for part in ("--conf", f"{name}={value}")]
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, "--py-files", str(packages), *settings]
     environment = {
-        **os.environ,
+        **_inherited(),
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
     with (directory / "driver.log").open("ab") as log:
         return subprocess.Popen(
@@ -122,7 +131,7 @@ def zipped(directory: Path) -> Path:
 
 def _zip(packages: Path) -> None:
     with zipfile.ZipFile(packages, "w") as archive:
-        for package in ("spark_jobs", "exporters"):
+        for package in ("spark_jobs", "quota_metrics", "exporters"):
             for file in (ROOT / package).rglob("*"):
                 if file.is_file() and "__pycache__" not in file.parts:
                     archive.write(file, file.relative_to(ROOT))

@@ -109,6 +109,10 @@ def test_executors_elsewhere_can_reach_the_driver() -> None:
 @pytest.mark.parametrize(
     ("conf", "there", "tasks"),
     [
+        ({"spark.master": "spark://here:7077"}, 2, 200),  # a stand-alone cluster does not wait for its executors
+        ({"spark.master": "spark://here:7077", "spark.cores.max": "12"}, 2, 12),
+        ({"spark.master": "spark://here:7077"}, 640, 640),
+        ({"spark.master": "k8s://here:6443"}, 16, 16),
         ({}, 16, 16),
         ({}, 0, 1),
         ({"spark.dynamicAllocation.enabled": "false"}, 2, 2),
@@ -129,5 +133,6 @@ def test_executors_elsewhere_can_reach_the_driver() -> None:
 )
 def test_tasks_are_not_counted_before_executors_have_come(conf: dict[str, str], there: int, tasks: int) -> None:
     of_session = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    context = SimpleNamespace(defaultParallelism=there, getConf=lambda: of_session)
+    master = of_session.get("spark.master", "yarn")
+    context = SimpleNamespace(defaultParallelism=there, master=master, getConf=lambda: of_session)
     assert parallelism(cast(SparkContext, context)) == tasks
