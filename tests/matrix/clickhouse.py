@@ -66,11 +66,11 @@ def statements(start_ms: int) -> Iterator[Asked]:
     yield Asked("usage_1m", sql, {**span, "cluster": "", "computed_ms": when.to_ms})
     more = {**telemetry_parameters(), "telemetry": 1, "offset_ms": 0, "since_ms": when.from_ms, "cluster": ""}
     more |= {"minute_s": when.to_ms // 1000, "now_ms": when.to_ms, "first_s": when.from_ms // 1000}
-    more |= {"last_s": when.to_ms // 1000, "gone_ms": 60_000}
+    more |= {"last_s": when.to_ms // 1000, "gone_ms": 60_000, "seen_from_ms": 0}
     for name in ("telemetry", "byte_reports", "instances", "clients", "past", "changed_minutes", "newest_second"):
         yield Asked(name, statement(name), {**span, **more})
-    of_job = {"step_ms": 60_000, "watermark_ms": 0, "seen_from_ms": 0}
-    for name in ("COUNTS", "BAD_ROWS", "LATE_WINDOWS", "UNRESOLVED_CLIENTS", "LIMITS", "INSTANCES", "OBSERVED"):
+    of_job = {"step_ms": 60_000, "watermark_ms": 0}
+    for name in ("COUNTS", "BAD_ROWS", "LATE_WINDOWS", "LATE_LIMITS", "UNRESOLVED_CLIENTS", "LIMITS", "OBSERVED"):
         yield Asked(name, getattr(queries, name), {**span, **more, **of_job})
 
 

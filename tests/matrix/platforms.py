@@ -1,5 +1,6 @@
 """`python -m tests.matrix.platforms [NAME ...]`: Headroom over other people's ClickHouse, from an empty store to a
-level on the page, or refused by name. All of them write the table of docs/clickhouse.md. Exits 1 when one does neither.
+level on the page, or refused by name. Each writes its row of the table of docs/clickhouse.md. Exits 1 when one does
+neither.
 
 25.8 is a server, as its owner set it up; of 26.9 only the engine can be had (tests/matrix/clickhouse.py): it runs the
 schema and the statements of minutes and jobs under the profile, with what a connection sets there. Spark's part is
@@ -33,9 +34,10 @@ from tests.kit.platforms.profiles import ForeignServer, Profile, foreign_server
 from tests.kit.platforms.proxies import chproxy, hiding_proxy, load_balancer, path_gateway
 from tests.kit.serving import Served, eventually, page
 from tests.matrix import clickhouse as newer
+from tests.matrix.page_table import write_cells
 
 PAGE = Path("docs/clickhouse.md")
-BEGIN, END = "<!-- written by make matrix-platforms -->\n", "<!-- end -->\n"
+COLUMNS = ("profile, or what stands before the server", "ClickHouse 25.8", "engine of 26.9")
 READER = "read-only reader"
 _LEVEL_S = 300.0  # far more than an idle machine needs
 ZONE = "Asia/Kolkata"
@@ -176,7 +178,7 @@ def of_newer_engine(profile: Profile, directory: Path, asked: list[newer.Asked],
 
 
 def main(names: Sequence[str]) -> int:
-    found: dict[str, tuple[str, str]] = {}
+    failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="headroom-platforms-") as scratch:
         start_ms = now_ms() // 60_000 * 60_000 - 10 * 60_000
         asked = list(newer.statements(start_ms))
@@ -187,21 +189,17 @@ def main(names: Sequence[str]) -> int:
                 directory = Path(scratch) / user_of(name)
                 directory.mkdir()
                 platform = PLATFORMS[name]
-                one = outcome(name, at, directory)
-                two = "" if platform.before else of_newer_engine(platform.profile, directory, asked, expected)
-                found[name] = (one, two)
-                print(f"{name}: 25.8 {one}{f', 26.9 {two}' if two else ''}", flush=True)
-    right = {name: "refused" if PLATFORMS[name].refused else "works" for name in names}
-    wrong = [name for name, cells in found.items() if any(cell not in ("", right[name]) for cell in cells)]
-    if not wrong and tuple(names) == tuple(PLATFORMS):
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(before + BEGIN + table(found) + END + rest.partition(END)[2])
-    return int(bool(wrong))
-
-
-def table(found: Mapping[str, tuple[str, str]]) -> str:
-    heads = "| profile, or what stands before the server | ClickHouse 25.8 | engine of 26.9 |\n|---|---|---|\n"
-    return heads + "".join(f"| {name} | {one} | {two} |\n" for name, (one, two) in found.items())
+                of_server = outcome(name, at, directory)
+                of_engine = ""
+                if not platform.before:
+                    of_engine = of_newer_engine(platform.profile, directory, asked, expected)
+                print(f"{name}: 25.8 {of_server}{of_engine and f', 26.9 {of_engine}'}", flush=True)
+                right = ("", "refused" if platform.refused else "works")
+                cells = [said if said in right else "fails" for said in (of_server, of_engine)]
+                failed += [name] * ("fails" in cells)
+                row = {(name, column): cell for column, cell in zip(COLUMNS[1:], cells, strict=True)}
+                write_cells(PAGE, COLUMNS, tuple(PLATFORMS), row)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""`python -m tests.matrix.spark [RELEASE ...]`: the jobs on other releases of Spark, each beside the newest: the same
-rows. All of them write the table of docs/spark-jobs.md. Exits 1 when a job does not work.
+"""`python -m tests.matrix.spark [JOB ...]`: the jobs on other releases of Spark, each beside the newest: the same rows.
+Each job writes its row of the table of docs/spark-jobs.md. Exits 1 when one does not work.
 
 A release is PySpark of PyPI in a virtual environment of its own (.cache), whose other packages are those of the tests.
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +22,15 @@ from spark_jobs.cli import JOBS
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.job_rows import CLUSTER, START, committed, fill
 from tests.kit.recent import FRIDAY_MS
+from tests.matrix.page_table import write_cells
 
 NEWEST = pyspark.__version__
 RELEASES = ("3.5.9", "4.0.5", "4.1.4", NEWEST)
 ROOT = Path(__file__).parents[2]
 PAGE = Path("docs/spark-jobs.md")
-BEGIN, END = "<!-- written by make matrix-platforms -->\n", "<!-- end -->\n"
 STREAM = "quota-headroom --stream"
+ALL = (*JOBS, STREAM)
+COLUMNS = ("job", *(f"Spark {release}" for release in RELEASES))
 DAYS, USERS = 3, 6
 JOB_S = 1800  # beside whatever else the machine does
 
@@ -101,21 +103,21 @@ def run_job(python: Path, clickhouse: RunningClickHouse, name: str, *options: st
     return Answer(done.returncode, [{**row, "made_at": None} for row in rows], done.stderr)
 
 
-def answers(release: str, clickhouse: RunningClickHouse, history: tuple[int, int], scratch: Path) -> dict[str, Answer]:
-    """What each job reports, and quota-headroom publishes, on this release."""
+def answer(job: str, release: str, clickhouse: RunningClickHouse, history: tuple[int, int], scratch: Path) -> Answer:
+    """What a job reports, or quota-headroom publishes, on this release."""
     python = python_of(release)
     three_minutes = ["--from", str(START // 1000), "--to", str(START // 1000 + 180), "--cluster", CLUSTER]
     days = ["--from", str(history[0]), "--to", str(history[1]), "--cluster", "history"]
-    owners = scratch / "owners.yaml"
-    owners.write_text(_OWNERS)
-    seen = {}
-    for name in JOBS:
-        more = ["--owners", str(owners)] if name == "team-report" else []
-        seen[name] = run_job(python, clickhouse, name, *(three_minutes if name == "quota-headroom" else days), *more)
-    published = [list(map(str, row)) for row in committed(clickhouse)]
-    seen["quota-headroom"] = seen["quota-headroom"]._replace(rows=published)
-    seen[STREAM] = run_job(python, clickhouse, "quota-headroom", *three_minutes, "--stream", "--once")
-    return seen
+    if job in ("quota-headroom", STREAM):
+        for table in ("quota_utilization", "quota_utilization_windows", "job_runs"):
+            clickhouse.store.command(f"TRUNCATE TABLE headroom.{table}", {})
+        done = run_job(python, clickhouse, *job.split(), *three_minutes, *(["--once"] if job == STREAM else []))
+        return done._replace(rows=[list(map(str, row)) for row in committed(clickhouse)])
+    if job == "team-report":
+        owners = scratch / "owners.yaml"
+        owners.write_text(_OWNERS)
+        days += ["--owners", str(owners)]
+    return run_job(python, clickhouse, job, *days)
 
 
 def verdict(answer: Answer, newest: Answer) -> str:
@@ -138,29 +140,22 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def table(verdicts: Mapping[str, Mapping[str, str]]) -> str:
-    rows = [["job", *(f"Spark {release}" for release in RELEASES)], ["---"] * (1 + len(RELEASES))]
-    rows += [[f"`{name}`", *(verdicts[release][name] for release in RELEASES)] for name in (*JOBS, STREAM)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def main(releases: Sequence[str]) -> int:
-    verdicts: dict[str, dict[str, str]] = {}
+def main(jobs: Sequence[str]) -> int:
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "server") as clickhouse:
         fill(clickhouse)
         history = fill_history(clickhouse)
-        newest = answers(NEWEST, clickhouse, history, Path(scratch))
-        for release in releases:
-            seen = newest if release == NEWEST else answers(release, clickhouse, history, Path(scratch))
-            verdicts[release] = {name: verdict(seen[name], newest[name]) for name in seen}
-            for name, said in verdicts[release].items():
-                print(f"Spark {release}, {name}: {said}", flush=True)
-    works = all(said in ("works", "refused") for of_release in verdicts.values() for said in of_release.values())
-    if works and tuple(releases) == RELEASES:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(before + BEGIN + table(verdicts) + END + rest.partition(END)[2])
-    return 0 if works else 1
+        for job in jobs:
+            newest = answer(job, NEWEST, clickhouse, history, Path(scratch))
+            for release in RELEASES:
+                seen = newest if release == NEWEST else answer(job, release, clickhouse, history, Path(scratch))
+                said = verdict(seen, newest)
+                print(f"Spark {release}, {job}: {said}, {len(seen.rows)} rows", flush=True)
+                failed += [job] * (said != "works")
+                cell = {(f"`{job}`", f"Spark {release}"): "works" if said == "works" else "fails"}
+                write_cells(PAGE, COLUMNS, [f"`{name}`" for name in ALL], cell)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":
-    sys.exit(main(tuple(sys.argv[1:]) or RELEASES))
+    sys.exit(main(tuple(sys.argv[1:]) or ALL))

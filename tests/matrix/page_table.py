@@ -1,0 +1,28 @@
+"""A table of the docs that `make matrix-platforms` writes cell by cell: a run that is interrupted, or of a part, keeps
+the other cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_BEGIN, _END = "<!-- written by make matrix-platforms -->\n", "<!-- end -->\n"
+
+Cells = Mapping[tuple[str, str], str]  # by row and column
+
+
+def write_cells(page: Path, columns: Sequence[str], rows: Sequence[str], cells: Cells) -> None:
+    """Replaces these. `columns`: the first is that of the rows' names. Rows without a cell are left out."""
+    before, _, rest = page.read_text().partition(_BEGIN)
+    text, _, after = rest.partition(_END)
+    filled = {**_cells(text), **cells}
+    tried = [row for row in rows if any((row, column) in filled for column in columns)]
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[row, *(filled.get((row, column), "") for column in columns[1:])] for row in tried]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    page.write_text(before + _BEGIN + table + _END + after)
+
+
+def _cells(table: str) -> dict[tuple[str, str], str]:
+    lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
+    return {(line[0], column): cell for line in lines[2:] for column, cell in zip(lines[0][1:], line[1:], strict=True)}
