@@ -80,6 +80,7 @@ def test_workflow_matches_githubs_schema(workflow: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize(("lives_s", "status"), [(120, 0), (4, 3)], ids=["whole script", "closed early"])
 def test_client_is_judged_in_a_container(path: str, tmp_path: Path, lives_s: int, status: int) -> None:

@@ -135,32 +135,6 @@ def test_payer_that_becomes_quiet_joins_the_others_and_its_lane_is_used_again(tm
     spool.close()
 
 
-@pytest.mark.parametrize(
-    ("some", "others"),
-    [
-        (connection(ANONYMOUS, "192.0.2.1"), connection(ANONYMOUS, "192.0.2.1", 2)),
-        (connection(ANONYMOUS, "2001:db8:0:1::1"), connection(ANONYMOUS, "2001:db8:0:1:ffff::2", 3)),
-        (connection("alice", "192.0.2.1"), connection("alice", "192.0.2.2", 4)),
-    ],
-)
-def test_payer_is_the_principal_or_else_the_source_network(
-    tmp_path: Path, some: Connection, others: Connection
-) -> None:
-    spool = PushSpool(opener(tmp_path), "pushes", Clock())
-    sent(spool, some, 300)
-    before = spool.records
-    sent(spool, others, 5, start=1_000)
-    sent(spool, connection("bob"), 1)
-    assert spool.records == before + 6
-    ordinary = SpoolReader(tmp_path)
-    first = ordinary.next_batch(10_000, MIB)
-    assert first is not None and first.writer == "pushes"
-    assert b"bob" in first.records[-1][1]
-    assert not any(int.from_bytes(decode_push(body).client_instance_id) >= 1_000 for _, body in first.records)
-    ordinary.close()
-    spool.close()
-
-
 def test_more_floods_than_lanes_share_them(tmp_path: Path) -> None:
     spool = PushSpool(opener(tmp_path), "pushes", Clock())
     for n in range(20):

@@ -166,13 +166,6 @@ def test_segments_of_several_writers_are_read_alternately(tmp_path: Path) -> Non
     reader.close()
 
 
-def test_restarted_writer_opens_a_new_segment(tmp_path: Path) -> None:
-    write(tmp_path, [(RecordKind.PUSH, b"before")])
-    write(tmp_path, [(RecordKind.PUSH, b"after")])
-    assert len(segments(tmp_path)) == 2
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"before"), (RecordKind.PUSH, b"after")]
-
-
 def test_segment_deleted_after_listing_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = SpoolReader(tmp_path)
     monkeypatch.setattr(spool_reader, "segment_sizes", lambda _: {segment_name(1, "gw0", 1): 5})

@@ -23,7 +23,7 @@ from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served, eventually
 from tests.telemetry.wire.proxy_hop import proxy_hop
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
 
 CLUSTER = "addresses"
 MOST = 15
