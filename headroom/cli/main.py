@@ -34,8 +34,7 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    # The module and those that it imports add their commands to the app of quotas/commands.py.
-    "quotas": Group("headroom.cli.quotas.stale", "Client quotas: show, resolve and change them, simulate changes."),
+    "quotas": Group("headroom.cli.quotas.group", "Client quotas: show, resolve and change them, simulate changes."),
     "subscriptions": Group(
         "headroom.cli.subscriptions.commands",
         "Telemetry subscriptions: which metrics clients are asked for, how often.",

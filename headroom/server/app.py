@@ -25,10 +25,14 @@ from headroom.errors import ServeError, listening
 from headroom.logs import configure_logging, set_level
 from headroom.owners import OwnersInForce, owners_of
 from headroom.server.addresses import address_faults
+from headroom.server.cluster.cluster_start import ClusterStart
 from headroom.server.forwarding import open_forwarding
 from headroom.server.health import Health
 from headroom.server.http import HttpServer, Replaceable, starting_app
 from headroom.server.levels_worker import LevelsWorker, open_levels
+from headroom.server.listeners.gateway import Spools, open_gateway
+from headroom.server.listeners.network import NetworkService
+from headroom.server.listeners.sink import open_sink
 from headroom.server.metrics import Readings, SelfMetrics, summed
 from headroom.server.pages import guarded, http_app
 from headroom.server.periodic import run_periodic_tasks
@@ -36,10 +40,6 @@ from headroom.server.process_limits import allow_open_files, forbid_core_dumps, 
 from headroom.server.processes.assembly import open_push_spool, open_spool, push_sync_tasks, sync_task
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.storage_counts import StorageReadings
-from headroom.server.receivers.cluster_start import ClusterStart
-from headroom.server.receivers.gateway import Spools, open_gateway
-from headroom.server.receivers.network import NetworkService
-from headroom.server.receivers.sink import open_sink
 from headroom.server.reload import Reload
 from headroom.server.startup_check import startup_faults
 from headroom.server.storage import Storage, open_storage
@@ -202,7 +202,7 @@ async def _open_grpc(
     """Opens the gRPC receiver; returns its part of the ready line and its readings. Raises ServeError."""
     if config.grpc.listen is None:
         return "", dict
-    from headroom.server.receivers.grpc_receiver import (
+    from headroom.server.listeners.grpc_receiver import (
         open_grpc,
     )  # gRPC takes 20 MB, so it is imported only if configured
 
@@ -216,7 +216,7 @@ async def _open_otlp(
     """Opens the OTLP receivers; returns their part of the ready line and their readings. Raises ServeError."""
     if config.otlp.grpc is None and config.otlp.http is None:
         return "", dict
-    from headroom.server.receivers.otlp_receivers import open_otlp
+    from headroom.server.listeners.otlp_receivers import open_otlp
 
     opened, readings = await open_otlp(config, network_service.gateway, pushes, stack)
     return "".join(f" {name}={address}" for name, address in opened.items()), readings

@@ -23,8 +23,8 @@ from headroom.errors import ServeError
 from headroom.owners import OwnersInForce
 from headroom.server.health import ARRIVED_BYTES, Health, Verbose
 from headroom.server.http import web_app
+from headroom.server.listeners.network import NetworkService
 from headroom.server.metrics import SelfMetrics
-from headroom.server.receivers.network import NetworkService
 from headroom.version import version_line
 from headroom.web.access import AccessControl
 from headroom.web.api import api_routes

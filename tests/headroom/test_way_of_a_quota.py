@@ -22,9 +22,9 @@ from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.config.settings import ServeConfig
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
+from headroom.server.cluster.cluster_start import ClusterStart
 from headroom.server.level_schedule import LevelSchedule
-from headroom.server.receivers.cluster_start import ClusterStart
-from headroom.server.receivers.gateway import Spools, open_gateway
+from headroom.server.listeners.gateway import Spools, open_gateway
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
 from quota_metrics.minutes.live import LiveLevels

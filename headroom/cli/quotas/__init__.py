@@ -1,5 +1,6 @@
 """`headroom quotas`: commands on the quotas of a cluster or of a file.
 
+    group.py        the group, which has the commands of all files
     commands.py     describe, resolve, alter
     arguments.py    flags -> entities, filters and changes
     what_if.py      `what-if`: simulates other quotas on recorded usage (quota_metrics.what_if)

@@ -12,7 +12,6 @@ from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_on
 from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
 from headroom.cli.quotas.as_code import DIFFERS
-from headroom.cli.quotas.commands import app
 from quota_metrics.cluster.document import throttles_document
 from quota_metrics.cluster.facts import ClusterFacts
 from quota_metrics.cluster.reading import read_facts
@@ -21,7 +20,6 @@ _HEADINGS = ("where", "configuration", "value", "of no use because")
 _LAYOUT = Layout(numbers=("value",), lists=("of no use because",))
 
 
-@app.command()
 def stale(
     bootstrap_server: Annotated[
         str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Brokers, separated by commas.")

@@ -12,10 +12,10 @@ from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from headroom.config.settings import GatewayConfig, QuotaConfig
 from headroom.errors import ServeError
+from headroom.server.cluster.facts_in_force import FactsInForce
 from headroom.server.periodic import PeriodicTask, QuotaRecorder
 from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.quotas.cluster_quotas import ClusterQuotas, read_partitions
-from headroom.server.quotas.facts_in_force import FactsInForce
 from headroom.server.quotas.jmx_scraper import JmxScraper
 from quota_metrics.cluster.reading import read_facts
 from quota_metrics.config.entities import CLIENT_ID, USER, Rules

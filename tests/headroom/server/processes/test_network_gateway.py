@@ -19,8 +19,8 @@ from headroom.config.sources import load
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK
+from headroom.server.listeners.network import open_network
 from headroom.server.processes.assembly import new_gateway, no_exchange, open_push_spool, telemetry_receiver
-from headroom.server.receivers.network import open_network
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.topic_meter import TopicCount
 from telemetry.gateway.server import Gateway

@@ -19,9 +19,9 @@ from headroom.cli.top.state import TopState, row_key
 from headroom.config.settings import ServeConfig
 from headroom.owners import OwnersInForce
 from headroom.server.health import Health
+from headroom.server.listeners.network import NetworkService
 from headroom.server.metrics import SelfMetrics
 from headroom.server.pages import guarded, http_app
-from headroom.server.receivers.network import NetworkService
 from tests.headroom.web.watched_page import HOSTILE
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served

@@ -21,6 +21,9 @@ from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import QuotaConfig, ServeConfig
 from headroom.daemon_thread import in_daemon_thread
+from headroom.server.cluster.cluster_refresh import BrokerRefresh, TokenOwnersRefresh
+from headroom.server.cluster.facts_in_force import FactsInForce
+from headroom.server.listeners.network import NetworkService, no_network, open_network
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, write_facts
 from headroom.server.processes.assembly import (
     listener_readings,
@@ -29,13 +32,10 @@ from headroom.server.processes.assembly import (
     subscriptions_task,
     telemetry_receiver,
 )
-from headroom.server.quotas.facts_in_force import FactsInForce
 from headroom.server.quotas.other_gateways import OtherGateways
 from headroom.server.quotas.quota_state import QuotaState
 from headroom.server.quotas.stored_limits import stored_limits
 from headroom.server.quotas.topic_usage import TopicUsage
-from headroom.server.receivers.cluster_refresh import BrokerRefresh, TokenOwnersRefresh
-from headroom.server.receivers.network import NetworkService, no_network, open_network
 from quota_metrics.config.entities import Rules, stored_rules
 from quota_metrics.config.history import LimitHistory, unrecorded
 from quota_metrics.kafka.admin import KafkaAdmin

@@ -14,6 +14,7 @@ from exporters.spool.writer import PushSpool
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
+from headroom.server.listeners.network import NetworkService, open_network
 from headroom.server.periodic import first
 from headroom.server.processes.assembly import (
     administrators,
@@ -25,7 +26,6 @@ from headroom.server.processes.assembly import (
     subscriptions_task,
     telemetry_receiver,
 )
-from headroom.server.receivers.network import NetworkService, open_network
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.java.hash import uuid_text

@@ -14,8 +14,8 @@ from headroom.errors import listening
 from headroom.logs import thin_out
 from headroom.server.access import access_of, tls_of
 from headroom.server.http import HttpServer
+from headroom.server.listeners.grpc_receiver import LOGGER
 from headroom.server.metrics import Readings
-from headroom.server.receivers.grpc_receiver import LOGGER
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.grpc_auth import Access
 from telemetry.receiver.grpc_server import GrpcLimits, GrpcTls

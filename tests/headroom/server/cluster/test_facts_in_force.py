@@ -14,7 +14,7 @@ from exporters.model import CONTROLLER, StoredFacts
 from exporters.spool.writer import SpoolFull
 from headroom.config.quotas import QuotaConfig
 from headroom.config.settings import ConfigError
-from headroom.server.quotas.facts_in_force import FactsInForce
+from headroom.server.cluster.facts_in_force import FactsInForce
 from quota_metrics.cluster.facts import BrokerFacts, ClusterFacts
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.errors import BrokerUnreachableError
