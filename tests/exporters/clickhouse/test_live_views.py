@@ -1,8 +1,10 @@
-"""The views of minutes and of now, over hand-made rows; tests/spark_jobs/jobs/test_agreement.py draws them."""
+"""The views of minutes and of now, over hand-made rows; tests/spark_jobs/jobs/test_agreement.py draws them.
+
+Which windows such rows make: tests/quota_metrics/minutes/test_windows.py.
+"""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pyarrow as pa
@@ -20,68 +22,6 @@ MINUTE_MS = 60_000
 
 def past_minute(ago: int) -> int:
     return now_ms() // MINUTE_MS * MINUTE_MS - ago * MINUTE_MS
-
-
-def verdicts(store: QueriedStore, cluster: str, from_ms: int) -> dict[tuple[str, str], dict[str, Any]]:
-    """Computes the minute and returns its rows of headroom_by_minute."""
-    compute_levels(store, from_ms // 1000)
-    names = ("user", "client_id", "broker_id", "level", "utilization", "utilization_p95", "muted_ms", "window_s")
-    rows = store.query(
-        f"SELECT {', '.join(names)} FROM headroom.headroom_by_minute"
-        f" WHERE window_start = toDateTime({from_ms // 1000}, 'UTC') AND cluster = '{cluster}'"
-    )
-    return {(row[0], row[1]): dict(zip(names, row, strict=True)) for row in rows}
-
-
-def test_samples_without_interval_count_for_the_sampled_seconds(clickhouse: RunningClickHouse) -> None:
-    from_ms = past_minute(4)
-    rows = [sample("bare", from_ms + second * 1000, 850.0, interval_ms=0) for second in range(0, 60, 10)]
-    write(clickhouse.store, rows, "bare")
-    assert verdicts(clickhouse.store, "bare", from_ms)["alice", "app"]["level"] == "warn"
-
-
-def test_throttle_time_of_a_sample_spans_the_following_minutes(
-    clickhouse: RunningClickHouse,
-) -> None:
-    from_ms = past_minute(6)
-    announced = sample("bare-muted", from_ms + 50_000, 1.0, interval_ms=0, throttle_ms=90_000.0, source="jmx")
-    again = announced._replace(ts_ms=from_ms + 55_000, throttle_ms=1_000.0)
-    write(clickhouse.store, [announced, again], "bare-muted")
-    found = [verdicts(clickhouse.store, "bare-muted", from_ms + minute * MINUTE_MS) for minute in range(4)]
-    assert [rows["alice", "app"]["muted_ms"] for rows in found[:3]] == [10_000, 60_000, 20_000]
-    assert found[3] == {}
-
-
-def test_rows_of_ten_seconds_cover_ten_seconds(clickhouse: RunningClickHouse) -> None:
-    from_ms = past_minute(4)
-    rows = [sample("coarse", from_ms + second * 1000, 700.0, interval_ms=10_000) for second in range(0, 60, 10)]
-    write(clickhouse.store, rows, "coarse")
-    found = verdicts(clickhouse.store, "coarse", from_ms)["alice", "app"]
-    assert (found["level"], found["utilization"], found["utilization_p95"]) == ("watch", 0.7, 0.7)
-
-
-def test_invalid_rates_are_ignored_and_unknown_limits_are_reported(clickhouse: RunningClickHouse) -> None:
-    from_ms = past_minute(4)
-    rows = [sample("bad", from_ms + 1000 * n, rate) for n, rate in enumerate((math.nan, math.inf, -1.0, 1e16))]
-    rows.append(sample("bad", from_ms, 10.0, client_id="new", limit=None, limit_known=False))
-    rows.append(sample("bad", from_ms, 0.0, client_id="blocked", limit=0.0))
-    write(clickhouse.store, rows, "bad")
-    found = verdicts(clickhouse.store, "bad", from_ms)
-    assert {name: row["level"] for name, row in found.items()} == {
-        ("alice", "new"): "unknown", ("alice", "blocked"): "ok",
-    }  # fmt: skip
-
-
-def test_limit_that_never_throttles_has_no_utilization(clickhouse: RunningClickHouse) -> None:
-    """producer_byte_rate = Long.MAX_VALUE means unlimited; such a client does not vanish from the view."""
-    from_ms = past_minute(4)
-    limits = {"most": float(2**63 - 1), "inf": math.inf, "above": 2e15, "nan": math.nan, "negative": -1.0}
-    rows = [sample("unlimited", from_ms, 10.0, client_id=name, limit=limit) for name, limit in limits.items()]
-    write(clickhouse.store, rows, "unlimited")
-    found = verdicts(clickhouse.store, "unlimited", from_ms)
-    assert {name: (row["level"], row["utilization"]) for (_, name), row in found.items()} == {
-        "most": ("ok", None), "inf": ("ok", None), "above": ("ok", None),
-    }  # fmt: skip
 
 
 def test_impact_is_what_the_client_reported_in_the_minute(clickhouse: RunningClickHouse) -> None:
