@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.identity import MAX_NAME_CHARS, payer_of, stored_name
+from exporters.identity import CLAIMED, MAX_NAME_CHARS, UNREAD_PRINCIPAL, payer_of, stored_name
 from exporters.model import ANONYMOUS
 
 names = st.text(max_size=20) | st.text(st.characters(codec=None), min_size=200, max_size=300)
@@ -40,6 +40,9 @@ def test_a_long_name_keeps_its_beginning() -> None:
         (ANONYMOUS, "fe80::1%eth0", "fe80:0000:0000:0000"),
         (ANONYMOUS, "::ffff:10.0.0.1", "10.0.0.1"),
         (ANONYMOUS, "", ""),
+        (ANONYMOUS, "a:b", "a:b"),
+        (f"{UNREAD_PRINCIPAL}GSSAPI principal>", "10.0.0.1", "10.0.0.1"),
+        (f"{CLAIMED}alice", "10.0.0.1", "10.0.0.1"),
     ],
 )
 def test_who_pays(principal: str, address: str, payer: str) -> None:

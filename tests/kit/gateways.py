@@ -19,19 +19,21 @@ LOOPBACK = "127.0.0.1"
 def new_gateway(
     flush: Callable[[], None] = lambda: None,
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
+    listener: ListenerOptions = ListenerOptions(LOOPBACK, 0),
+    connect_timeout_s: float = 5,
     **limits: float,
 ) -> Gateway:
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
     return Gateway(
         "test",
         TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
-        [ListenerOptions(LOOPBACK, 0)],
+        [listener],
         flush=flush,
         observe=lambda _: None,
         now_ms=lambda: 1_700_000_000_000,
         local=local,
         options=GatewayOptions(
             admission=AdmissionLimits(**limits),  # type: ignore[arg-type] # ints among them
-            connect_timeout_s=5,
+            connect_timeout_s=connect_timeout_s,
         ),
     )

@@ -15,13 +15,28 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from exporters.model import Connection, Push
 from telemetry.decode.bounds import PayloadLimits
+from telemetry.decode.decoder import Decoder
 from telemetry.decode.otlp import Decoded, decode
+from telemetry.decode.series import ClientBudgets, KnownSeries
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 NOW_MS = 1_795_234_197_430
 NOW_NS = NOW_MS * 1_000_000
 CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
 PUSH = Push(CONNECTION, "app-1", bytes(range(16)), NOW_MS, 7, False, 0, b"")
+
+
+def new_decoder(known_series: KnownSeries | None = None, **options: Any) -> Decoder:
+    return Decoder(
+        known_series=KnownSeries(1 << 26, 3_600_000) if known_series is None else known_series,
+        **{
+            "max_decompressed_bytes": 1 << 24,
+            "limits": PayloadLimits(),
+            "max_template_bytes": 1 << 24,
+            "client_budgets": ClientBudgets(),
+            **options,
+        },
+    )
 
 
 def text(key: str, value: str) -> KeyValue:
@@ -57,9 +72,9 @@ def payload(*metrics: Metric, resource: tuple[KeyValue, ...] = ()) -> bytes:
 
 
 def decoded(
-    *metrics: Metric, push: Push = PUSH, limits: PayloadLimits = PayloadLimits(), known: Container[int] = ()
+    *metrics: Metric, push: Push = PUSH, limits: PayloadLimits = PayloadLimits(), known_ids: Container[int] = ()
 ) -> Decoded:
-    return decode(payload(*metrics, resource=(text("client-rack", "r1"),)), push, limits, known)
+    return decode(payload(*metrics, resource=(text("client-rack", "r1"),)), push, limits, known_ids)
 
 
 def attributes(*pairs: KeyValue, limits: PayloadLimits = PayloadLimits()) -> dict[str, str]:

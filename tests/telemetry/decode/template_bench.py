@@ -9,17 +9,15 @@ from pathlib import Path
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from exporters.model import Connection, Push
+from exporters.model import Push
 from telemetry.decode.bounds import PayloadLimits
-from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
+from telemetry.decode.decoder import DecodedPush, Refusal
 from telemetry.decode.otlp import decode
-from telemetry.decode.series import ClientBudgets, KnownSeries, identity
+from telemetry.decode.series import KnownSeries, identity
 from telemetry.decode.templates import Template, template_of
 from telemetry.ingest.arrow_tables import points_table
+from tests.telemetry.decode.payloads import CONNECTION, NOW_MS, NOW_NS, new_decoder
 
-NOW_MS = 1_795_234_197_430
-NOW_NS = NOW_MS * 1_000_000
-CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
 PUSH = Push(CONNECTION, "app-1", bytes(16), NOW_MS, 7, False, 0, b"")
 LIMITS = PayloadLimits()
 VECTORS = sorted((Path(__file__).parents[2] / "vectors").glob("*.zst"))
@@ -31,13 +29,7 @@ class Bench:
 
     def __init__(self, limits: PayloadLimits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
         self.known = KnownSeries(1 << 26, 3_600_000)
-        self.decoder = Decoder(
-            max_decompressed_bytes=1 << 24,
-            limits=limits,
-            known_series=self.known,
-            max_template_bytes=max_template_bytes,
-            client_budgets=ClientBudgets(),
-        )
+        self.decoder = new_decoder(self.known, limits=limits, max_template_bytes=max_template_bytes)
 
     def take(self, push: Push) -> tuple[DecodedPush, Refusal | None]:
         outcome, refusal = self.decoder.outcome(push)
@@ -50,8 +42,8 @@ class Bench:
 
 def rows(outcome: DecodedPush) -> list[str]:
     """Sorted, with values as bits because NaN is not equal to itself."""
-    found = points_table([outcome])[0].to_pylist()
-    return sorted(repr({**row, "value": struct.pack("<d", row["value"])}) for row in found)
+    points = points_table([outcome])[0].to_pylist()
+    return sorted(repr({**row, "value": struct.pack("<d", row["value"])}) for row in points)
 
 
 def check(bench: Bench, payload: bytes, push: Push = PUSH) -> DecodedPush:

@@ -10,17 +10,16 @@ import pytest
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from exporters.model import Connection, DropReason, Push
+from exporters.model import DropReason
 from telemetry.decode.bounds import DecodeError, OverBudget, PayloadLimits, check_structure
-from telemetry.decode.decoder import Decoder, validate_payload
+from telemetry.decode.decoder import validate_payload
 from telemetry.decode.otlp import check, decode
-from telemetry.decode.series import ClientBudgets, KnownSeries
+from telemetry.decode.series import ClientBudgets
 from telemetry.wire.errors import ErrorCode
 from tests.kit.memory import resident_kib
 from tests.kit.otlp_payloads import array, field, in_metric, many_series
+from tests.telemetry.decode.payloads import PUSH, new_decoder
 
-CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
-PUSH = Push(CONNECTION, "app-1", bytes(range(16)), 1_795_234_197_430, 7, False, 0, b"")
 MAX_BYTES = 16 << 20
 
 
@@ -128,14 +127,7 @@ def test_invalid_protobuf_raises_decode_error(payload: bytes) -> None:
 
 
 def test_client_budget_applies_per_minute() -> None:
-    known = KnownSeries(1 << 26, 3_600_000)
-    decoder = Decoder(
-        max_decompressed_bytes=MAX_BYTES,
-        limits=PayloadLimits(),
-        known_series=known,
-        max_template_bytes=1 << 20,
-        client_budgets=ClientBudgets(points=25, series=15),
-    )
+    decoder = new_decoder(client_budgets=ClientBudgets(points=25, series=15))
     push = replace(PUSH, payload=many_series(10, 0, 0).SerializeToString())
     answers = [decoder.outcome(push) for _ in range(2)]
     assert answers[0][1] is None
@@ -157,13 +149,7 @@ def test_points_of_a_push_are_bounded_by_its_bytes_on_the_wire() -> None:
     assert len(bomb) < 300
     limits = PayloadLimits()
     assert limits.points_of_push(len(bomb)) == 500 + 2 * len(bomb)
-    decoder = Decoder(
-        max_decompressed_bytes=MAX_BYTES,
-        limits=limits,
-        known_series=KnownSeries(1 << 20, 1 << 40),
-        max_template_bytes=1 << 20,
-        client_budgets=ClientBudgets(),
-    )
+    decoder = new_decoder()
     for _ in range(2):
         outcome, refusal = decoder.outcome(replace(PUSH, compression_type=4, payload=bomb))
         assert refusal is not None and refusal.reason is DropReason.OVER_BUDGET
@@ -180,13 +166,7 @@ def test_structure_of_another_client_does_not_lift_the_bound() -> None:
     for n in range(2_000):
         metric.gauge.data_points.add(as_int=n, time_unix_nano=PUSH.received_at_ms * 10**6)
     plain = data.SerializeToString()
-    decoder = Decoder(
-        max_decompressed_bytes=MAX_BYTES,
-        limits=PayloadLimits(),
-        known_series=KnownSeries(1 << 20, 1 << 40),
-        max_template_bytes=1 << 24,
-        client_budgets=ClientBudgets(),
-    )
+    decoder = new_decoder()
     assert decoder.outcome(replace(PUSH, compression_type=0, payload=plain))[1] is None
     smaller = MetricsData()
     smaller.CopyFrom(data)

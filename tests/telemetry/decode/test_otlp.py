@@ -30,17 +30,17 @@ from tests.telemetry.decode.payloads import (
 
 def test_gauge_and_sum_become_points_and_series() -> None:
     start = NOW_NS - 5_000 * 1_000_000
-    found = decoded(
+    rows = decoded(
         gauge(number(as_double=2.5), unit="ms"), counter(number(as_int=7, start_time_unix_nano=start), temporality=2)
     )
-    points = found.points
+    points = rows.points
     assert points.metric == ["g", "s"]
     assert points.ts_ms == [NOW_MS, NOW_MS]
     assert points.value == [2.5, 7.0]
     assert points.int_value == [None, None]
     assert points.flags == [0, 0]
     assert points.interval_ms == [0, 5_000]
-    level, total = (found.series[id_] for id_ in points.series_id)
+    level, total = (rows.series[id_] for id_ in points.series_id)
     assert (level.metric, level.kind, level.temporality, level.monotonic, level.unit) == (
         "g",
         "gauge",
@@ -83,11 +83,11 @@ def test_integers_stay_exact() -> None:
 def test_out_of_range_timestamp_is_clamped_to_receive_time() -> None:
     inside = [NOW_MS - MAX_PAST_MS, NOW_MS + MAX_FUTURE_MS]
     outside_ns = [0, (inside[0] - 1) * 1_000_000, (inside[1] + 1) * 1_000_000, 2**63 + 5, 2**64 - 1]
-    found = decoded(
+    rows = decoded(
         gauge(*(number(ts_ms * 1_000_000, as_int=1) for ts_ms in inside), *(number(ns, as_int=1) for ns in outside_ns))
     )
-    assert found.points.ts_ms == inside + [NOW_MS] * len(outside_ns)
-    assert found.clamped_timestamps == len(outside_ns)
+    assert rows.points.ts_ms == inside + [NOW_MS] * len(outside_ns)
+    assert rows.clamped_timestamps == len(outside_ns)
 
 
 def test_interval_comes_from_client_timestamps_and_is_bounded() -> None:
@@ -106,9 +106,9 @@ def test_series_id_depends_on_identity_metric_and_attributes() -> None:
         return decoded(*metrics, push=push).points.series_id
 
     both = (text("topic", "t"), text("partition", "0"))
-    [one] = ids(gauge(number(as_int=1, attributes=both)))
-    assert ids(gauge(number(as_int=2, attributes=both[::-1]))) == [one]
-    assert one == 14425545219752142001, "ids are stored: they must never change"
+    [id_] = ids(gauge(number(as_int=1, attributes=both)))
+    assert ids(gauge(number(as_int=2, attributes=both[::-1]))) == [id_]
+    assert id_ == 14425545219752142001, "ids are stored: they must never change"
     others = [
         ids(gauge(number(as_int=1, attributes=both), name="other")),
         ids(gauge(number(as_int=1, attributes=both[:1]))),
@@ -125,14 +125,14 @@ def test_series_id_depends_on_identity_metric_and_attributes() -> None:
         ),
         ids(gauge(number(as_int=1, attributes=[text("topic", 't","partition'), text("x", "0")]))),
     ]
-    assert len({one, *(other[0] for other in others)}) == 1 + len(others)
+    assert len({id_, *(other[0] for other in others)}) == 1 + len(others)
 
 
 def test_known_series_are_not_described_again() -> None:
     metrics = gauge(number(as_int=1), number(as_int=2, attributes=[text("topic", "t")]))
     everything = decoded(metrics)
     assert len(everything.series) == 2
-    rest = decoded(metrics, known={everything.points.series_id[0]})
+    rest = decoded(metrics, known_ids={everything.points.series_id[0]})
     assert set(rest.series) == {everything.points.series_id[1]}
     assert rest.points == everything.points
 

@@ -70,9 +70,9 @@ def test_exponential_histograms_and_summaries() -> None:
     point.quantile_values.add(quantile=0.5, value=1.5)
     summary.summary.data_points.append(point)
 
-    found = decoded(exponential, summary)
-    first, second = found.histograms
-    assert found.dropped == {DropReason.DECODE: 1}
+    rows = decoded(exponential, summary)
+    first, second = rows.histograms
+    assert rows.dropped == {DropReason.DECODE: 1}
     assert (first.kind, first.temporality, second.kind, second.temporality) == (
         "exp_histogram",
         "cumulative",
@@ -87,14 +87,14 @@ def test_exponential_histograms_and_summaries() -> None:
 
 
 def test_metric_of_unknown_kind_is_counted_as_dropped() -> None:
-    found = decoded(Metric(name="future"), gauge(number(as_int=1)))
-    assert found.dropped == {DropReason.UNSUPPORTED_KIND: 1}
-    assert found.points.metric == ["g"]
+    rows = decoded(Metric(name="future"), gauge(number(as_int=1)))
+    assert rows.dropped == {DropReason.UNSUPPORTED_KIND: 1}
+    assert rows.points.metric == ["g"]
 
 
 def test_unknown_temporality_is_unspecified() -> None:
-    found = decoded(counter(number(as_int=1), temporality=99))
-    assert next(iter(found.series.values())).temporality == "unspecified"
+    rows = decoded(counter(number(as_int=1), temporality=99))
+    assert next(iter(rows.series.values())).temporality == "unspecified"
 
 
 def test_empty_payload_decodes_to_nothing() -> None:
@@ -131,8 +131,8 @@ def test_captured_payloads_of_java_and_librdkafka() -> None:
 def test_damaged_payloads_are_decoded_or_refused(data: bytes, at: int, seed: str) -> None:
     whole = decompress(4, (VECTORS / f"{seed}.zst").read_bytes(), max_bytes=1 << 20) if seed else b""
     with suppress(DecodeError, OverBudget):
-        found = decode(whole[:at] + data + whole[at + len(data) :], PUSH, PayloadLimits(), ())
-        columns = [getattr(found.points, name) for name in ("metric", "ts_ms", "series_id", "value", "int_value")]
+        rows = decode(whole[:at] + data + whole[at + len(data) :], PUSH, PayloadLimits(), ())
+        columns = [getattr(rows.points, name) for name in ("metric", "ts_ms", "series_id", "value", "int_value")]
         assert len({len(column) for column in columns}) == 1
 
 

@@ -16,7 +16,21 @@ from telemetry.decode.otlp import Decoded, decode
 from telemetry.decode.series import identity
 from telemetry.decode.templates import Templates, template_of
 from telemetry.ingest.arrow_tables import series_table
-from tests.telemetry.decode.template_bench import LIMITS, NOW_MS, PAYLOADS, PUSH, Bench, check, named, template_for
+from tests.telemetry.decode.payloads import NOW_MS
+from tests.telemetry.decode.template_bench import LIMITS, PAYLOADS, PUSH, Bench, check, named, template_for
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The instance ids of the pushes that are parsed."""
+    instance_ids: list[bytes] = []
+
+    def counted(payload: bytes, push: Push, limits: PayloadLimits, known_ids: Container[int]) -> Decoded:
+        instance_ids.append(push.client_instance_id)
+        return decode(payload, push, limits, known_ids)
+
+    monkeypatch.setattr(decoder, "decode", counted)
+    return instance_ids
 
 
 def test_clients_share_a_template_but_not_series() -> None:
@@ -39,23 +53,17 @@ def test_shared_template_describes_only_series_new_to_the_client() -> None:
     for number in range(2):
         check(bench, PAYLOADS[0], replace(PUSH, client_instance_id=number.to_bytes(16)))
     third = replace(PUSH, client_instance_id=b"3" * 16)
-    known = [*decode(PAYLOADS[0], third, LIMITS, ()).series][::2]
-    bench.known.add(identity(third), known, NOW_MS)
+    known_ids = [*decode(PAYLOADS[0], third, LIMITS, ()).series][::2]
+    bench.known.add(identity(third), known_ids, NOW_MS)
     outcome = check(bench, PAYLOADS[0], third)
     assert outcome.match is not None
-    expected = decode(PAYLOADS[0], third, LIMITS, frozenset(known)).series
+    expected = decode(PAYLOADS[0], third, LIMITS, frozenset(known_ids)).series
     assert outcome.decoded.series == expected
     assert expected
 
 
-def test_fleet_that_comes_back_is_parsed_twice_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed, bench = list[bytes](), Bench()
-
-    def counted(payload: bytes, push: Push, limits: PayloadLimits, known: Container[int]) -> Decoded:
-        parsed.append(push.client_instance_id)
-        return decode(payload, push, limits, known)
-
-    monkeypatch.setattr(decoder, "decode", counted)
+def test_fleet_that_comes_back_is_parsed_twice_however_large_it_is(parsed: list[bytes]) -> None:
+    bench = Bench()
     pushes = [replace(PUSH, client_instance_id=number.to_bytes(16), payload=PAYLOADS[0]) for number in range(9)]
     for push in pushes:  # as KnownSeries.recall does after a restart
         bench.known.add(identity(push), [*decode(PAYLOADS[0], push, LIMITS, ()).series], NOW_MS)
@@ -65,16 +73,8 @@ def test_fleet_that_comes_back_is_parsed_twice_however_large_it_is(monkeypatch: 
     assert [outcome.points for outcome in outcomes] == [outcomes[0].points] * len(pushes)
 
 
-def test_structure_that_cannot_be_shared_is_parsed_once_more_and_not_at_each_push(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    parsed, bench = list[bytes](), Bench(PayloadLimits(text_bytes=1))
-
-    def counted(payload: bytes, push: Push, limits: PayloadLimits, known: Container[int]) -> Decoded:
-        parsed.append(push.client_instance_id)
-        return decode(payload, push, limits, known)
-
-    monkeypatch.setattr(decoder, "decode", counted)
+def test_structure_that_cannot_be_shared_is_parsed_once_more_and_not_at_each_push(parsed: list[bytes]) -> None:
+    bench = Bench(PayloadLimits(text_bytes=1))
     pushes = [replace(PUSH, client_instance_id=bytes([n] * 16), payload=PAYLOADS[0]) for n in range(5)]
     for push in pushes:  # within the budget only because their series are known
         bench.known.add(identity(push), [*decode(PAYLOADS[0], push, LIMITS, ()).series], NOW_MS)

@@ -14,7 +14,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Numb
 
 from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS
 from telemetry.decode.templates import GATHERABLE_MS
-from tests.telemetry.decode.template_bench import NOW_MS, NOW_NS, PAYLOADS, PUSH, VECTORS, Bench, check, field
+from tests.telemetry.decode.payloads import NOW_MS, NOW_NS
+from tests.telemetry.decode.template_bench import PAYLOADS, PUSH, VECTORS, Bench, check, field
 
 
 def renumbered(payload: bytes, rng: random.Random) -> bytes:

@@ -25,8 +25,8 @@ def push(body: bytes, compression_type: int = 0, **more: Any) -> Push:
     return Push(connection, "app-1", bytes(range(16)), PUSH.received_at_ms, 7, False, compression_type, body)
 
 
-def forwarded(one: Push, selection: ForwardSelection = ForwardSelection()) -> list[Any]:
-    return resource_metrics_of(one, selection, max_decompressed_bytes=MIB)
+def forwarded(push: Push, selection: ForwardSelection = ForwardSelection()) -> list[Any]:
+    return resource_metrics_of(push, selection, max_decompressed_bytes=MIB)
 
 
 def attributes(resource_metrics: Any) -> dict[str, str | int]:
@@ -35,8 +35,8 @@ def attributes(resource_metrics: Any) -> dict[str, str | int]:
 
 def test_forwarded_identity_comes_from_the_connection() -> None:
     claimed = (text("principal", "mallory"), text("client_id", "other"), text("rack", "r1"), text("client_id", "twice"))
-    [found] = forwarded(push(payload(gauge(number(as_double=1)), resource=claimed)))
-    assert attributes(found) == {
+    [resource] = forwarded(push(payload(gauge(number(as_double=1)), resource=claimed)))
+    assert attributes(resource) == {
         "rack": "r1",
         "client_id": "app-1",
         "client_instance_id": "AAECAwQFBgcICQoLDA0ODw",
@@ -54,9 +54,9 @@ def test_forwarded_identity_comes_from_the_connection() -> None:
 
 
 def test_headroom_receiver_reads_the_same_identity() -> None:
-    found = forwarded(push(payload(gauge(number(as_double=1)))))
+    resource = forwarded(push(payload(gauge(number(as_double=1)))))
     sender = OtlpCaller("127.0.0.1", True, "otlp_grpc")
-    request = ParsedRequest(MetricsData(resource_metrics=found))
+    request = ParsedRequest(MetricsData(resource_metrics=resource))
     export = export_of(request, sender, cluster="c", dialect=DIALECTS["any"], limits=OtlpLimits())
     [part] = export.parts
     assert part.identity.connection == Connection(
@@ -67,30 +67,30 @@ def test_headroom_receiver_reads_the_same_identity() -> None:
 
 def test_texts_that_are_no_utf_8_are_forwarded_with_replacement_characters() -> None:
     body = payload(gauge(number(as_double=1)), resource=(text("client_rack", "Zürich"),))
-    [found] = forwarded(push(body.replace("Zürich".encode(), b"Z\xfcrich!")))
-    assert attributes(found)["client_rack"] == "Z\N{REPLACEMENT CHARACTER}rich!"
+    [resource] = forwarded(push(body.replace("Zürich".encode(), b"Z\xfcrich!")))
+    assert attributes(resource)["client_rack"] == "Z\N{REPLACEMENT CHARACTER}rich!"
 
 
 def test_unknown_attributes_are_omitted() -> None:
     nobody = Connection("c", "PLAINTEXT", "ANONYMOUS", "", 0, "unknown", "unknown", -1)
-    [found] = forwarded(push(payload(gauge(number(as_double=1))), connection=nobody))
-    assert {"broker_id", "client.port", "client_source_port", "client.address"} & attributes(found).keys() == set()
+    [resource] = forwarded(push(payload(gauge(number(as_double=1))), connection=nobody))
+    assert {"broker_id", "client.port", "client_source_port", "client.address"} & attributes(resource).keys() == set()
 
 
 def test_java_push_becomes_one_resource_with_all_points() -> None:
     body = (VECTORS / "java-4.3.1-producer.zst").read_bytes()
-    [found] = forwarded(push(body, 4))
+    [resource] = forwarded(push(body, 4))
     sent = MetricsData.FromString(decompress(4, body, max_bytes=MIB))
     assert len(sent.resource_metrics) > 1
-    assert points_in(found) == sum(map(points_in, sent.resource_metrics))
-    names = sorted(metric.name for each in sent.resource_metrics for metric in each.scope_metrics[0].metrics)
-    assert sorted(metric.name for scope in found.scope_metrics for metric in scope.metrics) == names
+    assert points_in(resource) == sum(map(points_in, sent.resource_metrics))
+    names = sorted(metric.name for part in sent.resource_metrics for metric in part.scope_metrics[0].metrics)
+    assert sorted(metric.name for scope in resource.scope_metrics for metric in scope.metrics) == names
 
 
 def test_metrics_are_selected_by_prefix() -> None:
     body = payload(*(gauge(number(as_double=1), name=name) for name in ("a.b", "a.c", "b")))
-    [found] = forwarded(push(body), ForwardSelection("a.,x"))
-    assert [metric.name for metric in found.scope_metrics[0].metrics] == ["a.b", "a.c"]
+    [resource] = forwarded(push(body), ForwardSelection("a.,x"))
+    assert [metric.name for metric in resource.scope_metrics[0].metrics] == ["a.b", "a.c"]
     assert forwarded(push(body), ForwardSelection("x")) == []
 
 

@@ -59,7 +59,7 @@ class Calls:
     def before(self, offset: int) -> Any:
         """RecordsToDelete.beforeOffset, by reflection: py4j takes its namesake that is not static."""
         of = self.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete")
-        (method,) = [one for one in of.getMethods() if one.getName() == "beforeOffset" and one.getParameterCount() == 1]
+        (method,) = [m for m in of.getMethods() if m.getName() == "beforeOffset" and m.getParameterCount() == 1]
         return method.invoke(None, self.java.util.ArrayList([offset]).toArray())
 
     def text(self, value: Any) -> str:

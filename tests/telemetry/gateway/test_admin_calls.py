@@ -67,7 +67,7 @@ def quotas_of_client(c: Calls) -> Any:
     """Waits until the broker has applied what the controller acknowledged."""
     quotas = c.kafka.common.quota
     of_client = quotas.ClientQuotaFilter.containsOnly([quotas.ClientQuotaFilterComponent.ofEntity("client-id", c.name)])
-    return eventually(lambda: c.of("entities").describeClientQuotas(of_client), lambda found: len(found) > 0)
+    return eventually(lambda: c.of("entities").describeClientQuotas(of_client), lambda entities: len(entities) > 0)
 
 
 def scram(c: Calls) -> Any:
@@ -88,8 +88,8 @@ def abort(c: Calls) -> Any:
 
 def features(c: Calls) -> Any:
     """In order; Java's has no fixed one, and the epoch counts changes of any feature."""
-    found = c.get(c.admin.describeFeatures().featureMetadata())
-    of = (found.finalizedFeatures(), found.supportedFeatures())
+    metadata = c.get(c.admin.describeFeatures().featureMetadata())
+    of = (metadata.finalizedFeatures(), metadata.supportedFeatures())
     return [sorted(f"{name} {c.text(levels)}" for name, levels in versions.items()) for versions in of]
 
 
@@ -193,7 +193,7 @@ CALLS: list[Call] = [
     Call("removeRaftVoter", lambda c: c.all.removeRaftVoter(77, c.kafka.common.Uuid.ONE_UUID)),
     Call("unregisterBroker", lambda c: c.all.unregisterBroker(77)),
     Call("describeProducers", lambda c: c.all.describeProducers([c.partition()])),
-    Call("listTransactions", lambda c: c.name in [one.transactionalId() for one in c.all.listTransactions()]),
+    Call("listTransactions", lambda c: c.name in [listed.transactionalId() for listed in c.all.listTransactions()]),
     Call("describeTransactions", lambda c: c.all.describeTransactions([c.name])),
     Call("fenceProducers", lambda c: c.all.fenceProducers([c.name])),
     Call("abortTransaction", abort),
@@ -206,14 +206,14 @@ CALLS: list[Call] = [
 def outcome(call: Call, calls: Calls) -> str:
     """The returned value, or Java's exception and its cause."""
     try:
-        found = calls.text(call.ask(calls))
+        text = calls.text(call.ask(calls))
     except Py4JJavaError as exc:
         cause = exc.java_exception.getCause() or exc.java_exception
-        found = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
-    found = found.replace(calls.name, "NAME")
+        text = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
+    text = text.replace(calls.name, "NAME")
     for pattern, instead in _VARIES:
-        found = pattern.sub(instead, found)
-    return found
+        text = pattern.sub(instead, text)
+    return text
 
 
 @pytest.fixture
@@ -227,16 +227,27 @@ def both(jvm: Jvm, kafka: LocalCluster, gateway: RunningGateway) -> Iterator[tup
 def test_every_admin_call_matches_the_broker(both: tuple[Calls, Calls]) -> None:
     direct, through = both
     expected = {call.name: outcome(call, direct) for call in CALLS}
-    found = {call.name: outcome(call, through) for call in CALLS}
-    assert found == expected
+    outcomes = {call.name: outcome(call, through) for call in CALLS}
+    assert outcomes == expected
     assert not [text for text in expected.values() if "TimeoutException" in text or "Py4J" in text], expected
 
 
 def test_every_method_of_admin_is_covered(jvm: Jvm) -> None:
     admin = jvm.classes.java.lang.Class.forName("org.apache.kafka.clients.admin.Admin")
-    known = {method.getName() for method in admin.getMethods()}
-    known -= {"create", "close", "metrics", "wait", "equals", "hashCode", "toString", "getClass", "notify", "notifyAll"}
+    methods = {method.getName() for method in admin.getMethods()}
+    methods -= {
+        "create",
+        "close",
+        "metrics",
+        "wait",
+        "equals",
+        "hashCode",
+        "toString",
+        "getClass",
+        "notify",
+        "notifyAll",
+    }
     # Not requests of an administrator.
-    known -= {"clientInstanceId", "registerMetricForSubscription", "unregisterMetricFromSubscription"}
+    methods -= {"clientInstanceId", "registerMetricForSubscription", "unregisterMetricFromSubscription"}
     asked = {call.name.partition(" ")[0] for call in CALLS} | {"alterConsumerGroupOffsets"}
-    assert not known - asked
+    assert not methods - asked

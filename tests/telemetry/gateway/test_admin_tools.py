@@ -173,10 +173,10 @@ def test_generated_name_is_accepted(tools: Tools, tmp_path: Path) -> None:
 def test_advertised_address_is_the_address_the_client_used(jvm: Jvm, tmp_path: Path, host: str) -> None:
     with RunningSink(tmp_path, host) as sink:
         port = sink.bootstrap.rpartition(":")[2]
-        found = "127.0.0.1" if host == "0.0.0.0" else "[::1]"
-        admin = jvm.admin(f"{found}:{port}")
+        connected = "127.0.0.1" if host == "0.0.0.0" else "[::1]"
+        admin = jvm.admin(f"{connected}:{port}")
         try:
             (node,) = admin.describeCluster().nodes().get().toArray()
-            assert (node.host(), str(node.port())) == (found.strip("[]"), port)
+            assert (node.host(), str(node.port())) == (connected.strip("[]"), port)
         finally:
             admin.close()

@@ -106,6 +106,6 @@ def test_idle_connections_are_closed_later_when_waiting_for_a_broker() -> None:
     quiet, busy, waiting = Client(), Client(), Client(waits=True)
     for sweep in range(27):
         busy.active = True
-        close_idle([one for one in (quiet, busy, waiting) if not one.reasons])
+        close_idle([client for client in (quiet, busy, waiting) if not client.reasons])
         assert bool(quiet.reasons) == (sweep >= 9)
     assert (quiet.reasons, busy.reasons, waiting.reasons) == ([Reason.IDLE], [], [Reason.IDLE])

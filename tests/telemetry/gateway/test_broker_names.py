@@ -9,6 +9,7 @@ import pytest
 
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.broker_ports import BOOTSTRAP, BrokerNames, BrokerNamesError, BrokerPorts, PortOptions
+from tests.kit.grpc_servers import in_loop
 
 NAMES = BrokerNames("broker-{id}.gateway.example")
 NODE = Node(5, "broker.internal", 9092)
@@ -52,35 +53,31 @@ def test_invalid_pattern_raises_broker_names_error(pattern: str) -> None:
         BrokerNames(pattern)
 
 
-def test_names_without_a_port_get_the_one_that_clients_see() -> None:
-    async def run() -> None:
-        listeners = BrokerPorts("127.0.0.1", 0, accept, PortOptions(names=NAMES, advertised_port=443))
-        await listeners.open([NODE])
-        assert listeners.address_of(5, "any") == ("broker-5.gateway.example", 443)
-        listeners.close()
-
-    asyncio.run(run())
+@in_loop
+async def test_names_without_a_port_get_the_one_that_clients_see() -> None:
+    listeners = BrokerPorts("127.0.0.1", 0, accept, PortOptions(names=NAMES, advertised_port=443))
+    await listeners.open([NODE])
+    assert listeners.address_of(5, "any") == ("broker-5.gateway.example", 443)
+    listeners.close()
 
 
-def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
-    async def run() -> None:
-        asked: list[int] = []
-        listeners = BrokerPorts("127.0.0.1", 0, accept, PortOptions(names=NAMES))
-        listeners.unknown = lambda: asked.append(1)
-        _, port = await listeners.open([NODE])
-        assert [*listeners] == [(NODE, port)]
-        assert listeners.address_of(5, "ignored") == ("broker-5.gateway.example", port)
-        assert listeners.node_of(BOOTSTRAP, lambda: "broker-5.gateway.example") == 5
-        assert listeners.node_of(BOOTSTRAP, lambda: "bootstrap.gateway.example") == BOOTSTRAP
-        assert listeners.node_of(BOOTSTRAP, lambda: None) == BOOTSTRAP
-        assert not asked
-        assert listeners.address_of(6, "ignored") == ("broker-6.gateway.example", port)
-        assert asked
-        assert listeners.candidates(6) == []
-        follower = BrokerPorts("127.0.0.1", port, accept, PortOptions(names=NAMES))
-        follower._port = port  # it listens on the same port
-        await follower.follow([*listeners])
-        assert follower.candidates(5) == [NODE]
-        listeners.close()
-
-    asyncio.run(run())
+@in_loop
+async def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
+    asked: list[int] = []
+    listeners = BrokerPorts("127.0.0.1", 0, accept, PortOptions(names=NAMES))
+    listeners.unknown = lambda: asked.append(1)
+    _, port = await listeners.open([NODE])
+    assert [*listeners] == [(NODE, port)]
+    assert listeners.address_of(5, "ignored") == ("broker-5.gateway.example", port)
+    assert listeners.node_of(BOOTSTRAP, lambda: "broker-5.gateway.example") == 5
+    assert listeners.node_of(BOOTSTRAP, lambda: "bootstrap.gateway.example") == BOOTSTRAP
+    assert listeners.node_of(BOOTSTRAP, lambda: None) == BOOTSTRAP
+    assert not asked
+    assert listeners.address_of(6, "ignored") == ("broker-6.gateway.example", port)
+    assert asked
+    assert listeners.candidates(6) == []
+    follower = BrokerPorts("127.0.0.1", port, accept, PortOptions(names=NAMES))
+    follower._port = port  # it listens on the same port
+    await follower.follow([*listeners])
+    assert follower.candidates(5) == [NODE]
+    listeners.close()

@@ -25,8 +25,8 @@ def test_local_answer_waits_for_earlier_responses() -> None:
     first, second = request(12, 4, 1), request(12, 4, 3)
     assert both.client(first + request(71, 0, 2, b"get") + second) == first + second
     assert both.take_client() == b""
-    one, two = response(12, 4, 1, b"\0\0\0\0one"), response(12, 4, 3, b"\0\0\0\0two")
-    assert both.broker(one + two) == one + local(2, b"answer-71") + two
+    earlier, later = response(12, 4, 1, b"\0\0\0\0one"), response(12, 4, 3, b"\0\0\0\0two")
+    assert both.broker(earlier + later) == earlier + local(2, b"answer-71") + later
     assert both.receiver.asked == [("get", 71, b"get", "app")]
 
 

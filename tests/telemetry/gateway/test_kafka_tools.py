@@ -72,9 +72,9 @@ def end_offset(bootstrap: str, topic: str) -> int:
 
 def committed(bootstrap: str, topic: str, group: str) -> int:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    (found,) = consumer.committed([TopicPartition(topic, 0)], PATIENCE_S)
+    (position,) = consumer.committed([TopicPartition(topic, 0)], PATIENCE_S)
     consumer.close()
-    return int(found.offset)
+    return int(position.offset)
 
 
 # `classic` passes too; its restart waits for the session timeout of the member that was closed.
@@ -127,7 +127,7 @@ def with_streams(jvm: Jvm, bootstrap: str, name: str, state: Path, protocol: str
     running = kafka.streams.KafkaStreams(builder.build(), jvm.properties(config))
     running.start()
     try:
-        eventually(lambda: len(counts(bootstrap, f"{name}-counts")), lambda found: found >= until)
+        eventually(lambda: len(counts(bootstrap, f"{name}-counts")), lambda count: count >= until)
     finally:
         running.close(jvm.duration(30_000))
 
@@ -137,7 +137,7 @@ def counts(bootstrap: str, topic: str) -> list[tuple[bytes, int]]:
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-look"}
     consumer = Consumer(config | {"isolation.level": "read_committed", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in (0, 1)])
-    found: list[tuple[bytes, int]] = []
+    counted: list[tuple[bytes, int]] = []
     ends: Counter[int] = Counter()
     deadline = time.monotonic() + PATIENCE_S
     while len(ends) < 2:
@@ -149,6 +149,6 @@ def counts(bootstrap: str, topic: str) -> list[tuple[bytes, int]]:
             else:
                 assert key is not None
                 assert value is not None
-                found.append((key, int.from_bytes(value, "big")))
+                counted.append((key, int.from_bytes(value, "big")))
     consumer.close()
-    return found
+    return counted

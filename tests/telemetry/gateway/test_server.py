@@ -175,8 +175,8 @@ def test_partial_pushes_stay_within_budget_and_block_nobody() -> None:
         await asyncio.sleep(0.05)
         writer.write(b"\x00")
         assert await asyncio.wait_for(reader.readexactly(4), 60)
-        for _, one in [*slow, (reader, writer)]:
-            one.close()
+        for _, client in [*slow, (reader, writer)]:
+            client.close()
         await gateway.close(grace_s=1)
         while gateway.counts.connections:
             await asyncio.sleep(0.01)

@@ -109,7 +109,7 @@ class Listener:
 
     def names(self) -> list[str]:
         reported = requests.decoded(74, 0, self.answers[74](0, requests.listing(0)))
-        return [found.resource_name for found in reported.config_resources]
+        return [resource.resource_name for resource in reported.config_resources]
 
 
 @pytest.fixture

@@ -53,6 +53,11 @@ TOPIC = TopicSample("c", NOW_MS - NOW_MS % 60_000, 60_000, "alice", "app-1", "or
 FACTS = StoredFacts("c", 1, NOW_MS, "4.3", 31, 1000, 11, 1000, "x.Y", 500, 8, 3, {"max.connections.per.ip": "15"})
 
 
+def away(table: str) -> None:
+    """The store does not answer."""
+    raise TransientWriteError("away")
+
+
 class FakeStore:
     """Keeps rows by table, and ignores a repeated token of a table. `fail` may raise before a write or a command."""
 
@@ -87,7 +92,7 @@ class FakeStore:
         self.fail("")
         assert "FROM pushes" in sql
         held = {str(UUID(bytes=row["push_id"])) for row in self.rows("pushes")}
-        return pa.table({"id": pa.array([one for one in parameters["ids"] if one in held], pa.string())})
+        return pa.table({"id": pa.array([id_ for id_ in parameters["ids"] if id_ in held], pa.string())})
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table; of the query of the number of series its result."""

@@ -14,7 +14,7 @@ from exporters.model import DropReason, RecordKind
 from exporters.spool.records import encode_instance, encode_limits, encode_usage, sender_bytes
 from exporters.spool.waiting import PUSHES, oldest_ms
 from telemetry.decode.bounds import PayloadLimits
-from tests.telemetry.ingest.bench import CONNECTION, JAVA, LIMIT, MIB, NOW_MS, USAGE, Bench
+from tests.telemetry.ingest.bench import CONNECTION, JAVA, LIMIT, MIB, NOW_MS, USAGE, Bench, away
 
 
 def test_push_is_stored_in_all_its_tables(bench: Bench) -> None:
@@ -24,15 +24,15 @@ def test_push_is_stored_in_all_its_tables(bench: Bench) -> None:
     assert bench.step() == 0
     points, series = bench.store.rows("points"), bench.store.rows("series")
     assert len(points) == len(series) == 108
-    assert {point["series_id"] for point in points} == {each["series_id"] for each in series}
+    assert {point["series_id"] for point in points} == {row["series_id"] for row in series}
     assert any(math.isnan(point["value"]) for point in points)
     assert {
-        (each["cluster"], each["principal"], each["client_id"], each["client_instance_id"]) for each in points + series
+        (row["cluster"], row["principal"], row["client_id"], row["client_instance_id"]) for row in points + series
     } == {("prod", "alice", "app-1", bytes(range(16)))}
-    assert {(each["software_name"], each["software_version"], each["broker_id"]) for each in series} == {
+    assert {(row["software_name"], row["software_version"], row["broker_id"]) for row in series} == {
         ("apache-kafka-java", "4.3.1", 1)
     }
-    assert ("node_id", "node-1") in [pair for each in series for pair in each["attributes"]]
+    assert ("node_id", "node-1") in [pair for row in series for pair in row["attributes"]]
     [push] = bench.store.rows("pushes")
     assert push["received_at"].timestamp() * 1000 == NOW_MS
     assert len(push["push_id"]) == 16
@@ -140,10 +140,10 @@ def test_corrupt_spool_record_is_counted_as_dropped(bench: Bench) -> None:
     assert bench.ingester.as_dict()["drop_reasons"]["corrupt_record"] == 1
 
 
-@pytest.mark.parametrize("away", ["series", "points", "client_instances", "quota_usage"])
-def test_same_batch_is_retried_after_a_store_failure(bench: Bench, away: str) -> None:
+@pytest.mark.parametrize("failing", ["series", "points", "client_instances", "quota_usage"])
+def test_same_batch_is_retried_after_a_store_failure(bench: Bench, failing: str) -> None:
     def fail(table: str) -> None:
-        if table == away:
+        if table == failing:
             raise TransientWriteError("away")
 
     bench.push()
@@ -201,15 +201,11 @@ def test_series_is_written_once_per_batch(bench: Bench) -> None:
     assert bench.ingester.counts.series_written == 108
 
 
-def _away(table: str) -> None:
-    raise TransientWriteError("away")
-
-
 def test_invalid_push_is_quarantined_once_when_its_batch_is_retried(bench: Bench) -> None:
     bench.push(b"rubbish")
     bench.push(b"\xff", codec=0)
     bench.push()
-    bench.store.fail = _away
+    bench.store.fail = away
     with pytest.raises(TransientWriteError):
         bench.step()
     bench.store.fail = lambda table: None
@@ -225,7 +221,7 @@ def test_age_of_the_oldest_record_and_position_follow_an_outage(bench: Bench) ->
 
     bench.push(received_at_ms=NOW_MS - 5_000)
     bench.push()
-    bench.store.fail = _away
+    bench.store.fail = away
     with pytest.raises(TransientWriteError):
         bench.step()
     assert age_and_position() == (NOW_MS - 5_000, 0)
@@ -278,7 +274,7 @@ def test_lost_positions_store_nothing_twice(bench: Bench, lost: str) -> None:
         else:
             (bench.directory / name).write_bytes(b"x" * 70_000)
     bench.restart(max_records=7)
-    bench.store.fail = _away
+    bench.store.fail = away
     with pytest.raises(TransientWriteError):  # nothing is stored before the store has answered
         bench.step()
     bench.store.fail = lambda table: None

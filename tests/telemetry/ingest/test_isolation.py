@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -22,11 +21,6 @@ from telemetry.ingest.quarantine import held
 from tests.telemetry.ingest.bench import JAVA, USAGE, Bench
 
 BAD = "bad-client"
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def refuse(bench: Bench, table: str, is_bad: Callable[[dict[str, Any]], bool], error: type[Exception]) -> list[int]:
@@ -75,7 +69,7 @@ def test_each_push_is_stored_once_or_quarantined_under_random_faults(bench: Benc
         bench.push(client_id=f"client-{n}")
     bench.run()
     stored = Counter(row["client_id"] for row in bench.store.rows("points"))
-    quarantined = [one.facts["client_id"] for one in held(bench.directory / "quarantine")]
+    quarantined = [push.facts["client_id"] for push in held(bench.directory / "quarantine")]
     assert set(stored.values()) == {108}
     assert sorted([*stored, *quarantined]) == sorted(f"client-{n}" for n in range(12))
     assert bench.balance() == (12 - len(quarantined), len(quarantined), 0)
@@ -93,10 +87,10 @@ def test_bad_push_is_quarantined_and_others_are_stored(bench: Bench, table: str,
     assert bench.ingester.counts.dropped == {DropReason.REFUSED: 1}
     assert {row["client_id"] for row in bench.store.rows("points")} >= {f"good-{n}" for n in range(9) if n != 4}
     assert len([row for row in bench.store.rows("points") if row["client_id"] != BAD]) == 8 * 108
-    [one] = held(bench.directory / "quarantine")
-    assert (one.facts["client_id"], one.facts["reason"]) == (BAD, "refused")
-    assert one.facts["cause"] == f"{table}: a row is bad"
-    assert one.push().payload == JAVA
+    [push] = held(bench.directory / "quarantine")
+    assert (push.facts["client_id"], push.facts["reason"]) == (BAD, "refused")
+    assert push.facts["cause"] == f"{table}: a row is bad"
+    assert push.push().payload == JAVA
     if table != "pushes":
         codes = {push["client_id"]: push["error_code"] for push in bench.store.rows("pushes")}
         assert codes == {f"good-{n}": 0 for n in range(9) if n != 4} | {BAD: 0 if table == "client_instances" else -1}
@@ -209,13 +203,13 @@ def test_quarantined_push_can_be_replayed(bench: Bench) -> None:
     refuse(bench, "points", is_bad, PermanentWriteError)
     bench.push(client_id=BAD, terminating=True)
     bench.step()
-    [one] = held(bench.directory / "quarantine")
+    [push] = held(bench.directory / "quarantine")
     bench.store.insert = bench.store.keep  # the fix
-    again = one.push()
+    again = push.push()
     bench.push(again.payload, client_id=again.client_id, terminating=again.terminating)
     bench.step()
     assert {row["client_id"] for row in bench.store.rows("points")} == {BAD}
-    assert orjson.loads(one.path.read_bytes().partition(b"\n")[0])["subscription_id"] == 7
+    assert orjson.loads(push.path.read_bytes().partition(b"\n")[0])["subscription_id"] == 7
 
 
 def test_range_that_kills_the_worker_is_halved_until_quarantined(bench: Bench) -> None:
@@ -245,6 +239,6 @@ def test_range_that_kills_the_worker_is_halved_until_quarantined(bench: Bench) -
             suspect = suspect_after(suspect, last.segment, last.start, last.end, 32)
     assert deaths == 3  # 32, 2, 1 records: then it is quarantined without being decoded
     assert bench.balance() == (39, 1, 0)
-    [one] = held(bench.directory / "quarantine")
-    assert (one.facts["client_id"], one.facts["reason"]) == (BAD, "refused")
+    [push] = held(bench.directory / "quarantine")
+    assert (push.facts["client_id"], push.facts["reason"]) == (BAD, "refused")
     assert len(bench.store.rows("points")) == 39 * 108

@@ -50,19 +50,19 @@ def points(rng: random.Random, pushes: int, count: int, most_series: int) -> Poi
 def test_order_is_that_of_the_sorting_key(most_series: int) -> None:
     rng = random.Random(most_series)
     pushes = senders(rng, 40)
-    found = points(rng, len(pushes), 3_000, most_series)
+    columns = points(rng, len(pushes), 3_000, most_series)
 
     def key(n: int) -> tuple[object, ...]:
-        push, ts_ms = pushes[found.push[n]], int(found.ts_ms[n])
+        push, ts_ms = pushes[columns.push[n]], int(columns.ts_ms[n])
         instance = push.client_instance_id[8:] + push.client_instance_id[:8]
-        of_metric = push.connection.cluster, METRICS[found.metric[n]], ts_ms // HOUR_MS
-        return (*of_metric, push.connection.principal, push.client_id, instance, int(found.series_id[n]), ts_ms)
+        of_metric = push.connection.cluster, METRICS[columns.metric[n]], ts_ms // HOUR_MS
+        return (*of_metric, push.connection.principal, push.client_id, instance, int(columns.series_id[n]), ts_ms)
 
-    order, hours = key_order(found, np.arange(len(METRICS)), push_ranks(pushes))
+    order, hours = key_order(columns, np.arange(len(METRICS)), push_ranks(pushes))
     keys = [key(n) for n in order.tolist()]
     assert keys == sorted(keys)
     assert sorted(order.tolist()) == list(range(3_000))
-    assert hours == sorted({int(ts_ms) // HOUR_MS for ts_ms in found.ts_ms})
+    assert hours == sorted({int(ts_ms) // HOUR_MS for ts_ms in columns.ts_ms})
 
 
 def test_no_points_have_no_order_and_no_hours() -> None:

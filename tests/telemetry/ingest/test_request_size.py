@@ -32,11 +32,6 @@ from tests.telemetry.ingest.bench import MIB, NOW_MS, USAGE, Bench
 POINTS = 108  # of a push of the bench
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
 @pytest.mark.parametrize("max_rows", [1, 50, 107, 108, 250, 700])
 def test_batch_is_written_in_parts_that_the_proxy_lets_through(bench: Bench, max_rows: int) -> None:
     def insert(name: str, rows: pa.Table, *, token: str) -> None:

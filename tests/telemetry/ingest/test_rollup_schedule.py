@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
-from exporters.clickhouse.store import TransientWriteError
 from telemetry.ingest.rollups import Slice, TouchedHours, slices
-from tests.telemetry.ingest.bench import NOW_MS, Bench
+from tests.telemetry.ingest.bench import NOW_MS, Bench, away
 
 
 def test_slices_cover_all_series_ids_once() -> None:
@@ -89,7 +88,7 @@ def test_touched_hours_are_rolled_up_and_survive_a_crash(bench: Bench) -> None:
     bench.push()
     bench.step()
     bench.restart()
-    bench.store.fail = _away
+    bench.store.fail = away
     assert bench.ingester.as_dict()["hours_to_roll_up"] == 1
     assert bench.ingester.roll_up(lambda: NOW_MS)
     bench.store.fail = lambda table: None
@@ -142,7 +141,3 @@ def test_hour_is_rolled_up_again_until_replicas_agree(bench: Bench) -> None:
     assert not bench.ingester.roll_up(lambda: NOW_MS + 119_999)
     assert bench.ingester.roll_up(lambda: NOW_MS + 120_000)
     assert bench.ingester.as_dict()["hours_to_roll_up"] == 0
-
-
-def _away(table: str) -> None:
-    raise TransientWriteError("away")

@@ -66,15 +66,15 @@ def _batches(store: QueriedStore, batches: list[list[Point]]) -> list[list[Any]]
     store.query("ALTER TABLE headroom.points MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1")
     series: dict[str, Any] = {"series_id": pa.array([1], pa.uint64()), "temporality": pa.array(["delta"])}
     store.insert("series", pa.table(series), token="series")
-    found = []
+    computed = []
     for number, points in enumerate(batches):
         _insert(store, points, f"batch-{number}")
         _insert(store, points[:3], f"again-{number}")  # as if they had been pushed again
         _compute(store, HOUR, 1)
         once = _compute(store, HOUR + 1, 3)
-        found.append(_compute(store, HOUR, 2))
-        assert _same(once, found[-1])
-    return found
+        computed.append(_compute(store, HOUR, 2))
+        assert _same(once, computed[-1])
+    return computed
 
 
 def expected(points: list[Point]) -> list[Any]:
@@ -144,14 +144,14 @@ def test_memory_of_a_computation_does_not_depend_on_the_number_of_series(
     for part in slices(hour, number_of_series(store)):
         store.command(ROLL_UP, part.parameters())
     rows = "SELECT count(), sum(points), sum(sum), uniqExact(temporality) FROM headroom.client_metrics_1h"
-    found = clickhouse.store.query(f"{rows} WHERE cluster = 'many'")
-    assert found == [(MANY, MANY, MANY * (MANY - 1) / 2, 1)]
+    totals = clickhouse.store.query(f"{rows} WHERE cluster = 'many'")
+    assert totals == [(MANY, MANY, MANY * (MANY - 1) / 2, 1)]
     store.close()
 
 
-def _same(found: list[Any], wanted: list[Any]) -> bool:
-    return len(found) == len(wanted) and all(
+def _same(rows: list[Any], wanted: list[Any]) -> bool:
+    return len(rows) == len(wanted) and all(
         a == b or (isinstance(a, float) and math.isclose(a, b, rel_tol=1e-12)) or (a != a and b != b)
-        for left, right in zip(found, wanted, strict=True)
+        for left, right in zip(rows, wanted, strict=True)
         for a, b in zip(left, right, strict=True)
     )

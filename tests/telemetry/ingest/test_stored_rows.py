@@ -49,7 +49,7 @@ def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, .
         return [tuple(row) for row in store.query(sql)]
 
     store.command(ROLL_UP, Slice(NOW_MS // 3_600_000, 0, 1).parameters())
-    found = {
+    stored = {
         "view": rows(
             "SELECT toString(client_instance_id), value, toString(kind), toString(temporality),"
             " attributes['node_id'], software_version, toUnixTimestamp64Milli(ts) FROM headroom.client_metrics"
@@ -81,8 +81,8 @@ def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, .
         bench.ingester.recall_series(now_ms)
         bench.push()
         bench.step(now_ms)
-        found[f"described at {now_ms - NOW_MS}"] = [(bench.ingester.counts.series_written - described,)]
-    return found
+        stored[f"described at {now_ms - NOW_MS}"] = [(bench.ingester.counts.series_written - described,)]
+    return stored
 
 
 def _every_kind() -> bytes:
@@ -106,30 +106,30 @@ def _every_kind() -> bytes:
 @pytest.mark.clickhouse
 def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
-        found = _stored(tmp_path, clickhouse.store)
+        stored = _stored(tmp_path, clickhouse.store)
         before = _blocks_already_sorted(clickhouse.store)
         clickhouse.store.insert("points", _points_of_many_clients(tmp_path / "many"), token="many")
         assert _blocks_already_sorted(clickhouse.store) == before + 1
-    assert found["view"] == [
+    assert stored["view"] == [
         ("00010203-0405-0607-0809-0a0b0c0d0e0f", float(2**53 + 1), "sum", "cumulative", "3", "4.3.1", NOW_MS)
     ]
-    assert found["hour"] == [(float(2**53), float(2**53), 1, 1, "cumulative")]
-    assert found["exact"] == [(2**53 + 1,)]
-    assert found["points"] == [(109, 1)]
-    assert [tuple(map(_plain, row)) for row in found["histograms"]] == [
+    assert stored["hour"] == [(float(2**53), float(2**53), 1, 1, "cumulative")]
+    assert stored["exact"] == [(2**53 + 1,)]
+    assert stored["points"] == [(109, 1)]
+    assert [tuple(map(_plain, row)) for row in stored["histograms"]] == [
         ("histogram", 2**64 - 1, None, None, [0.5], [1, 2], 0, [], []),
         ("exp_histogram", 0, 0.0, None, [], [], -2, [7], []),
         ("summary", 0, 1.0, None, [], [], 0, [], [(0.5, 2.0)]),
     ]
-    assert found["pushes"] == [(87, "zstd", 0), (0, "none", 4), (0, "zstd", 108)]
-    assert found["instances"] == [("app-1", 2, 112), ("app-2", 0, 0)]
-    assert found["usage"] == [("app-1", 1000, 100.5, "gateway", 7)]
-    assert found["facts"] == [("c", 1, "4.3", 21, 1000, 21_000, "x.Y", 500, FACTS.configs)]
+    assert stored["pushes"] == [(87, "zstd", 0), (0, "none", 4), (0, "zstd", 108)]
+    assert stored["instances"] == [("app-1", 2, 112), ("app-2", 0, 0)]
+    assert stored["usage"] == [("app-1", 1000, 100.5, "gateway", 7)]
+    assert stored["facts"] == [("c", 1, "4.3", 21, 1000, 21_000, "x.Y", 500, FACTS.configs)]
     minute = (NOW_MS // 60_000 - 1) * 60_000, 60, "alice", "app-1", "orders"
-    assert found["topics"] == [(*minute, "in", 33_000.0, 6), (*minute, "out", 30_000.0, 3)]
-    assert found["limits"] == [("<default>", None)]
-    assert found["described at 0"] == [(0,)]
-    assert found["described at 3600000"] == [(108,)]
+    assert stored["topics"] == [(*minute, "in", 33_000.0, 6), (*minute, "out", 30_000.0, 3)]
+    assert stored["limits"] == [("<default>", None)]
+    assert stored["described at 0"] == [(0,)]
+    assert stored["described at 3600000"] == [(108,)]
 
 
 def _points_of_many_clients(directory: Path) -> pa.Table:

@@ -37,8 +37,8 @@ def get(client_instance_id: bytes = ID, **connection: Any) -> pb.GetTelemetrySub
 
 
 def push(metrics: bytes = b"payload", client_instance_id: bytes = ID, **fields: Any) -> pb.PushTelemetryRequest:
-    known = {"subscription_id": subscription_id(["*"], 1000, client_instance_id)}
-    return pb.PushTelemetryRequest(client_instance_id=client_instance_id, metrics=metrics, **known | fields)
+    defaults = {"subscription_id": subscription_id(["*"], 1000, client_instance_id)}
+    return pb.PushTelemetryRequest(client_instance_id=client_instance_id, metrics=metrics, **defaults | fields)
 
 
 async def refused(call: Any) -> grpc.StatusCode:

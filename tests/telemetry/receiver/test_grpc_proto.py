@@ -31,7 +31,9 @@ def test_committed_code_works_with_any_protobuf_that_pip_may_choose(pytestconfig
     code = (pytestconfig.rootpath / "telemetry" / "proto" / PROTO.replace(".proto", "_pb2.py")).read_text()
     assert "ValidateProtobufRuntimeVersion" not in code
     project = tomllib.loads((pytestconfig.rootpath / "pyproject.toml").read_text())["project"]
-    (protobuf,) = (each for each in map(Requirement, project["dependencies"]) if each.name == "protobuf")
+    (protobuf,) = (
+        requirement for requirement in map(Requirement, project["dependencies"]) if requirement.name == "protobuf"
+    )
     for version in ("5.26.1", "5.29.6", "6.33.6", "7.36.2"):  # dbt 1.9, dbt 1.12 and Beam, the lock's
         assert protobuf.specifier.contains(version)
 

@@ -102,8 +102,12 @@ async def test_identity_stated_by_authenticated_caller_is_recorded() -> None:
         assert await caller.push(push(b"payload", compression_type=1, terminating=True, connection=connection)) == 0
         (seen, instance), (pushed, record) = receiver.records
         assert (seen, pushed) == (RecordKind.INSTANCE, RecordKind.PUSH)
-        known = decode_instance(instance)
-        assert (known.connection, known.client_id, known.client_instance_id) == (FACTS, "app", ID)
+        seen_instance = decode_instance(instance)
+        assert (seen_instance.connection, seen_instance.client_id, seen_instance.client_instance_id) == (
+            FACTS,
+            "app",
+            ID,
+        )
         kept = decode_push(record)
         assert (kept.connection, kept.client_id, kept.client_instance_id) == (FACTS, "app", ID)
         assert (kept.received_at_ms, kept.terminating, kept.compression_type) == (START_MS, True, 1)

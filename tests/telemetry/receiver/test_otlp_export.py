@@ -33,8 +33,8 @@ def exported(*resources: ResourceMetrics, dialect: str = "any", **limits: int) -
 
 def test_request_of_one_client_is_stored_unchanged() -> None:
     whole = MetricsData.FromString(JAVA)
-    for each in whole.resource_metrics:
-        each.resource.attributes.extend(attributes(clientId="app"))
+    for resource_metrics in whole.resource_metrics:
+        resource_metrics.resource.attributes.extend(attributes(clientId="app"))
     export = exported(*whole.resource_metrics)
     (part,) = export.parts
     assert part.payload == whole.SerializeToString()

@@ -54,21 +54,21 @@ SENDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("read_as", ["itself", "any"])
 def test_attributes_of_each_plugin_are_mapped(dialect: str, read_as: str) -> None:
     stated = SENDERS[dialect]
-    found = identity(attributes(**stated), dialect if read_as == "itself" else "any", point=dialect == "strimzi")
-    assert found.client_id == "app"
-    assert found.connection.listener == "OTLP_GRPC"
-    assert found.connection.principal == (ANONYMOUS if dialect == "instaclustr" else "alice")
-    assert found.connection.source_address == ("" if dialect == "instaclustr" else "10.1.2.3")
-    assert found.connection.broker_id == (2 if dialect in ("kip-714", "monedula") else NO_BROKER)
-    assert found.connection.cluster == ("theirs" if dialect in ("kip-714", "monedula") else "ours")
-    assert found.connection.software_name == (UNKNOWN if dialect in ("monedula", "strimzi") else "apache-kafka-java")
+    client = identity(attributes(**stated), dialect if read_as == "itself" else "any", point=dialect == "strimzi")
+    assert client.client_id == "app"
+    assert client.connection.listener == "OTLP_GRPC"
+    assert client.connection.principal == (ANONYMOUS if dialect == "instaclustr" else "alice")
+    assert client.connection.source_address == ("" if dialect == "instaclustr" else "10.1.2.3")
+    assert client.connection.broker_id == (2 if dialect in ("kip-714", "monedula") else NO_BROKER)
+    assert client.connection.cluster == ("theirs" if dialect in ("kip-714", "monedula") else "ours")
+    assert client.connection.software_name == (UNKNOWN if dialect in ("monedula", "strimzi") else "apache-kafka-java")
     if dialect != "instaclustr":
-        assert found.client_instance_id == ID.bytes
+        assert client.client_instance_id == ID.bytes
 
 
 def test_configured_dialect_ignores_attributes_of_other_plugins() -> None:
-    found = identity(attributes(clientId="app", principal="alice", client_id="other"), "instaclustr")
-    assert (found.client_id, found.connection.principal) == ("app", ANONYMOUS)
+    client = identity(attributes(clientId="app", principal="alice", client_id="other"), "instaclustr")
+    assert (client.client_id, client.connection.principal) == ("app", ANONYMOUS)
 
 
 def test_unauthenticated_sender_produces_claimed_identity() -> None:
@@ -81,33 +81,33 @@ def test_unauthenticated_sender_produces_claimed_identity() -> None:
 
 
 def test_last_value_of_a_repeated_attribute_wins() -> None:
-    found = identity([*attributes(clientId="what the client sent"), *attributes(clientId="app")])
-    assert (found.client_id, found.connection.principal) == ("app", ANONYMOUS)
+    client = identity([*attributes(clientId="what the client sent"), *attributes(clientId="app")])
+    assert (client.client_id, client.connection.principal) == ("app", ANONYMOUS)
 
 
 def test_conflicting_attributes_produce_claimed_identity() -> None:
-    found = identity(attributes(client_id="app", clientId="other", principal="alice"))
-    assert found.connection.principal == "claimed:alice"
+    client = identity(attributes(client_id="app", clientId="other", principal="alice"))
+    assert client.connection.principal == "claimed:alice"
     assert identity(attributes(client_id="app", clientId="app", principal="alice")).connection.principal == "alice"
 
 
 def test_missing_instance_id_is_derived_deterministically() -> None:
-    one, again = (identity(attributes(clientId="app")).client_instance_id for _ in range(2))
-    assert one == again
-    assert len(one) == 16
+    derived, again = (identity(attributes(clientId="app")).client_instance_id for _ in range(2))
+    assert derived == again
+    assert len(derived) == 16
     others = [attributes(clientId="app-2"), attributes(clientId="app", client_instance_id="not an id")]
-    assert one not in [identity(other).client_instance_id for other in others]
+    assert derived not in [identity(other).client_instance_id for other in others]
 
 
 @pytest.mark.parametrize("broker_id", ["", "-1", "one", "99999999999999999999", "2147483648", "\u0662"])
 def test_invalid_broker_id_is_ignored(broker_id: str) -> None:
-    found = identity(attributes(client_id="app", broker_id=broker_id))
-    assert found.connection.broker_id == NO_BROKER
+    client = identity(attributes(client_id="app", broker_id=broker_id))
+    assert client.connection.broker_id == NO_BROKER
 
 
 def test_text_attributes_are_truncated() -> None:
-    found = identity(attributes(client_id="c" * 100_000, principal="p" * 100_000, client_software_name="s" * 100_000))
-    assert len(found.client_id) == len(found.connection.principal) == len(found.connection.software_name) == 255
+    client = identity(attributes(client_id="c" * 100_000, principal="p" * 100_000, client_software_name="s" * 100_000))
+    assert len(client.client_id) == len(client.connection.principal) == len(client.connection.software_name) == 255
 
 
 def test_non_text_attributes_are_ignored() -> None:

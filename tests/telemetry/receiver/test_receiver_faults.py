@@ -224,7 +224,7 @@ def test_random_bytes_are_answered_or_raise_protocol_error(api_key: int, bodies:
     assert sink.receiver.counts.faults == 0
 
 
-# --- counts and disconnects
+# --- counts
 
 
 def test_requests_are_counted_by_code() -> None:
@@ -237,10 +237,3 @@ def test_requests_are_counted_by_code() -> None:
     assert sink.receiver.counts.gets == {none: 1, throttled: 1}
     assert sink.receiver.counts.pushes == {none: 1, throttled: 1}
     assert sink.receiver.counts.accepted_bytes == len(b"payload")
-
-
-def test_disconnect_removes_the_instance() -> None:
-    sink = Sink()
-    sink.get()
-    sink.receiver.disconnected("c1")
-    assert len(sink.rules.instances) == 0

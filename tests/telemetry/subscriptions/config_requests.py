@@ -21,12 +21,12 @@ Keys = list[tuple[str, int, str | None]]
 Answered = list[tuple[int, str | None]]
 
 
-def one(*keys: tuple[str, int, str | None], name: str = HERE) -> list[tuple[int, str, Keys]]:
+def here(*keys: tuple[str, int, str | None], name: str = HERE) -> list[tuple[int, str, Keys]]:
     return [(CLIENT_METRICS, name, list(keys))]
 
 
 def results(api_key: int, version: int, body: bytes) -> Answered:
-    return [(int(found.error_code), found.error_message) for found in decoded(api_key, version, body).responses]
+    return [(int(result.error_code), result.error_message) for result in decoded(api_key, version, body).responses]
 
 
 def altered(body: bytes, version: int = 1, resources: Any = RESOURCES) -> administration.Alteration:

@@ -1,4 +1,4 @@
-"""telemetry/subscriptions/client_metrics.py: when a request is too early; which instances are evicted."""
+"""telemetry/subscriptions/client_metrics.py: the attributes of an instance, and which instances are evicted."""
 
 from __future__ import annotations
 
@@ -28,60 +28,6 @@ def selection(interval_ms: int = INTERVAL_MS) -> MergedSubscriptions:
 
 def instance(client_instance_id: bytes = ID, interval_ms: int = INTERVAL_MS) -> Instance:
     return Instance(client_instance_id, CONNECTION, "app", selection(interval_ms), 1)
-
-
-# ClientMetricsInstanceTest
-
-
-def test_maybe_update_request_timestamp_valid() -> None:
-    assert instance().accept_get(NOW_MS)
-    assert instance().accept_push(NOW_MS)
-
-
-def test_maybe_update_get_request_after_elapsed_time_valid() -> None:
-    client = instance()
-    assert client.accept_get(NOW_MS - INTERVAL_MS)
-    assert client.accept_get(NOW_MS)
-
-
-def test_maybe_update_get_request_with_immediate_retry_fail() -> None:
-    client = instance()
-    assert client.accept_get(NOW_MS)
-    assert not client.accept_get(NOW_MS)
-    assert not client.accept_get(NOW_MS + INTERVAL_MS - 1)
-
-
-def test_maybe_update_push_request_after_elapsed_time_valid() -> None:
-    client = instance()
-    assert client.accept_push(NOW_MS - INTERVAL_MS)
-    assert client.accept_push(NOW_MS)
-
-
-def test_maybe_update_get_request_after_push_fail() -> None:
-    client = instance()
-    assert client.accept_push(NOW_MS)
-    assert not client.accept_get(NOW_MS + 1)
-
-
-def test_maybe_update_push_request_with_immediate_retry_fail() -> None:
-    client = instance()
-    assert client.accept_push(NOW_MS)
-    assert not client.accept_push(NOW_MS)
-
-
-def test_maybe_update_push_request_valid_after_get() -> None:
-    client = instance()
-    assert client.accept_push(NOW_MS - INTERVAL_MS)
-    assert client.accept_get(NOW_MS)
-    assert client.accept_push(NOW_MS + 1)
-    assert not client.accept_push(NOW_MS + 2)
-
-
-def test_get_and_push_in_one_millisecond_consume_the_first_push() -> None:
-    client = instance()
-    assert client.accept_get(NOW_MS)
-    assert client.accept_push(NOW_MS)
-    assert not client.accept_push(NOW_MS)
 
 
 # ClientMetricsInstanceMetadata
@@ -120,73 +66,66 @@ def test_successor_keeps_identity_and_resets_state() -> None:
     assert after.subscription_id != client.subscription_id
 
 
-def test_refused_push_clears_terminating() -> None:
-    client = instance()
-    client.terminating = True
-    client.refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-    assert (client.terminating, client.last_known_error) == (False, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-
-
 @pytest.mark.parametrize(("interval_ms", "lives_ms"), [(100, 60_000), (20_000, 60_000), (30_000, 90_000)])
 def test_instance_expires_after_three_intervals_and_at_least_a_minute(interval_ms: int, lives_ms: int) -> None:
     for look in ("touch", "expire"):
-        known = Instances(10)
-        known.put(instance(interval_ms=interval_ms), "c", NOW_MS)
-        known.expire(NOW_MS + lives_ms - 1)
-        assert ID in known
+        instances = Instances(10)
+        instances.put(instance(interval_ms=interval_ms), "c", NOW_MS)
+        instances.expire(NOW_MS + lives_ms - 1)
+        assert ID in instances
         if look == "touch":
-            assert known.touch(ID, NOW_MS + lives_ms) is None
+            assert instances.touch(ID, NOW_MS + lives_ms) is None
         else:
-            known.expire(NOW_MS + lives_ms)
-        assert len(known) == 0
+            instances.expire(NOW_MS + lives_ms)
+        assert len(instances) == 0
 
 
 def test_touch_restarts_expiry() -> None:
-    known = Instances(10)
-    known.put(instance(interval_ms=100), "c", NOW_MS)
-    assert known.touch(ID, NOW_MS + 59_999) is not None
-    known.expire(NOW_MS + 60_000)
-    assert ID in known
+    instances = Instances(10)
+    instances.put(instance(interval_ms=100), "c", NOW_MS)
+    assert instances.touch(ID, NOW_MS + 59_999) is not None
+    instances.expire(NOW_MS + 60_000)
+    assert ID in instances
 
 
 def test_short_lived_instance_expires_behind_long_lived_one() -> None:
-    known = Instances(10)
-    known.put(instance(b"long".ljust(16), 300_000), "c1", NOW_MS)
-    known.put(instance(b"short".ljust(16), 100), "c2", NOW_MS + 1)
-    known.expire(NOW_MS + 60_001)
-    assert len(known) == 1
-    assert b"long".ljust(16) in known
+    instances = Instances(10)
+    instances.put(instance(b"long".ljust(16), 300_000), "c1", NOW_MS)
+    instances.put(instance(b"short".ljust(16), 100), "c2", NOW_MS + 1)
+    instances.expire(NOW_MS + 60_001)
+    assert len(instances) == 1
+    assert b"long".ljust(16) in instances
 
 
 def test_least_recently_used_instance_is_evicted() -> None:
-    known = Instances(2)
+    instances = Instances(2)
     for number in range(3):
-        known.put(instance(bytes([number]) * 16), f"c{number}", NOW_MS)
-        known.touch(bytes(16), NOW_MS)
-    assert [bytes([number]) * 16 in known for number in range(3)] == [True, False, True]
-    known.disconnected("c1")
-    assert len(known) == 2
+        instances.put(instance(bytes([number]) * 16), f"c{number}", NOW_MS)
+        instances.touch(bytes(16), NOW_MS)
+    assert [bytes([number]) * 16 in instances for number in range(3)] == [True, False, True]
+    instances.disconnected("c1")
+    assert len(instances) == 2
 
 
 def test_disconnect_of_an_earlier_connection_removes_a_new_instance() -> None:
     """Kafka behaves the same; found by the oracle with seed 714."""
-    known = Instances(10)
-    known.put(instance(), "c1", NOW_MS)
-    known.put(instance(), "c2", NOW_MS)
-    known.disconnected("c1")
-    assert ID not in known
-    known.put(instance(), "c3", NOW_MS)
-    known.disconnected("c2")
-    assert ID not in known
+    instances = Instances(10)
+    instances.put(instance(), "c1", NOW_MS)
+    instances.put(instance(), "c2", NOW_MS)
+    instances.disconnected("c1")
+    assert ID not in instances
+    instances.put(instance(), "c3", NOW_MS)
+    instances.disconnected("c2")
+    assert ID not in instances
 
 
 def test_connection_index_is_bounded_without_disconnects() -> None:
-    known = Instances(2)
+    instances = Instances(2)
     for number in range(10):
-        known.put(instance(), f"c{number}", NOW_MS)
-    assert len(known._by_connection) == 4
-    known.disconnected("c9")
-    assert ID not in known
+        instances.put(instance(), f"c{number}", NOW_MS)
+    assert len(instances._by_connection) == 4
+    instances.disconnected("c9")
+    assert ID not in instances
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -194,37 +133,41 @@ class Lifecycle(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known = Instances(3)
+        self.instances = Instances(3)
         self.now_ms = NOW_MS
         self.open: set[str] = set()
 
     @rule(number=st.integers(1, 5), connection=st.integers(1, 4), interval_ms=st.sampled_from([100, 30_000]))
     def put(self, number: int, connection: int, interval_ms: int) -> None:
         client_instance_id = bytes([number]) * 16
-        old = self.known.touch(client_instance_id, self.now_ms)
+        old = self.instances.touch(client_instance_id, self.now_ms)
         new = old.successor(selection(interval_ms), 2) if old else instance(client_instance_id, interval_ms)
-        self.known.put(new, str(connection), self.now_ms)
+        self.instances.put(new, str(connection), self.now_ms)
         self.open.add(str(connection))
-        assert self.known.touch(client_instance_id, self.now_ms) is new
+        assert self.instances.touch(client_instance_id, self.now_ms) is new
 
     @rule(connection=st.integers(1, 4))
     def disconnect(self, connection: int) -> None:
-        was = self.known._by_connection.get(str(connection))
-        self.known.disconnected(str(connection))
+        was = self.instances._by_connection.get(str(connection))
+        self.instances.disconnected(str(connection))
         self.open.discard(str(connection))
-        assert was is None or was not in self.known
+        assert was is None or was not in self.instances
 
     @rule(ms=st.sampled_from([0, 1, 30_000, 60_000, 90_000]))
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
-        self.known.expire(self.now_ms)
+        self.instances.expire(self.now_ms)
 
     @invariant()
     def consistent(self) -> None:
-        assert self.known._by_connection.keys() <= self.open
-        assert len(self.known) <= 3
-        assert self.known._lifetimes == Counter(one.selection.lifetime_ms for one in self.known._by_id.values())
-        assert all(one.touched_ms + one.selection.lifetime_ms > self.now_ms for one in self.known._by_id.values())
+        assert self.instances._by_connection.keys() <= self.open
+        assert len(self.instances) <= 3
+        assert self.instances._lifetimes == Counter(
+            held.selection.lifetime_ms for held in self.instances._by_id.values()
+        )
+        assert all(
+            held.touched_ms + held.selection.lifetime_ms > self.now_ms for held in self.instances._by_id.values()
+        )
 
 
 TestLifecycle = Lifecycle.TestCase

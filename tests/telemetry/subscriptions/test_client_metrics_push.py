@@ -44,6 +44,15 @@ def test_push_telemetry_after_push_interval_time() -> None:
     assert broker.push() is NONE
 
 
+def test_push_after_a_get_is_accepted_once() -> None:
+    broker = Broker(sub=SUB_1)
+    assert broker.push() is NONE
+    broker.now_ms += 30_000
+    assert broker.get() is NONE
+    broker.now_ms += 1
+    assert [broker.push(), broker.push()] == [NONE, THROTTLED]
+
+
 @pytest.mark.parametrize("client_instance_id", sorted(RESERVED_IDS))
 def test_push_telemetry_client_instance_id_invalid(client_instance_id: bytes) -> None:
     broker = Broker(sub=SUB_1)

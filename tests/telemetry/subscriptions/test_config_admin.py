@@ -30,7 +30,7 @@ from tests.telemetry.subscriptions.config_requests import (
     Answered,
     Keys,
     altered,
-    one,
+    here,
     results,
 )
 
@@ -40,67 +40,67 @@ INTERVAL = "interval must be between 100 and 3600000 (1 hour)"
 # section 2.3 of the specification, rule by rule: resources -> (code, message) of each
 RULES: dict[str, tuple[list[tuple[int, str, Keys]], Answered]] = {
     "a resource twice": (
-        [*one(("metrics", SET, "a")), *one(), *one(("metrics", SET, "a"), name="other")],
+        [*here(("metrics", SET, "a")), *here(), *here(("metrics", SET, "a"), name="other")],
         [(42, TWICE), (42, TWICE), (0, None)],
     ),
     "a key twice": (
-        one(("metrics", SET, "a"), ("metrics", DELETE, None)),
+        here(("metrics", SET, "a"), ("metrics", DELETE, None)),
         [(42, "Error due to duplicate config keys")],
     ),
     "null": (
-        one(("foo", SUBTRACT, None), ("match", DELETE, None), ("metrics", SET, None)),
+        here(("foo", SUBTRACT, None), ("match", DELETE, None), ("metrics", SET, None)),
         [(42, "Null value not supported for : foo, metrics")],
     ),
     "a type that is none": ([(NO_TYPE, "x", [])], [(42, "Unknown resource type 3")]),
     "a topic that is not there": ([(TOPIC, "nope", [])], [(3, "The topic 'nope' does not exist.")]),
     "append": (
-        one(("metrics", APPEND, "z")),
+        here(("metrics", APPEND, "z")),
         [(40, "Can't APPEND to key metrics because its type is not LIST.")],
     ),
     "subtract, and which key is reported of": (
-        one(("metrics", SUBTRACT, "z"), ("match", SUBTRACT, "z"), ("interval.ms", SUBTRACT, "1")),
+        here(("metrics", SUBTRACT, "z"), ("match", SUBTRACT, "z"), ("interval.ms", SUBTRACT, "1")),
         [(40, "Can't SUBTRACT to key interval.ms because its type is not LIST.")],
     ),
-    "delete what is not set": (one(("match", DELETE, "v"), ("nokey", DELETE, None)), [(0, None)]),
-    "delete of what does not exist": (one(("metrics", DELETE, None), name="missing"), [(0, None)]),
-    "nothing to do": (one(name="missing"), [(0, None)]),
-    "empty name": (one(("metrics", SET, "a"), name=""), [(42, "Subscription name can't be empty")]),
-    "empty name and nothing to do": (one(name=""), [(42, "Subscription name can't be empty")]),
+    "delete what is not set": (here(("match", DELETE, "v"), ("nokey", DELETE, None)), [(0, None)]),
+    "delete of what does not exist": (here(("metrics", DELETE, None), name="missing"), [(0, None)]),
+    "nothing to do": (here(name="missing"), [(0, None)]),
+    "empty name": (here(("metrics", SET, "a"), name=""), [(42, "Subscription name can't be empty")]),
+    "empty name and nothing to do": (here(name=""), [(42, "Subscription name can't be empty")]),
     "unknown keys, and which is reported of": (
-        one(*((key, SET, "x") for key in ("foo", "bar", "qux", "zip"))),
+        here(*((key, SET, "x") for key in ("foo", "bar", "qux", "zip"))),
         [(42, "Unknown client metrics configuration: zip")],
     ),
     "not a number": (
-        one(("interval.ms", SET, "bbb")),
+        here(("interval.ms", SET, "bbb")),
         [(40, "Invalid value bbb for configuration interval.ms: Not a number of type INT")],
     ),
     "no number": (
-        one(("interval.ms", SET, "")),
+        here(("interval.ms", SET, "")),
         [(40, "Invalid value  for configuration interval.ms: Not a number of type INT")],
     ),
     "blank element": (
-        one(("metrics", SET, "a,,b")),
+        here(("metrics", SET, "a,,b")),
         [(40, "Configuration 'metrics' values must not be empty.")],
     ),
     "interval too short": (
-        one(("interval.ms", SET, " 99 ")),
+        here(("interval.ms", SET, " 99 ")),
         [(42, f"Invalid value 99 for interval.ms, {INTERVAL}")],
     ),
     "interval too long": (
-        one(("interval.ms", SET, "3600001")),
+        here(("interval.ms", SET, "3600001")),
         [(42, f"Invalid value 3600001 for interval.ms, {INTERVAL}")],
     ),
-    "no criterion": (one(("match", SET, "client_id")), [(40, "Illegal client matching pattern: client_id")]),
-    "no pattern": (one(("match", SET, "client_id=[")), [(40, "Illegal client matching pattern: client_id=[")]),
+    "no criterion": (here(("match", SET, "client_id")), [(40, "Illegal client matching pattern: client_id")]),
+    "no pattern": (here(("match", SET, "client_id=[")), [(40, "Illegal client matching pattern: client_id=[")]),
     "a selector that no broker has": (
-        one(("match", SET, "principal=alice")),
+        here(("match", SET, "principal=alice")),
         [(40, "Illegal client matching pattern: principal=alice")],
     ),
     "one fails, the others do not": (
         [
-            *one(("metrics", SET, "a")),
-            *one(("interval.ms", SET, "1"), name="bad"),
-            *one(("metrics", SET, ""), name="b"),
+            *here(("metrics", SET, "a")),
+            *here(("interval.ms", SET, "1"), name="bad"),
+            *here(("metrics", SET, ""), name="b"),
         ],
         [(0, None), (42, f"Invalid value 1 for interval.ms, {INTERVAL}"), (0, None)],
     ),
@@ -120,9 +120,9 @@ def broker(kafka: LocalCluster) -> Iterator[RawConnection]:
     """The shared broker with RESOURCES in it."""
     with RawConnection(kafka.bootstrap) as connection:
         keys = [(key, SET, value) for key, value in RESOURCES[HERE].items()]
-        connection.ask(44, 1, requests.incremental(1, one(*keys)))
+        connection.ask(44, 1, requests.incremental(1, here(*keys)))
         yield connection
-        connection.ask(44, 1, requests.incremental(1, one(*((key, DELETE, None) for key, _, _ in keys))))
+        connection.ask(44, 1, requests.incremental(1, here(*((key, DELETE, None) for key, _, _ in keys))))
 
 
 @pytest.mark.kafka
@@ -143,27 +143,29 @@ def test_alteration_returns_changed_resources() -> None:
     body = requests.incremental(
         1,
         [
-            *one(("metrics", SET, "z"), ("interval.ms", DELETE, None)),
-            *one(("metrics", SET, ""), name="new"),
-            *one(("interval.ms", SET, "1"), name="refused"),
+            *here(("metrics", SET, "z"), ("interval.ms", DELETE, None)),
+            *here(("metrics", SET, ""), name="new"),
+            *here(("interval.ms", SET, "1"), name="refused"),
         ],
     )
     assert altered(body).changes == {HERE: {"metrics": "z"}, "new": {"metrics": ""}}
-    gone = requests.incremental(1, one(("metrics", DELETE, None), ("interval.ms", DELETE, "")))
+    gone = requests.incremental(1, here(("metrics", DELETE, None), ("interval.ms", DELETE, "")))
     assert altered(gone).changes == {HERE: {}}
 
 
 def test_unchanged_values_are_not_reported_as_changes() -> None:
-    body = requests.incremental(1, one(("interval.ms", SET, "+5000"), ("match", DELETE, None)))
+    body = requests.incremental(1, here(("interval.ms", SET, "+5000"), ("match", DELETE, None)))
     assert altered(body).changes == {}
 
 
 def test_validate_only_changes_nothing() -> None:
-    assert altered(requests.incremental(1, one(("metrics", SET, "z")), validate_only=True)).changes == {}
+    assert altered(requests.incremental(1, here(("metrics", SET, "z")), validate_only=True)).changes == {}
 
 
 def test_storage_failure_is_reported_for_changed_resources_only() -> None:
-    body = requests.incremental(1, [*one(("metrics", SET, "z")), *one(name="same"), *one(("foo", SET, ""), name="no")])
+    body = requests.incremental(
+        1, [*here(("metrics", SET, "z")), *here(name="same"), *here(("foo", SET, ""), name="no")]
+    )
     assert results(44, 1, altered(body).not_kept("disk full")) == [
         (56, "disk full"),
         (0, None),
@@ -173,7 +175,7 @@ def test_storage_failure_is_reported_for_changed_resources_only() -> None:
 
 def test_unknown_operation_fails_all_controller_resources() -> None:
     body = requests.incremental(
-        1, [*one(("metrics", 9, "z")), *one(("metrics", SET, "a"), name="other"), (NO_TYPE, "x", [])]
+        1, [*here(("metrics", 9, "z")), *here(("metrics", SET, "a"), name="other"), (NO_TYPE, "x", [])]
     )
     alteration = altered(body)
     assert results(44, 1, alteration.answer()) == [(-1, None), (-1, None), (42, "Unknown resource type 3")]
@@ -188,7 +190,7 @@ def test_cluster_only_resource_types_are_refused(kind: int) -> None:
 
 def test_total_size_of_resources_is_bounded() -> None:
     full = {f"name-{n}": {"metrics": "m" * 30_000} for n in range(MAX_CHARS // 30_000)}
-    asked = altered(requests.incremental(1, one(("metrics", SET, "m" * 30_000), name="new")), resources=full)
+    asked = altered(requests.incremental(1, here(("metrics", SET, "m" * 30_000), name="new")), resources=full)
     ((code, message),) = results(44, 1, asked.answer())
     assert code == 44
     assert str(MAX_CHARS) in (message or "")
@@ -211,6 +213,6 @@ def test_legacy_alter_configs_refuses_duplicate_resources() -> None:
 
 
 def test_extra_selectors_are_accepted_when_enabled() -> None:
-    body = requests.incremental(1, one(("match", SET, "principal=alice,listener=.*,cluster=c"), name="new"))
+    body = requests.incremental(1, here(("match", SET, "principal=alice,listener=.*,cluster=c"), name="new"))
     alteration = alter(INCREMENTAL_ALTER_CONFIGS, 1, body, {}, EXTRA_MATCH_KEYS)
     assert alteration.changes == {"new": {"match": "principal=alice,listener=.*,cluster=c"}}

@@ -92,8 +92,8 @@ def test_describe_refuses_unsupported_resources(kind: int, name: str, code: int,
 
 def test_describe_of_unknown_type_fails_the_whole_request() -> None:
     body = requests.describe(4, [(NO_TYPE, "x", None), (CLIENT_METRICS, HERE, None)])
-    found = decoded(32, 4, describe(4, body, RESOURCES)).results
-    assert [int(result.error_code) for result in found] == [42, 42]
+    described = decoded(32, 4, describe(4, body, RESOURCES)).results
+    assert [int(result.error_code) for result in described] == [42, 42]
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_describe_of_unknown_type_fails_the_whole_request() -> None:
 def test_list_filters_by_resource_type(kinds: list[int], code: int, names: list[str]) -> None:
     reported = decoded(74, 1, list_resources(1, requests.listing(1, kinds), ["b", "a"]))
     assert int(reported.error_code) == code
-    assert [(found.resource_name, found.resource_type) for found in reported.config_resources] == [
+    assert [(resource.resource_name, resource.resource_type) for resource in reported.config_resources] == [
         (n, 16) for n in names
     ]
 
 
 def test_list_version_0_returns_client_metrics_resources() -> None:
     reported = decoded(74, 0, list_resources(0, requests.listing(0), ["b", "a"]))
-    assert [found.resource_name for found in reported.config_resources] == ["b", "a"]
+    assert [resource.resource_name for resource in reported.config_resources] == ["b", "a"]
 
 
 def test_describe_version_0_raises_protocol_error() -> None:

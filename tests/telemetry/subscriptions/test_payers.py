@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from exporters.identity import CLAIMED, UNREAD_PRINCIPAL, payer_of
-from exporters.model import ANONYMOUS, Connection
+from exporters.model import Connection
 from telemetry.subscriptions.payers import MAX_PAYERS, Account, PayerLimits, Payers, PayerUse, Resource, merged_uses
 
 ALICE = Connection("c", "SASL_SSL", "alice", "10.0.0.1", 40_000, "java", "4.3.1", 1)
@@ -19,25 +18,6 @@ START_MS = 1_000
 def accepted(account: Account, count: int, now_ms: int = START_MS, nbytes: int = 0, is_new: bool = False) -> int:
     """How many of `count` requests at one moment are accepted."""
     return sum(account.charge(now_ms, nbytes, is_new) == 0 for _ in range(count))
-
-
-@pytest.mark.parametrize(
-    ("principal", "address", "payer"),
-    [
-        ("alice", "10.0.0.1", "alice"),
-        (ANONYMOUS, "10.0.0.1", "10.0.0.1"),
-        (ANONYMOUS, "::ffff:10.0.0.1", "10.0.0.1"),
-        (ANONYMOUS, "2001:db8:1:2:3:4:5:6", "2001:0db8:0001:0002"),
-        (ANONYMOUS, "fe80::1%eth0", "fe80:0000:0000:0000"),
-        (f"{UNREAD_PRINCIPAL}GSSAPI principal>", "10.0.0.1", "10.0.0.1"),
-        (f"{CLAIMED}alice", "10.0.0.1", "10.0.0.1"),
-        (ANONYMOUS, "a:b", "a:b"),
-    ],
-)
-def test_principal_pays_if_it_is_authenticated_else_the_source_network(
-    principal: str, address: str, payer: str
-) -> None:
-    assert payer_of(principal, address) == payer
 
 
 def test_payer_is_limited_over_all_its_connections_and_addresses() -> None:
@@ -97,8 +77,8 @@ def test_default_budgets_serve_ten_thousand_instances_of_one_principal() -> None
 def test_worst_payers_are_listed_first() -> None:
     payers = Payers(LIMITS)
     for n, extra in enumerate((3, 30, 0)):
-        one = dataclasses.replace(ALICE, principal=f"user-{n}" + "x" * 300)
-        accepted(payers.account(one, str(n)), CONNECTION_BURST + extra, now_ms=0)
+        connection = dataclasses.replace(ALICE, principal=f"user-{n}" + "x" * 300)
+        accepted(payers.account(connection, str(n)), CONNECTION_BURST + extra, now_ms=0)
     worst = payers.worst(1)
     assert worst == [PayerUse(f"user-1{'x' * 249}", {"requests": 30}, 0)]
     elsewhere = [PayerUse("other", {"bytes": 50}, 7), worst[0]._replace(last_refused_ms=9)]

@@ -130,8 +130,8 @@ def test_equal_matches_share_a_selection_until_a_change() -> None:
 
 def test_each_change_increments_version() -> None:
     subscriptions = Subscriptions()
-    one, two = parse_subscription("one", {}), parse_subscription("two", {})
-    subscriptions.change([one, two])
+    first, second = parse_subscription("one", {}), parse_subscription("two", {})
+    subscriptions.change([first, second])
     assert (subscriptions.version, len(subscriptions)) == (1, 2)
     subscriptions.change([], ["one"])
     assert (subscriptions.version, len(subscriptions), "one" in subscriptions, "two" in subscriptions) == (

@@ -44,7 +44,7 @@ class ScriptedClient:
             pass
         while not self.check.over:
             self._wait(100)
-        return [each.rule for each in self.check.verdicts if each.outcome == "fail"]
+        return [verdict.rule for verdict in self.check.verdicts if verdict.outcome == "fail"]
 
     def _live_once(self) -> bool:
         """A subscription and the pushes under it; False once the client is closed."""
@@ -130,7 +130,7 @@ class ScriptedClient:
         data = MetricsData()
         metrics = data.resource_metrics.add().scope_metrics.add().metrics
         is_all = self.metrics == ["*"] or self.fault == "sends what was not requested"
-        for name in NAMES if is_all else [each for each in NAMES if each.startswith(tuple(self.metrics))]:
+        for name in NAMES if is_all else [name for name in NAMES if name.startswith(tuple(self.metrics))]:
             kind = metrics.add(name=name).sum
             kind.is_monotonic = True
             as_delta = self.delta != (self.fault == "swaps the temporality")

@@ -40,8 +40,8 @@ FAULTS = {
 def test_client_that_does_all_right_passes_each_rule() -> None:
     client = ScriptedClient()
     assert client.run() == []
-    assert {each.outcome for each in client.check.verdicts} == {Outcome.PASS}
-    assert [each.rule for each in client.check.verdicts] == list(KipRule) == list(MEANINGS)
+    assert {verdict.outcome for verdict in client.check.verdicts} == {Outcome.PASS}
+    assert [verdict.rule for verdict in client.check.verdicts] == list(KipRule) == list(MEANINGS)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -56,7 +56,7 @@ def test_all_rules_have_a_fault() -> None:
 def test_violation_names_the_frame_that_broke_the_rule() -> None:
     client = ScriptedClient("sends JSON")
     client.run()
-    (verdict,) = [each for each in client.check.verdicts if each.rule is KipRule.PAYLOAD]
+    (verdict,) = [verdict for verdict in client.check.verdicts if verdict.rule is KipRule.PAYLOAD]
     assert verdict.frame.startswith(PUSH_TELEMETRY.to_bytes(2, "big"))
     assert verdict.frame_bytes == len(verdict.frame)
 
@@ -69,7 +69,7 @@ def test_frame_of_a_push_that_is_too_large_is_shown_in_part() -> None:
     head = ID + (0x0714_0001).to_bytes(4, "big") + b"\0\0"
     body = head + bytes([size + 1 & 0x7F | 0x80, size + 1 >> 7 & 0x7F | 0x80, size + 1 >> 14]) + bytes(size) + b"\0"
     client.check.answer(Request(PUSH_TELEMETRY, body, body, 1, "", INTERVAL_MS))
-    (verdict,) = [each for each in client.check.verdicts if each.rule is KipRule.TOO_LARGE]
+    (verdict,) = [verdict for verdict in client.check.verdicts if verdict.rule is KipRule.TOO_LARGE]
     assert (len(verdict.frame), verdict.frame_bytes) == (MAX_FRAME_SHOWN_BYTES, len(body))
 
 
@@ -77,4 +77,4 @@ def test_client_that_never_comes_is_not_seen() -> None:
     check = ClientCheck(interval_ms=INTERVAL_MS, patience_ms=PATIENCE_MS, client_instance_id=ID)
     check.tick(10**9)
     assert not check.over
-    assert {each.outcome for each in check.verdicts} == {Outcome.NOT_SEEN}
+    assert {verdict.outcome for verdict in check.verdicts} == {Outcome.NOT_SEEN}

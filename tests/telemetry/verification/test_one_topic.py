@@ -32,10 +32,10 @@ def test_each_partition_is_acknowledged_unless_nobody_waits(version: int, seed: 
         return
     reported = decode(message_type("produce", version, "response"), body)
     assert [
-        (topic.name, one.index, one.error_code.value)
+        (topic.name, partition.index, partition.error_code.value)
         for topic in reported.responses
-        for one in topic.partition_responses
-    ] == [(topic.name, one.index, 0) for topic in request.topic_data for one in topic.partition_data]
+        for partition in topic.partition_responses
+    ] == [(topic.name, partition.index, 0) for topic in request.topic_data for partition in topic.partition_data]
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -72,6 +72,6 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(65_536):
             target.sendall(data)
-    for one in (source, target):
+    for end in (source, target):
         with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            end.shutdown(socket.SHUT_RDWR)

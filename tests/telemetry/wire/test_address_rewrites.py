@@ -112,8 +112,8 @@ def broker_list(version: int, keys: dict[int, tuple[int, int]]) -> bytes:
 
 def _example(entity_type: Any) -> Any:
     values: dict[str, Any] = {"error_code": ErrorCode.none, "api_keys": (), "throttle_time": timedelta(seconds=1)}
-    known = {f.name for f in dataclasses.fields(entity_type)}
-    return entity_type(**{k: v for k, v in values.items() if k in known})
+    names = {f.name for f in dataclasses.fields(entity_type)}
+    return entity_type(**{k: v for k, v in values.items() if k in names})
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headroom.demo.jvm import Jvm
-from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
+from telemetry.wire.errors import ErrorCode
 
 
 @pytest.mark.java
@@ -14,8 +14,3 @@ def test_error_codes_match_kafka(jvm: Jvm) -> None:
     assert {code.name: int(code) for code in ErrorCode} == {
         code.name: errors.valueOf(code.name).code() for code in ErrorCode
     }
-
-
-def test_invalid_subscription_error_has_code_and_message() -> None:
-    error = InvalidSubscriptionError(ErrorCode.INVALID_CONFIG, "Illegal client matching pattern: x")
-    assert (error.code, str(error)) == (40, "Illegal client matching pattern: x")

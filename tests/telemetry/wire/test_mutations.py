@@ -61,7 +61,9 @@ def test_topics_that_the_controller_refused_do_not_count(api: str, version: int)
         body = encode(dataclasses.replace(response, **{field: results}))
         asked = tuple((f"t{n}", 4, 4) for n in range(len(results) + 1))  # of one nothing is said
         accepted = accepted_changes(of_api, version, body, asked)
-        assert [topic for topic, *_ in accepted] == [one.name for one in results if one.error_code == ErrorCode.none]
+        assert [topic for topic, *_ in accepted] == [
+            result.name for result in results if result.error_code == ErrorCode.none
+        ]
 
 
 def test_created_topic_has_the_number_of_partitions_that_the_response_tells() -> None:

@@ -73,7 +73,7 @@ def test_record_bytes_are_read_by_topic(key: int, version: int, seed: int, cuts:
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_a_frame_that_does_not_end_with_its_schema_yields_nothing(key: int, version: int) -> None:
     rng = random.Random(version)
-    body, expected = next(found for found in iter(lambda: drawn(rng, key, version), None) if found[1])
+    body, expected = next(frame for frame in iter(lambda: drawn(rng, key, version), None) if frame[1])
     assert expected
     assert not read(key, version, framed(key, version, body + b"\x00"))
     for end in range(len(body)):
@@ -91,9 +91,9 @@ def test_damaged_frames_are_no_error(api: tuple[int, int], seed: int, data: st.D
     frame = bytearray(framed(*api, body))
     for at in data.draw(st.lists(st.integers(0, len(frame) - 1), min_size=1, max_size=5)):
         frame[at] = data.draw(st.integers(0, 255))
-    found = read(*api, bytes(frame))
-    assert all(name.startswith(ID_MARK) or is_legal_topic(name.encode()) for name in found)
-    assert sum(found.values()) <= len(frame)
+    topics = read(*api, bytes(frame))
+    assert all(name.startswith(ID_MARK) or is_legal_topic(name.encode()) for name in topics)
+    assert sum(topics.values()) <= len(frame)
 
 
 def test_a_frame_of_too_many_partitions_is_not_read_to_its_end() -> None:
@@ -139,17 +139,17 @@ def java_topic(jvm: Jvm, key: int, version: int, topic: str, sizes: list[int]) -
     kafka = jvm.classes.org.apache.kafka.common
     if key == PRODUCE:
         data = kafka.message.ProduceRequestData.TopicProduceData()
-        one = kafka.message.ProduceRequestData.PartitionProduceData
+        partition_class = kafka.message.ProduceRequestData.PartitionProduceData
     else:
         data = kafka.message.FetchResponseData.FetchableTopicResponse()
-        one = kafka.message.FetchResponseData.PartitionData
+        partition_class = kafka.message.FetchResponseData.PartitionData
     if version >= 13:
         data.setTopicId(kafka.Uuid(len(topic), -len(topic)))
     else:
         (data.setName if key == PRODUCE else data.setTopic)(topic)
     for index, size in enumerate(sizes):
         records = kafka.record.internal.MemoryRecords.readableRecords(jvm.classes.java.nio.ByteBuffer.wrap(bytes(size)))
-        partition = one().setRecords(records)
+        partition = partition_class().setRecords(records)
         (data.partitionData() if key == PRODUCE else data.partitions()).add(
             partition.setIndex(index) if key == PRODUCE else aborted(kafka, partition.setPartitionIndex(index), index)
         )

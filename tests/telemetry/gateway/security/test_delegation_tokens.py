@@ -68,10 +68,10 @@ def test_failed_refresh_keeps_known_owners() -> None:
                 return answer
 
         refresh = TokenOwnersRefresh(Admin([("127.0.0.1", 1)]), owners, done.release, again_after_s=0.01)
-        for known in ({"one": "alice"}, {"one": "alice"}, {"one": "alice", "two": "bob"}):
+        for expected in ({"one": "alice"}, {"one": "alice"}, {"one": "alice", "two": "bob"}):
             assert owners.owner_of("two") is None
             await asyncio.wait_for(done.acquire(), 60)
-            assert owners.owners == known
+            assert owners.owners == expected
         assert owners.owner_of("two") == "bob"
         refresh.close()
 

@@ -10,7 +10,6 @@ import random
 import socket
 import ssl
 import struct
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ import pytest
 import uvloop
 
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.admission import AdmissionLimits, Reason
+from telemetry.gateway.admission import Reason
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
-from telemetry.gateway.server import Gateway, GatewayOptions
-from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.gateway.server import Gateway
 from tests.kit.certificates import CertificateAuthority
+from tests.kit.gateways import new_gateway
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 60.0
@@ -94,20 +92,8 @@ async def attacked(
 ) -> AsyncIterator[Attacked]:
     authority = CertificateAuthority(directory)
     tls = ListenerTls(*authority.issue("gateway"), None, "none")
-    gateway = Gateway(
-        "test",
-        TelemetryReceiver(
-            ClientMetrics(new_id=lambda: uuid.uuid4().bytes), append=lambda *_: None, telemetry_max_bytes=1_000
-        ),
-        [ListenerOptions(LOOPBACK, 0, security=ListenerSecurity(protocol="SSL", tls=tls.context))],
-        flush=lambda: None,
-        observe=lambda _: None,
-        now_ms=lambda: 1_700_000_000_000,
-        options=GatewayOptions(
-            admission=AdmissionLimits(**limits),  # type: ignore[arg-type] # ints among them
-            connect_timeout_s=PATIENCE_S,
-        ),
-    )
+    listener = ListenerOptions(LOOPBACK, 0, security=ListenerSecurity(protocol="SSL", tls=tls.context))
+    gateway = new_gateway(listener=listener, connect_timeout_s=PATIENCE_S, **limits)  # type: ignore[arg-type] # limits only
     broker = Broker(lie)
     async with await asyncio.start_server(broker.handle, LOOPBACK, 0) as server:
         node = Node(1, LOOPBACK, server.sockets[0].getsockname()[1])
@@ -186,30 +172,6 @@ def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Path) ->
                 assert process.memory_info().rss - before < 200 << 20
                 await until(lambda: victim.closed.get(Reason.HANDSHAKE_TIMEOUT, 0) >= 400)
                 await victim.answers_others()
-
-    run(attack())
-
-
-def test_slow_request_and_stalled_handshake_time_out(tmp_path: Path) -> None:
-    push = struct.pack(">ihhih", 1 << 10, 72, 0, 1, 4) + b"slow"
-
-    async def attack() -> None:
-        limits: dict[str, Any] = {"frame_timeout_s": 2.5, "handshake_timeout_s": 5.0, "idle_timeout_s": 600.0}
-        async with attacked(tmp_path, **limits) as victim:
-            half = victim.plain()
-            half.sendall(client_hello()[:20])
-            reader, writer = await victim.connect()
-            with contextlib.suppress(OSError):
-                for byte in push + bytes(1 << 10):
-                    if reader.at_eof():
-                        break
-                    writer.write(bytes([byte]))
-                    await asyncio.sleep(0.02)
-                    if victim.closed.get(Reason.FRAME_TIMEOUT):
-                        break
-            await until(lambda: victim.closed == {Reason.FRAME_TIMEOUT: 1, Reason.HANDSHAKE_TIMEOUT: 1})
-            await victim.answers_others()
-            half.close()
 
     run(attack())
 

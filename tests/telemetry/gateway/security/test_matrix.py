@@ -47,17 +47,17 @@ def check_cell(
     mechanism: str,
     user: str,
 ) -> None:
-    one = client(family, jvm, gateway.bootstrap, protocol, mechanism, user, cluster.authority.ca)
+    through = client(family, jvm, gateway.bootstrap, protocol, mechanism, user, cluster.authority.ca)
     client_id, earlier = f"{family}-{protocol}-{mechanism or 'none'}".lower(), len(gateway.records)
     pushes = family != "kafka-python"
-    one.produce(topic, RECORDS, lambda: not pushes or pushed(gateway, client_id, earlier))
-    one.transact(topic, COMMITTED, [b"aborted"] * 10)
+    through.produce(topic, RECORDS, lambda: not pushes or pushed(gateway, client_id, earlier))
+    through.transact(topic, COMMITTED, [b"aborted"] * 10)
     expected_records = RECORDS + COMMITTED
-    assert checksum(one.consume(topic, len(expected_records))) == checksum(expected_records)
+    assert checksum(through.consume(topic, len(expected_records))) == checksum(expected_records)
     direct = client("librdkafka", jvm, cluster.bootstrap("PLAINTEXT"), "PLAINTEXT", "", user, cluster.authority.ca)
     assert checksum(direct.consume(topic, len(expected_records))) == checksum(expected_records)
     expected = user if mechanism else ANONYMOUS
-    usage = {(principal, one) for principal, one in gateway.meter.clients() if one == client_id}
+    usage = {pair for pair in gateway.meter.clients() if pair[1] == client_id}
     assert usage == {(expected, client_id)}
     if pushes:
         assert pushed(gateway, client_id)
@@ -101,7 +101,7 @@ def test_different_protocol_on_each_side(
     gateway = secure_gateway(listener, upstream)
     topic = new_secure_topic(f"mixed-{listener}-{upstream}")
     ca = secure_cluster.authority.ca
-    one = client("librdkafka", jvm, gateway.bootstrap, listener, mechanism, "bob", ca)
-    one.produce(topic, RECORDS)
-    assert checksum(one.consume(topic, len(RECORDS))) == checksum(RECORDS)
+    through = client("librdkafka", jvm, gateway.bootstrap, listener, mechanism, "bob", ca)
+    through.produce(topic, RECORDS)
+    assert checksum(through.consume(topic, len(RECORDS))) == checksum(RECORDS)
     assert {user for user, _ in gateway.meter.clients()} == {"bob" if mechanism else ANONYMOUS}

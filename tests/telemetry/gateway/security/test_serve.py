@@ -96,7 +96,9 @@ def token_of(jvm: Jvm, cluster: SecureCluster, user: str) -> dict[str, str]:
 
     def admin(bootstrap: str) -> Any:
         timeouts = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
-        return jvm.admin(bootstrap, **{name.replace(".", "_"): one for name, one in (properties | timeouts).items()})
+        return jvm.admin(
+            bootstrap, **{name.replace(".", "_"): value for name, value in (properties | timeouts).items()}
+        )
 
     owner = admin(cluster.bootstrap("SASL_SSL"))
     token = owner.createDelegationToken().delegationToken().get()

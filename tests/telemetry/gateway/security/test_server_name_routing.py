@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import uuid
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,8 @@ from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.broker_ports import BrokerNames, PortOptions
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
-from telemetry.gateway.server import Gateway, GatewayOptions
-from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
 from tests.kit.certificates import CertificateAuthority
+from tests.kit.gateways import new_gateway
 
 LOOPBACK = "127.0.0.1"
 DOMAIN = "gateway.example"
@@ -55,31 +52,21 @@ def test_server_name_selects_the_broker(name: str, expected: set[int], tmp_path:
 
     async def run() -> None:
         brokers = [await broker(number) for number in (1, 2)]
-        rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
-        gateway = Gateway(
-            "test",
-            TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
-            [
-                ListenerOptions(
-                    LOOPBACK,
-                    0,
-                    security=ListenerSecurity(protocol="SSL", tls=tls.context, server_names=tls.server_names),
-                    ports=PortOptions(names=BrokerNames(f"broker-{{id}}.{DOMAIN}")),
-                )
-            ],
-            flush=lambda: None,
-            observe=lambda _: None,
-            now_ms=lambda: 1,
-            options=GatewayOptions(connect_timeout_s=30),
+        listener = ListenerOptions(
+            LOOPBACK,
+            0,
+            security=ListenerSecurity(protocol="SSL", tls=tls.context, server_names=tls.server_names),
+            ports=PortOptions(names=BrokerNames(f"broker-{{id}}.{DOMAIN}")),
         )
-        ports = [one.sockets[0].getsockname()[1] for one in brokers]
+        gateway = new_gateway(listener=listener, connect_timeout_s=30)
+        ports = [server.sockets[0].getsockname()[1] for server in brokers]
         _, port = await gateway.start([Node(number, LOOPBACK, at) for number, at in enumerate(ports, start=1)])
-        found = {await reached_broker(port) for _ in range(4)}
-        assert found - {None} == expected
-        assert (None in found) == (not expected)
+        reached = {await reached_broker(port) for _ in range(4)}
+        assert reached - {None} == expected
+        assert (None in reached) == (not expected)
         await gateway.close(grace_s=0)
-        for one in brokers:
-            one.close()
+        for server in brokers:
+            server.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())

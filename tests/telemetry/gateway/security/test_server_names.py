@@ -64,9 +64,9 @@ def test_clients_reach_every_broker_by_server_name(
     bootstrap = f"bootstrap.{DOMAIN}:{named.bootstrap.rpartition(':')[2]}"
     for family in ("java", "kafka-python"):
         topic = new_secure_topic(f"named-{family}")  # a partition at each broker
-        one = client(family, java_hosts, bootstrap, "SASL_SSL", "PLAIN", "bob", secure_cluster.authority.ca)
-        one.produce(topic, RECORDS)
-        assert sorted(one.consume(topic, len(RECORDS))) == sorted(RECORDS)
+        through = client(family, java_hosts, bootstrap, "SASL_SSL", "PLAIN", "bob", secure_cluster.authority.ca)
+        through.produce(topic, RECORDS)
+        assert sorted(through.consume(topic, len(RECORDS))) == sorted(RECORDS)
     assert {broker_id for _, _, broker_id in brokers_of(named)} == {1, 2, 3}
 
 
@@ -76,5 +76,5 @@ def brokers_of(gateway: RunningGateway) -> set[tuple[str, str, int]]:
     async def rows() -> set[tuple[str, str, int]]:
         return {(row.user, row.client_id, row.broker_id) for row in gateway.meter.samples(now_ms())}
 
-    found: set[tuple[str, str, int]] = gateway.run(rows())
-    return found
+    usage: set[tuple[str, str, int]] = gateway.run(rows())
+    return usage

@@ -43,9 +43,9 @@ def one_process(carols_quota: None, tmp_path: Path, secure_cluster: SecureCluste
 
 @pytest.fixture
 def truths(jvm: Jvm, secure_cluster: SecureCluster) -> Iterator[list[Truth]]:
-    found = [Truth(jvm, port) for port in secure_cluster.jmx_ports]
-    yield found
-    for truth in found:
+    sensors = [Truth(jvm, port) for port in secure_cluster.jmx_ports]
+    yield sensors
+    for truth in sensors:
         truth.close()
 
 
@@ -74,14 +74,14 @@ def test_throttled_user_has_the_same_name_in_jmx_tables_and_report(
 
     assert eventually(lambda: asked(throttled), bool) == ["carol\tcarol\t\tuser=carol\t100000"]
     assert eventually(lambda: asked(telemetry), bool) == ["carol"]
-    first, last, _ = eventually(lambda: asked(MUTED)[0].split("\t"), lambda found: int(found[2]) > 2_000)
+    first, last, _ = eventually(lambda: asked(MUTED)[0].split("\t"), lambda row: int(row[2]) > 2_000)
     sensors = [sensor for truth in truths for sensor in truth.sensors().items()]
     names = {name for name, (_, throttle_ms) in sensors if name[1] == "carol" and throttle_ms > 0}
     assert names == {("producer_byte_rate", "carol", "")}
     producer.purge()
-    found = report(served, "carol", int(first), int(last))
-    assert {(row["user"], row["client_id"]) for row in found} == {("carol", "too-much")}
-    assert "throttled" in {row["level"] for row in found}
+    rows_of_report = report(served, "carol", int(first), int(last))
+    assert {(row["user"], row["client_id"]) for row in rows_of_report} == {("carol", "too-much")}
+    assert "throttled" in {row["level"] for row in rows_of_report}
 
 
 def report(served: Served, user: str, first_s: int, last_s: int) -> list[dict[str, Any]]:

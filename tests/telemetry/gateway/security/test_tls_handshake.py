@@ -93,12 +93,12 @@ def test_connections_without_handshake_count_towards_the_limit(
             assert await listener.echo(b"before") == b"before"
             silent = [await listener.connect() for _ in range(3)]
             more = [await listener.connect() for _ in range(4)]
-            for one in more:
+            for client in more:
                 async with asyncio.timeout(60):
-                    assert await is_closed(one)
+                    assert await is_closed(client)
             assert listener.admission.refused[Reason.TOO_MANY_FROM_ADDRESS] == 4
-            for one in [*silent, *more]:
-                one.close()
+            for client in [*silent, *more]:
+                client.close()
             async with asyncio.timeout(60):
                 while True:  # until the closed ones are noticed
                     with contextlib.suppress(OSError):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import ssl
-import uuid
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,10 +17,8 @@ from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.properties import security
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls, UpstreamCertificateError
-from telemetry.gateway.server import Gateway, GatewayOptions
-from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
 from tests.kit.certificates import CertificateAuthority
+from tests.kit.gateways import new_gateway
 from tests.telemetry.gateway.dialogue import request, response
 
 USER = "CN=carol,O=Acme"
@@ -93,7 +90,9 @@ def test_connections_to_brokers_use_renewed_files(tmp_path: Path) -> None:
             context = ListenerTls(*authority.issue("broker"), trust, "required").context
             servers.append(await asyncio.start_server(broker.greet, "127.0.0.1", 0, ssl=context))
         ports = [server.sockets[0].getsockname()[1] for server in servers]
-        gateway = _gateway(ListenerSecurity(upstream_tls=upstream_tls))
+        gateway = new_gateway(
+            listener=ListenerOptions("127.0.0.1", 0, security=ListenerSecurity(upstream_tls=upstream_tls))
+        )
         await gateway.start([Node(node_id, "127.0.0.1", port) for node_id, port in enumerate(ports)])
         listening = {node.id: port for node, port in gateway.ports}
 
@@ -120,19 +119,6 @@ def test_connections_to_brokers_use_renewed_files(tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(connections()) == ["by-old", "by-new", "by-new"]
-
-
-def _gateway(upstream: ListenerSecurity) -> Gateway:
-    rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
-    return Gateway(
-        "test",
-        TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=1_000),
-        [ListenerOptions("127.0.0.1", 0, security=upstream)],
-        flush=lambda: None,
-        observe=lambda _: None,
-        now_ms=lambda: 1_700_000_000_000,
-        options=GatewayOptions(connect_timeout_s=60),
-    )
 
 
 async def _reverse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,7 +148,7 @@ def test_large_frames_of_several_clients_arrive_unchanged_with_tls_on_both_sides
     async def all_commits() -> None:
         security = ListenerSecurity(protocol="SSL", tls=tls, upstream_tls=trusting)
         async with await asyncio.start_server(_reverse, "127.0.0.1", 0, ssl=tls) as broker:
-            gateway = _gateway(security)
+            gateway = new_gateway(listener=ListenerOptions("127.0.0.1", 0, security=security), connect_timeout_s=60)
             _, port = await gateway.start([Node(1, "localhost", broker.sockets[0].getsockname()[1])])
             await asyncio.gather(*(commits(port, client) for client in range(4)))
             await gateway.close(0)

@@ -45,11 +45,11 @@ class Sampled:
         self.both = Both(ConnectionLimits(topics=TopicSampler(sample, random.Random(seed).random, self.seen.append)))
 
     def totals(self, sample: float) -> Counter[tuple[str, str, str]]:
-        found: Counter[tuple[str, str, str]] = Counter()
-        for one in self.seen:
-            for topic, nbytes in one.topics.items():
-                found[one.client_id, one.direction, topic] += round(nbytes / sample)
-        return found
+        totals: Counter[tuple[str, str, str]] = Counter()
+        for frame in self.seen:
+            for topic, nbytes in frame.topics.items():
+                totals[frame.client_id, frame.direction, topic] += round(nbytes / sample)
+        return totals
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -62,10 +62,10 @@ def test_shares_are_those_of_the_script(seed: int) -> None:
         sent.update(topics)
         sampled.both.client(produce(number, topics))
         sampled.both.broker(produced(3, number, 0))
-    found = sampled.totals(0.1)
-    assert sum(found.values()) == pytest.approx(sum(sent.values()), rel=0.05)
+    totals = sampled.totals(0.1)
+    assert sum(totals.values()) == pytest.approx(sum(sent.values()), rel=0.05)
     for topic, nbytes in sent.items():
-        share = found["app", "in", topic] / sum(found.values())
+        share = totals["app", "in", topic] / sum(totals.values())
         assert share == pytest.approx(nbytes / sum(sent.values()), rel=0.05)
 
 
@@ -74,7 +74,7 @@ def test_each_frame_is_taken_with_the_same_probability(sample: float) -> None:
     sampler = TopicSampler(sample, random.Random(7).random, lambda _: None)
     taken = [sampler.takes_next() for _ in range(200_000)]
     assert sum(taken) == pytest.approx(200_000 * sample, rel=0.1)
-    again = sum(one and other for one, other in pairwise(taken))  # independent of the one before
+    again = sum(first and second for first, second in pairwise(taken))  # independent of the one before
     assert again == pytest.approx(200_000 * sample**2, abs=4 * (200_000 * sample**2) ** 0.5 + 1)
 
 
@@ -84,10 +84,10 @@ def test_all_frames_are_read_with_sample_1() -> None:
     sampled.both.broker(produced(3, 1, 0))
     sampled.both.client(request(1, 4, 2, b"which"))
     sampled.both.broker(fetched(2, {"orders": 500, "empty": 0}))
-    assert [one[:4] for one in sampled.seen] == [
+    assert [frame[:4] for frame in sampled.seen] == [
         ("ANONYMOUS", "app", "10.0.0.1", "in"), ("ANONYMOUS", "app", "10.0.0.1", "out"),
     ]  # fmt: skip
-    assert [dict(one.topics) for one in sampled.seen] == [{"orders": 70, "payments": 30}, {"orders": 500}]
+    assert [dict(frame.topics) for frame in sampled.seen] == [{"orders": 70, "payments": 30}, {"orders": 500}]
 
 
 @pytest.mark.parametrize("step", [1, 7, 64, 100_000])
