@@ -219,9 +219,7 @@ JMX_LEFT_OUT = SelfMetric(
 JMX_WITHOUT_SENSORS = SelfMetric(
     "headroom_jmx_targets_without_sensors", "JMX targets that answered the last scrape without a known quota sensor."
 )
-CALLBACK_FAULTS = SelfMetric(
-    "headroom_quota_callback_faults_total", "Failed calls of the quota callback, by method.", ("method",)
-)
+CALLBACK_FAULTS = SelfMetric("headroom_quota_callback_faults_total", "Failed calls of the quota callback.")
 SERIES_LEFT_OUT = SelfMetric(
     "headroom_quota_series_left_out_total",
     "Series of kafka_client_* omitted because the budget was exceeded, counted at each reading of the store.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -116,14 +116,12 @@ class QuotaConfig(Section):
     topics: TopicsConfig = TopicsConfig()
     callback: str | None = Field(
         default=None,
-        description="module:Class of a Python port of the cluster's ClientQuotaCallback; none: Kafka's own rules",
-    )
-    callback_configs: dict[str, Any] = Field(
-        default_factory=dict, description="The callback's settings; `node.id` is added"
+        description="module:function that answers for the brokers' client.quota.callback.class: docs/quotas.md; none: "
+        "Kafka's own rules",
     )
 
     @model_validator(mode="after")
     def _callback_is_used(self) -> QuotaConfig:
         if self.callback and not _IMPORT_PATH.fullmatch(self.callback):
-            raise ValueError(f"callback {self.callback!r} is not module:Class")
+            raise ValueError(f"callback {self.callback!r} is not module:function")
         return self

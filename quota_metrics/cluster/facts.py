@@ -228,7 +228,7 @@ class ClusterFacts:
         for name in self.callback_classes:
             yield (
                 f"client.quota.callback.class is {name}: this class decides limits, and may ignore the configured"
-                " quotas; a Python port of it can be named in quotas.callback"
+                " quotas; a function that answers as it does can be named in quotas.callback"
             )
         if self.callback_classes and any(not broker.callback_class for broker in self.brokers):
             yield "only some brokers have a client.quota.callback.class"

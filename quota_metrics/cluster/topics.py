@@ -23,28 +23,18 @@ _WITHOUT_EPOCH: Final = struct.Struct(">hiii")
 
 
 class Topic(NamedTuple):
-    """A topic without an error. `leaders`: the brokers that lead its partitions, by index; empty when not asked for."""
+    """A topic without an error."""
 
     name: str
     partitions: int
-    leaders: list[tuple[int, int]]
 
 
 def partition_counts(version: int, reader: Reader) -> dict[str, int]:
     """Topic -> number of partitions, of the topics without an error. Raises ProtocolError."""
-    return {topic.name: topic.partitions for topic in _topics(version, reader, leaders=False)}
+    return {topic.name: topic.partitions for topic in _topics(version, reader)}
 
 
-def partition_leaders(version: int, reader: Reader) -> list[tuple[str, int, int]]:
-    """Topic, partition and its leader, of the topics without an error. Raises ProtocolError."""
-    return [
-        (topic.name, index, leader)
-        for topic in _topics(version, reader, leaders=True)
-        for index, leader in topic.leaders
-    ]
-
-
-def _topics(version: int, reader: Reader, *, leaders: bool) -> Iterator[Topic]:
+def _topics(version: int, reader: Reader) -> Iterator[Topic]:
     if version > _LAST_PLAIN:
         yield from _of_entities(version, reader)
         return
@@ -60,10 +50,9 @@ def _topics(version: int, reader: Reader, *, leaders: bool) -> Iterator[Topic]:
             at = begin + max(length, 0) + is_internal
             name = data[begin : begin + max(length, 0)].decode("utf-8", "replace")
             (partitions,) = _COUNT.unpack_from(data, at)
-            of_topic: list[tuple[int, int]] | None = [] if leaders else None
-            at = _pass_partitions(version, data, at + 4, partitions, of_topic) + operations
+            at = _pass_partitions(version, data, at + 4, partitions) + operations
             if not error_code:
-                yield Topic(name, max(partitions, 0), of_topic or [])
+                yield Topic(name, max(partitions, 0))
     except struct.error as exc:
         raise ProtocolError(f"cannot read the topics of Metadata at offset {at}: {exc}") from exc
 
@@ -73,11 +62,10 @@ def _of_entities(version: int, reader: Reader) -> Iterator[Topic]:
     response: Any = decode_head(load_response_schema(_METADATA, version), reader.raw(reader.remaining))[0]
     for topic in response.topics:
         if not topic.error_code:
-            leaders = [(partition.partition_index, partition.leader_id) for partition in topic.partitions]
-            yield Topic(topic.name or "", len(leaders), leaders)
+            yield Topic(topic.name or "", len(topic.partitions))
 
 
-def _pass_partitions(version: int, data: bytes, at: int, count: int, leaders: list[tuple[int, int]] | None) -> int:
+def _pass_partitions(version: int, data: bytes, at: int, count: int) -> int:
     """The offset behind them. Raises struct.error."""
     head, following = (_WITH_EPOCH if version >= 7 else _WITHOUT_EPOCH), 2 if version >= 5 else 1
     for number in range(count):
@@ -86,8 +74,6 @@ def _pass_partitions(version: int, data: bytes, at: int, count: int, leaders: li
         for _ in range(following):  # isr_nodes, offline_replicas
             (size,) = _COUNT.unpack_from(data, at)
             at += 4 + 4 * max(size, 0)
-        if leaders is not None:
-            leaders.append((fields[1], fields[2]))
         if number % 64 == 63:
             interrupt()
     interrupt()

@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 from exporters.model import UsageSample
 from quota_metrics.config.entities import CLIENT_ID, USER, Rules, desanitize, entity_text, sanitize
-from quota_metrics.config.resolution import Resolver, Tags
-from quota_metrics.measure.quota_manager import TYPE_OF_KEY, QuotaManager
+from quota_metrics.config.resolution import CLIENT_KEYS, Resolver, Tags
+from quota_metrics.measure.quota_callback import QuotaCallback
 from quota_metrics.verdict.thresholds import LARGEST_RATE
 
 _MAX_KEPT = 200_000
@@ -36,15 +36,15 @@ def unknown_quota(_quota_key: str, user: str, client_id: str, _broker_id: int) -
 
 
 class QuotasInForce:
-    """Quotas of one cluster. `manager_at` returns a broker's quotas where a port of a callback decides (KIP-257);
-    `callback_at` a broker's callback class, which decides without a port."""
+    """Quotas of one cluster. `callback` stands in for the brokers' callback class (KIP-257); without it, `callback_at`
+    returns a broker's class, which decides and is not known."""
 
     def __init__(
         self,
-        manager_at: Callable[[int], QuotaManager] | None = None,
+        callback: QuotaCallback | None = None,
         callback_at: Callable[[int], str] = lambda _broker_id: "",
     ) -> None:
-        self._manager_at = manager_at
+        self._callback = callback
         self._callback_at = callback_at
         self._rules: Rules | None = None
         self._resolver: Resolver | None = None
@@ -58,10 +58,10 @@ class QuotasInForce:
 
     def of_client(self, quota_key: str, user: str, client_id: str, broker_id: int) -> QuotaInForce:
         """The client's quota at the broker."""
-        if self._resolver is None or quota_key not in TYPE_OF_KEY:
+        if self._resolver is None or quota_key not in CLIENT_KEYS:
             return unknown_quota(quota_key, user, client_id, broker_id)
-        if self._manager_at is not None:
-            quota = self._manager_at(broker_id).quota(quota_key, user, client_id)
+        quota = None if self._callback is None else self._callback.quota(quota_key, user, client_id, broker_id)
+        if quota is not None:
             return _in_force(quota.limit, "", quota.metric_tags)
         client = (quota_key, user, client_id)
         kept = self._kept.get(client)
@@ -74,23 +74,30 @@ class QuotasInForce:
             else:
                 kept = _in_force(resolution.value, entity_text(resolution.entity), resolution.metric_tags)
             kept = self._kept[client] = kept._replace(decided_by=_foreign(self._resolver, quota_key, user, client_id))
-        decided_by = self._callback_at(broker_id)
+        decided_by = "" if self._callback else self._callback_at(broker_id)
         return kept._replace(decided_by=decided_by) if decided_by else kept
 
     def of_sensor(self, row: UsageSample) -> UsageSample:
         """Adds the quota to a row that a broker reported for its own sensor, whose names are the metric tags."""
-        if self._resolver is None or row.quota_key not in TYPE_OF_KEY:
+        if self._resolver is None or row.quota_key not in CLIENT_KEYS:
             return row
         tags = {USER: sanitize(row.user), CLIENT_ID: row.client_id}
-        if self._manager_at is not None:
-            quota = _in_force(self._manager_at(row.broker_id).limit(row.quota_key, tags), "", tags)
-        else:
-            rule = self._resolver.limit_of_tags(row.quota_key, tags)
-            quota = _in_force(rule and rule.value, entity_text(rule.entity) if rule else "", tags)
-            decided_by = self._callback_at(row.broker_id)
-            decided_by = decided_by or _foreign(self._resolver, row.quota_key, row.user, row.client_id)
-            quota = quota._replace(decided_by=decided_by)
-        return row._replace(**quota._asdict())
+        quota = (
+            None
+            if self._callback is None
+            else self._callback.quota(row.quota_key, row.user, row.client_id, row.broker_id)
+        )
+        if quota is not None:
+            names = desanitize(quota.metric_tags.get(USER, "")), quota.metric_tags.get(CLIENT_ID, "")
+            # With other tags the sensor is of other clients, whose limit is not known.
+            in_force = _in_force(quota.limit if names == (row.user, row.client_id) else None, "", tags)
+            return row._replace(**in_force._asdict())
+        rule = self._resolver.limit_of_tags(row.quota_key, tags)
+        decided_by = "" if self._callback else self._callback_at(row.broker_id)
+        in_force = _in_force(rule and rule.value, entity_text(rule.entity) if rule else "", tags)._replace(
+            decided_by=decided_by or _foreign(self._resolver, row.quota_key, row.user, row.client_id)
+        )
+        return row._replace(**in_force._asdict())
 
 
 def _foreign(resolver: Resolver, quota_key: str, user: str, client_id: str) -> str:

@@ -14,7 +14,6 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 
-from headroom.server.quotas.cluster_quotas import read_partitions
 from quota_metrics.cluster.document import document, stored_facts
 from quota_metrics.cluster.facts import ClusterFacts
 from quota_metrics.cluster.reading import read_callback_classes, read_facts
@@ -138,6 +137,5 @@ _READERS: tuple[Callable[[KafkaAdmin], Awaitable[object]], ...] = (
     read_subscriptions,
     KafkaAdmin.describe_token_owners,
     lambda admin: admin.topic_names(_TOPICS),
-    lambda admin: read_partitions(admin, "c"),
     lambda admin: alter_subscription(admin, "a", {"metrics": "*"}),
 )

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 CLASS = "headroom.FixedQuotas"
+LIMIT = 100_000.0  # for clients of other names
 LIMIT_CONFIG = "headroom.fixed.limit"  # bytes per second, in server.properties
 
 _SOURCE = """
@@ -67,3 +68,16 @@ def libs_with_callback(java: str, libs: Path, directory: Path) -> Path:
     for one in libs.glob("*.jar"):
         (together / one.name).symlink_to(one)
     return together
+
+
+def fixed_quotas(quota_key: str, user: str, client_id: str, _broker_id: int) -> tuple[dict[str, str], float | None]:
+    """The same in Python, for the setting `quotas.callback`."""
+    tags = {"user": user, "client-id": client_id}
+    if quota_key not in ("producer_byte_rate", "consumer_byte_rate"):
+        return tags, None
+    head, *rest = client_id.split("-")
+    return tags, float(rest[0]) if head == "limit" and rest else LIMIT
+
+
+def kafkas_own_rules(_quota_key: str, _user: str, _client_id: str, _broker_id: int) -> None:
+    """For the setting `quotas.callback`."""

@@ -72,7 +72,7 @@ async def open_gateway(
     name = config.cluster or cluster.cluster_id
 
     receiver = telemetry_receiver(config, pushes)
-    quota_state = QuotaState(config.quotas, name, admin, cluster, partial(write_facts, quotas), stack, config.gateway)
+    quota_state = QuotaState(config.quotas, name, admin, partial(write_facts, quotas), stack, config.gateway)
     meter = _usage_meter(config, name, quota_state)
 
     recorder = _recorder(quotas, meter, _changes(admin, quota_state, _StoredHistory(name, store)), quota_state)
@@ -135,7 +135,7 @@ def _changes(
                 log.warning("the cluster has no quotas that can be read: limits and levels are unknown", error=str(exc))
             is_said = True
             return []
-        await quota_state.configure(described)
+        quota_state.configure(described)
         return await history.changes(described)
 
     return changes

@@ -1,6 +1,5 @@
 """Quotas in `headroom serve`: effective quotas per broker, JMX, stored limits.
 
-cluster_quotas.py  effective quotas at each broker, by Kafka's own rules or by the configured callback
 jmx_scraper.py     reads the brokers' quota sensors periodically: rows of usage with source 'jmx'
 other_gateways.py  what other gateways before the same cluster measured of a client, read from the store that they
                    share

@@ -15,13 +15,11 @@ from headroom.errors import ServeError
 from headroom.server.cluster.facts_in_force import FactsInForce
 from headroom.server.periodic import PeriodicTask, QuotaRecorder
 from headroom.server.processes.address_quotas import AddressQuotas
-from headroom.server.quotas.cluster_quotas import ClusterQuotas, read_partitions
 from headroom.server.quotas.jmx_scraper import JmxScraper
 from quota_metrics.cluster.reading import read_facts
 from quota_metrics.config.entities import CLIENT_ID, USER, Rules
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.cluster import Cluster
-from quota_metrics.measure.callbacks import CallbackError
+from quota_metrics.measure.quota_callback import CallbackError, QuotaCallback
 from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.measure.usage_meter import UsageMeter
@@ -37,7 +35,6 @@ class QuotaState:
         config: QuotaConfig,
         name: str,
         admin: KafkaAdmin,
-        cluster: Cluster,
         store: Callable[[Sequence[StoredFacts]], None],
         stack: AsyncExitStack,
         gateway: GatewayConfig,
@@ -45,25 +42,21 @@ class QuotaState:
         """`store` gets rows of cluster_facts."""
         self._config = config
         self._name = name
-        self._admin = admin
-        self._cluster = cluster
         self._stack = stack
-        self._quotas = ClusterQuotas(config)
+        try:
+            self._callback = QuotaCallback.load(config.callback) if config.callback else None
+        except CallbackError as exc:
+            raise ServeError(str(exc)) from exc
         self.facts = FactsInForce(config, name, partial(read_facts, admin), store)
-        self.in_force = QuotasInForce(self._quotas.at if self._quotas.has_callback else None, self.facts.callback_at)
+        self.in_force = QuotasInForce(self._callback, self.facts.callback_at)
         self.addresses = AddressQuotas(name, gateway.id, self.facts.window_at, gateway.ip_quotas)
         self.topics = TopicPartitions()
         self._rules: Rules = {}
         self._scraper: JmxScraper | None = None
-        if self._quotas.has_callback:
-            self._open_callbacks()
 
-    async def configure(self, rules: Rules) -> None:
-        """The cluster's quotas. Raises ClusterError."""
+    def configure(self, rules: Rules) -> None:
+        """The cluster's quotas."""
         self._rules = rules
-        if self._quotas.has_callback:
-            self._quotas.configure(rules)
-            self._quotas.follow(await read_partitions(self._admin, self._cluster.cluster_id))
         self.in_force.configure(rules)
         self.facts.follow_rules(rules)
         self.addresses.follow_rules(rules)
@@ -84,8 +77,8 @@ class QuotaState:
         values[catalogue.MUTATIONS_UNKNOWN] = self.topics.unknown
         if self._scraper is not None:
             values |= self._scraper.readings()
-        if self._quotas.has_callback:
-            values[catalogue.CALLBACK_FAULTS] = self._quotas.faults()
+        if self._callback is not None:
+            values[catalogue.CALLBACK_FAULTS] = self._callback.faults
         return values
 
     async def _read_facts(self) -> None:
@@ -94,14 +87,6 @@ class QuotaState:
         finally:  # facts that could not be stored are in force all the same
             self.topics.follow(self.facts.facts.partitions)
             await self.addresses.follow_facts(self.facts.facts)
-
-    def _open_callbacks(self) -> None:
-        try:
-            for node in self._cluster.nodes:
-                self._quotas.open(node.id)
-        except CallbackError as exc:
-            raise ServeError(str(exc)) from exc
-        self._stack.callback(self._quotas.close)
 
     def _jmx(self, recorder: QuotaRecorder, meter: UsageMeter) -> JmxScraper:
         def take(rows: Sequence[UsageSample]) -> None:

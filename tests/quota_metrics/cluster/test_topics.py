@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from headroom.server.quotas.cluster_quotas import read_partitions
 from quota_metrics.cluster.reading import read_facts
-from quota_metrics.cluster.topics import VERSIONS, partition_counts, partition_leaders
+from quota_metrics.cluster.topics import VERSIONS, partition_counts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.connection import Rests
 from quota_metrics.kafka.decoding import interrupted
@@ -43,11 +42,6 @@ def test_topics_are_those_of_the_entities(version: int) -> None:
         found = [topic for topic in entity.topics if not topic.error_code]
         topics += len(found)
         assert partition_counts(version, Reader(body)) == {topic.name or "": len(topic.partitions) for topic in found}
-        assert partition_leaders(version, Reader(body)) == [
-            (topic.name or "", partition.partition_index, partition.leader_id)
-            for topic in found
-            for partition in topic.partitions
-        ]
     assert topics
 
 
@@ -59,7 +53,7 @@ def test_damaged_metadata_raises_only_protocol_error(version: int) -> None:
         for _ in range(rng.randint(1, 4)):
             body[rng.randrange(len(body))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF])
         with contextlib.suppress(ProtocolError):
-            partition_leaders(version, Reader(bytes(body[: rng.randint(0, len(body))])))
+            partition_counts(version, Reader(bytes(body[: rng.randint(0, len(body))])))
 
 
 @settings(max_examples=100)
@@ -105,9 +99,9 @@ def test_paced_client_reads_the_same() -> None:
         fake.answers[METADATA] = nodes((1, fake.port), topics=topics)
         found = []
         for admin.is_paced in (False, True):
-            found += [(await read_facts(admin)).partitions, await read_partitions(admin, "c")]
+            found.append((await read_facts(admin)).partitions)
         return found
 
-    counts, leaders, paced_counts, paced_leaders = asking(GOOD, ask)
-    assert (counts, leaders) == (paced_counts, paced_leaders)
+    counts, paced_counts = asking(GOOD, ask)
+    assert counts == paced_counts
     assert len(counts) == 2_000

@@ -8,9 +8,9 @@ import pytest
 
 from exporters.model import UsageSample
 from quota_metrics.config.entities import Rules, entity_of
-from quota_metrics.measure.callbacks import DefaultQuotaCallback
+from quota_metrics.config.resolution import Tags
+from quota_metrics.measure.quota_callback import QuotaCallback
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotasInForce
-from quota_metrics.measure.quota_manager import QuotaManager
 from quota_metrics.windows import UNLIMITED
 
 PRODUCER = "producer_byte_rate"
@@ -57,14 +57,18 @@ def test_sensor_has_the_quota_of_its_tags() -> None:
     assert QuotasInForce().of_sensor(row) == row
 
 
-def test_callback_overrides_the_configuration() -> None:
-    manager = QuotaManager(DefaultQuotaCallback())
-    manager.configure({ALICE: {PRODUCER: 3.0}})
-    found = QuotasInForce(lambda _broker_id: manager)
-    found.configure({ALICE: {PRODUCER: 10.0}})
+def test_callback_overrides_the_configuration_and_none_leaves_it() -> None:
+    def of_own_users(_quota_key: str, user: str, _client_id: str, broker_id: int) -> tuple[Tags, float] | None:
+        return ({"user": user, "client-id": ""}, 3.0 * broker_id) if user == "alice a" else None
+
+    found = QuotasInForce(QuotaCallback(of_own_users), lambda _broker_id: "a.Class")
+    found.configure({entity_of({"user": None}): {PRODUCER: 10.0}})
     assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(3.0, True, "", "alice a", "")
-    row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
-    assert found.of_sensor(row).limit == 3.0
+    assert found.of_client(PRODUCER, "bob", "x", 1) == QuotaInForce(10.0, True, "user=<default>", "bob", "")
+    row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 2, 0, 5.0, 0.0, 0, "jmx")
+    assert found.of_sensor(row).limit == 6.0
+    assert found.of_sensor(row._replace(client_id="x")).limit is None  # a sensor that the callback has no tags of
+    assert found.of_sensor(row._replace(user="bob")).limit == 10.0
 
 
 def test_rule_of_another_vendors_entity_makes_the_limit_unknown() -> None:

@@ -105,7 +105,7 @@ def test_scraped_usage_is_served_and_stored(
     target = loaded.agents[Agent.JOLOKIA]
     targets = [{"broker_id": 1, "agent": "jolokia", "url": target.url}]
     monkeypatch.setenv("HEADROOM_QUOTAS__METRICS__ENABLED", "true")
-    monkeypatch.setenv("HEADROOM_QUOTAS__CALLBACK", "quota_metrics.measure.callback_models:QuotaGroups")
+    monkeypatch.setenv("HEADROOM_QUOTAS__CALLBACK", "tests.kit.quota_callback:kafkas_own_rules")
     monkeypatch.setenv("HEADROOM_QUOTAS__JMX__TARGETS", json.dumps(targets))
     monkeypatch.setenv("HEADROOM_QUOTAS__JMX__INTERVAL_MS", "500")
     with Serving(loaded.bootstrap, tmp_path) as serving:

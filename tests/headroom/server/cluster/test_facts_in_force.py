@@ -147,7 +147,7 @@ def test_changed_settings_are_stored_with_the_next_step() -> None:
 
 
 def test_callback_port_without_callback_class_is_a_difference() -> None:
-    settings = {"callback": "a:B", "metrics": {"enabled": True}}
+    settings = {"callback": "a:b", "metrics": {"enabled": True}}
     (difference,) = after(settings, facts(11))[0].differences()
     assert "no broker is known to have a client.quota.callback.class" in difference
     assert list(after(settings, facts(11, client_quota_callback_class="x.Y"))[0].differences()) == []

@@ -27,8 +27,7 @@ web: {trusted_proxies: [10.0.0.0/8], token: 012345678901234567890123456789012345
 quotas:
   jmx: {targets: [{broker_id: 1, agent: jolokia, url: "http://broker1:8778/jolokia"}]}
   metrics: {enabled: true}
-  callback: some.module:Class
-  callback_configs: {a: {b: [1, 2.5, null]}}
+  callback: some.module:function
 """
 
 

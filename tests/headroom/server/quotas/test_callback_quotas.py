@@ -19,14 +19,13 @@ from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.quota_callback import CLASS, LIMIT_CONFIG, libs_with_callback
+from tests.kit.quota_callback import CLASS, LIMIT, LIMIT_CONFIG, libs_with_callback
 from tests.kit.serving import Served, eventually, output_of, running
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
 
 CLUSTER = "callback"
 RULE = 5_000_000.0
-LIMIT = 100_000.0  # of the class, for clients of other names
 
 
 class Client(NamedTuple):
@@ -68,6 +67,12 @@ def served(
         store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
         arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
         yield kafka, stack.enter_context(Served(tmp_path, *arguments))
+
+
+@pytest.fixture
+def python_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for the class in what starts afterwards."""
+    monkeypatch.setenv("HEADROOM_QUOTAS__CALLBACK", "tests.kit.quota_callback:fixed_quotas")
 
 
 def load(bootstrap: str, client: Client, done: threading.Event) -> None:
@@ -122,3 +127,22 @@ def test_verdict_names_class_and_implied_limit(served: tuple[LocalCluster, Serve
     assert resolved["callback_classes"] == [CLASS]
     assert resolved["implied_limits"]["producer_byte_rate"] == pytest.approx(LIMIT, rel=0.1)
     assert "implied" in output_of("top", "--http", headroom.http, "--once", "--cluster", CLUSTER, within_s=120)
+
+
+def test_limits_of_the_python_function_are_those_that_the_class_enforces(
+    python_function: None, served: tuple[LocalCluster, Served]
+) -> None:
+    _, headroom = served
+    clients = CLIENTS[:2]
+
+    def all_full() -> bool:
+        rows = verdicts(headroom.http)
+        return all((rows.get(client.client_id, {}).get("utilization") or 0) > 0.9 for client in clients)
+
+    with running(*(partial(load, headroom.kafka, client) for client in clients)):
+        eventually(all_full, bool)
+        found = verdicts(headroom.http)
+    for client in clients:
+        row = found[client.client_id]
+        assert (row["level"], row["limit"]) == ("throttled", client.limit), row
+        assert row["utilization"] == pytest.approx(1.0, rel=0.1), row
