@@ -1,8 +1,7 @@
-"""The limits of clients whose rows do not say them: Kafka's own precedence, and the history of limits."""
+"""The limits of clients whose rows do not say them, by the history of limits."""
 
 from __future__ import annotations
 
-import random
 import struct
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,75 +9,10 @@ import pytest
 
 from exporters.model import QuotaKey, QuotaLimit
 from headroom.demo.jvm import Jvm
-from quota_metrics.config.entities import CLIENT_ID, USER, Entity, entity_of, sanitize
-from quota_metrics.config.history import LimitHistory
 from quota_metrics.minutes.resolved_limits import resolved_limits
-from quota_metrics.windows import UNLIMITED
-from tests.oracle.quotas_oracle import java_entity, quota_manager, their_quota
 
 KEY = QuotaKey.PRODUCER_BYTE_RATE.value
-CASES = 60
-# Names of rules. Rules named '' (which a controller refuses) or `<default>` have no rows in quota_limits.
-RULE_NAMES = ["a", "a b", "%", "a%20b", "%3Cdefault%3E", "ü*~", "CN=x,O=y", "\u65e5\u672c"]
-CLIENT_NAMES = [*RULE_NAMES, "other", "", "<default>"]
-
-Rules: TypeAlias = dict[Entity, dict[str, float]]
 Client: TypeAlias = tuple[str, str]
-Quota: TypeAlias = tuple[float, str, str] | None  # limit, user and client-id of the metric tags
-
-
-def drawn_rules(rng: random.Random) -> Rules:
-    names: list[str | None] = [*rng.sample(RULE_NAMES, 2), None]
-    kinds = [rng.choice([(USER,), (CLIENT_ID,), (USER, CLIENT_ID)]) for _ in range(rng.randrange(9))]
-    entities = [entity_of({kind: rng.choice(names) for kind in of_entity}) for of_entity in kinds]
-    return {entity: {KEY: float(rng.randrange(1, 10**6))} for entity in entities}
-
-
-def drawn_clients(rng: random.Random, rules: Rules) -> list[Client]:
-    """Pairs with and without a rule of their own, many with an empty name."""
-    named = [name for entity in rules for _, name in entity if name is not None]
-    names = [*named, "", rng.choice(CLIENT_NAMES), rng.choice(CLIENT_NAMES)]
-    return sorted({(rng.choice(names), rng.choice(names)) for _ in range(8)} | {("", rng.choice(names))})
-
-
-def by_kafka(jvm: Jvm, manager: Any, rules: Rules, clients: list[Client]) -> dict[Client, Quota]:
-    optional, quota = jvm.classes.java.util.Optional, jvm.classes.org.apache.kafka.common.metrics.Quota
-    for entity, values in rules.items():
-        manager.updateQuota(*java_entity(jvm, entity), optional.of(quota(values[KEY], True)))
-    quotas: dict[Client, Quota] = {}
-    for client in clients:
-        limit, tags = their_quota(jvm, manager, *client)
-        quotas[client] = None if limit == UNLIMITED else (limit, tags[USER], tags[CLIENT_ID])
-    for entity in rules:
-        manager.updateQuota(*java_entity(jvm, entity), optional.empty())
-    return quotas
-
-
-def by_history(rules: Rules, clients: list[Client]) -> dict[Client, Quota]:
-    limits = resolved_limits([("c", KEY, *client) for client in clients], LimitHistory("c").changes(rules, 0), 0, 1000)
-    quotas: dict[Client, Quota] = {}
-    for (_, _, *client), (only,) in limits.items():
-        tags = sanitize(only.bucket_user), only.bucket_client_id
-        quotas[client[0], client[1]] = (only.limit, *tags) if only.state == "limited" else None
-    return quotas
-
-
-@pytest.mark.java
-def test_history_and_kafka_resolve_equal_quotas(jvm: Jvm) -> None:
-    rng = random.Random("precedence")
-    rule_sets = [drawn_rules(rng) for _ in range(CASES)]
-    # A default of users hides the quota of a client-id from an empty user.
-    hidden: Rules = {entity_of({USER: None}): {KEY: 1.0}, entity_of({CLIENT_ID: "app"}): {KEY: 2.0}}
-    cases = [(rules, drawn_clients(rng, rules)) for rules in rule_sets]
-    cases.append((hidden, [("", "app"), ("alice", "app")]))
-    manager = quota_manager(jvm)
-    kafka = [by_kafka(jvm, manager, *case) for case in cases]
-    manager.shutdown()
-    assert [by_history(*case) for case in cases] == kafka
-    assert kafka[-1] == {("", "app"): None, ("alice", "app"): (1.0, "alice", "")}
-    quotas = [(client, quota) for of_case in kafka for client, quota in of_case.items()]
-    assert any(quota is None for _, quota in quotas)
-    assert any(quota is not None and "" in client for client, quota in quotas)
 
 
 @pytest.mark.java
