@@ -159,15 +159,7 @@ def test_bomb_by_http_costs_nobody_else_anything(served: Served, bomb: str, caps
     assert peak_mb < HELD_MB
 
 
-@pytest.mark.parametrize(
-    "bomb",
-    [
-        "a million attributes",
-        "a part that is no message",
-        "100,000 texts that are no UTF-8",
-        "NaN, infinity and the year 2554",
-    ],
-)
+@pytest.mark.parametrize("bomb", ["a million attributes", "NaN, infinity and the year 2554"])
 def test_bomb_by_grpc_costs_nobody_else_anything(served: Served, bomb: str, capsys: pytest.CaptureFixture[str]) -> None:
     make, encoding, allowed = BOMBS[bomb]
     body = gzip.decompress(make()) if encoding == "gzip" else make()
