@@ -84,7 +84,6 @@ JOBS: Mapping[str, Job] = {
     "client-inventory": Job(
         "Which clients there are: instances, versions, silent ones, what they cost.", "7d", ClientOptions
     ),
-    "capacity-report": Job("Headroom and growth for weeks, and the limits that would fit.", "28d", ClientOptions),
     "quota-suggest": Job(
         "First or better quotas from recorded usage: a default, those beyond it, and quotas that do not fit.",
         "7d",

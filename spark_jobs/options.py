@@ -55,7 +55,7 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions(JobOptions):
-    """Of a job that reports clients: throttle-forecast, client-inventory, capacity-report."""
+    """Of a job that reports clients: throttle-forecast and client-inventory."""
 
     user: Annotated[str, Option(help="report this user only")] = ""
     client_id: Annotated[str, Option(help="report this client-id only")] = ""

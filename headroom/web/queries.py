@@ -234,11 +234,12 @@ GROUP BY cluster, quota_key, matched_entity
 
 # What `headroom quotas suggest` found last; the default of each key first, then by what is wanted.
 SUGGESTIONS = """
-SELECT cluster, quota_key, kind, user, client_id, `limit`, suggested_limit, confidence, throttled_share, reason,
+SELECT cluster, quota_key, kind, user, client_id, `limit`, suggested_limit, utilization_p99, growth_per_week,
+       confidence, throttled_share, reason,
        toString(s.made_at) AS made_at, toFloat64(count() OVER ()) AS total
 FROM quota_suggestions_now AS s
 WHERE ({cluster:String} = '' OR cluster = {cluster:String})
-ORDER BY cluster, source, quota_key, indexOf(['default', 'own', 'raise', 'too-high', 'never-used'], kind),
+ORDER BY cluster, source, quota_key, indexOf(['default', 'own', 'raise', 'too-high', 'never-used', 'fits'], kind),
          suggested_limit DESC, user, client_id
 LIMIT {limit:UInt32}
 """

@@ -30,9 +30,19 @@ class Kind(StrEnum):
     RAISE = "raise"
     TOO_HIGH = "too-high"
     NEVER_USED = "never-used"
+    FITS = "fits"
 
 
 CHANGES: Final = (Kind.DEFAULT, Kind.OWN, Kind.RAISE)
+
+
+class Usage(NamedTuple):
+    """What a bucket used, in units of the key, each at its busiest broker; the 99th percentile is `Demand.low`."""
+
+    mean: float = 0.0
+    p95: float = 0.0
+    peak: float = 0.0
+    growth_per_week: float | None = None  # relative; None with less than seven days
 
 
 class Demand(NamedTuple):
@@ -52,6 +62,7 @@ class Demand(NamedTuple):
     throttled_share: float  # of the five minutes with usage
     limit: float | None = None  # of the rule in force
     matched_entity: str = ""
+    usage: Usage = Usage()
 
     @property
     def is_certain(self) -> bool:
@@ -73,13 +84,23 @@ class KeyUsage(NamedTuple):
     settled: frozenset[Entity]
 
 
+class ThrottledClient(NamedTuple):
+    """For how long a client was throttled, and would have been under the suggestion: each at the broker with most."""
+
+    user: str
+    client_id: str
+    before_s: float
+    after_s: float
+
+
 class Replayed(NamedTuple):
     """How many clients of a quota would have been throttled, for which share of the time at most, and the longest share
-    for which one was."""
+    for which one was. `longest`: those that were or would have been, the longest time first."""
 
     clients: int = 0
     share: float = 0.0
     share_before: float = 0.0
+    longest: Sequence[ThrottledClient] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +120,27 @@ class Suggestion:
     demand: Demand | None = None
     throttled_share: float | None = None
     throttled_clients: int | None = None
+    longest_throttled: Sequence[ThrottledClient] = ()
 
     @property
     def changes(self) -> bool:
         """Whether it is part of the file."""
         return self.kind in CHANGES and self.suggested_limit is not None
 
-    def replayed(self, found: Replayed) -> Suggestion:
+    def replayed(self, replay: Replayed) -> Suggestion:
         """With what the replay says of its clients."""
         text = "its recorded bytes would never have been throttled"
-        if found.clients:
-            share = exact_share_text(found.share)
-            text = f"{found.clients} of its clients would have been throttled, up to {share} of the time"
-        was = f", recorded is up to {exact_share_text(found.share_before)}" if found.share_before else ""
-        reason = f"{self.reason}; replayed, {text}{was}"
-        return replace(self, throttled_share=found.share, throttled_clients=found.clients, reason=reason)
+        if replay.clients:
+            share = exact_share_text(replay.share)
+            text = f"{replay.clients} of its clients would have been throttled, up to {share} of the time"
+        was = f", recorded is up to {exact_share_text(replay.share_before)}" if replay.share_before else ""
+        return replace(
+            self,
+            throttled_share=replay.share,
+            throttled_clients=replay.clients,
+            longest_throttled=replay.longest,
+            reason=f"{self.reason}; replayed, {text}{was}",
+        )
 
 
 def suggestions(usage: KeyUsage) -> list[Suggestion]:
@@ -121,8 +148,10 @@ def suggestions(usage: KeyUsage) -> list[Suggestion]:
     default = _default(usage)
     own = [] if default is None else list(_own(usage, default))
     raised = list(_raised(usage))
-    changes = sorted([*own, *raised], key=lambda each: (-_need(each), entity_text(each.entity)))
-    return [*([default] if default else []), *changes, *_too_high(usage), *_never_used(usage)]
+    changes = sorted([*own, *raised], key=lambda change: (-_need(change), entity_text(change.entity)))
+    kept = list(_kept_rules(usage, raised))
+    too_high, fitting_rules = ([rule for rule in kept if rule.kind is kind] for kind in (Kind.TOO_HIGH, Kind.FITS))
+    return [*([default] if default else []), *changes, *too_high, *_never_used(usage), *fitting_rules]
 
 
 def _default(usage: KeyUsage) -> Suggestion | None:
@@ -241,24 +270,31 @@ def _of_bucket(
     return Suggestion(kind, key, entity, current, suggested, 1, sure, each.days, "; ".join(reasons), each)
 
 
-def _too_high(usage: KeyUsage) -> Iterator[Suggestion]:
-    """Rules that stay of which no bucket takes a tenth of what it may."""
+def _kept_rules(usage: KeyUsage, raised: Sequence[Suggestion]) -> Iterator[Suggestion]:
+    """Rules that stay: those of which no bucket takes a tenth of what it may, and those that fit all buckets that get
+    no other quota."""
     of_rule: dict[Entity, list[Demand]] = defaultdict(list)
-    for each, rule in _buckets(usage):
-        of_rule[rule].append(each)
-    for rule, buckets in of_rule.items():
-        most = max(buckets, key=lambda each: each.peak)
-        fits = fitting(max(most.peak, most.need, 1.0), usage.quota_key)
-        limit = _limit(usage, rule)
-        if limit is not None and limit >= FAR_TOO_HIGH * fits and not any(each.throttled_share for each in buckets):
-            days = max(each.days for each in buckets)
-            reason = (
-                f"at the peak {rate_text(most.peak, usage.quota_key)} of {rate_text(limit, usage.quota_key)} are used,"
-                f" {exact_share_text(most.peak / limit)}: {rate_text(fits, usage.quota_key)} would fit"
-            )
-            yield Suggestion(
-                Kind.TOO_HIGH, usage.quota_key, rule, limit, fits, len(buckets), confidence(days), days, reason, most
-            )
+    for bucket, rule in _buckets(usage):
+        of_rule[rule].append(bucket)
+    changed = {suggestion.demand for suggestion in raised}
+    for rule, all_buckets in of_rule.items():
+        limit, buckets = _limit(usage, rule), [bucket for bucket in all_buckets if bucket not in changed]
+        if limit is None or not buckets:
+            continue
+        most = max(buckets, key=lambda bucket: bucket.peak)
+        days = max(bucket.days for bucket in buckets)
+        would_fit = fitting(max(most.peak, most.need, 1.0), usage.quota_key)
+        reason = (
+            f"at the peak {rate_text(most.peak, usage.quota_key)} of {rate_text(limit, usage.quota_key)} are used,"
+            f" {exact_share_text(most.peak / limit)}"
+        )
+        kind, suggested = Kind.FITS, limit
+        if limit >= FAR_TOO_HIGH * would_fit and len(buckets) == len(all_buckets):
+            kind, suggested = Kind.TOO_HIGH, would_fit
+            reason += f": {rate_text(would_fit, usage.quota_key)} would fit"
+        yield Suggestion(
+            kind, usage.quota_key, rule, limit, suggested, len(buckets), confidence(days), days, reason, most
+        )
 
 
 def _never_used(usage: KeyUsage) -> Iterator[Suggestion]:

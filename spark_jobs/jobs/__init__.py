@@ -1,7 +1,6 @@
 """The jobs: each file is a command of `headroom job` and a script for spark-submit.
 
 backtest.py           scores forecasts of the recorded history against simple methods and, where installed, a library
-capacity_report.py    Headroom and growth of each quota over weeks, and a suggested limit
 client_inventory.py   inventory of clients: instances, versions with known issues, silent clients, clients without
                       telemetry, their cost
 demand_series.py      the recorded demand of each bucket as a series of numbers, from which the jobs forecast

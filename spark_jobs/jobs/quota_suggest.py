@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.entities import text
 from quota_metrics.config.kafka_configs import kafka_configs_line
-from quota_metrics.suggestion.suggestions import Demand, KeyUsage, Suggestion, suggestions
+from quota_metrics.suggestion.suggestions import Demand, KeyUsage, Suggestion, Usage, suggestions
 from spark_jobs import cli
 from spark_jobs.arrow import collected
 from spark_jobs.clickhouse.runs import JobRun
@@ -31,7 +31,7 @@ from spark_jobs.jobs.history import read_history, stored_hours
 from spark_jobs.jobs.start import started
 from spark_jobs.jobs.usage_windows import CountedRange, limits_of
 from spark_jobs.options import SuggestOptions
-from spark_jobs.reports.suggestions import STORED
+from spark_jobs.reports.suggestions import COLUMNS, STORED
 from spark_jobs.transforms.demand import needs
 
 NAME = "quota_suggest"
@@ -48,9 +48,11 @@ def run(options: SuggestOptions) -> list[dict[str, Any]]:
     with started(NAME, options) as (job_run, spark, clickhouse):
         hours = _of_keys(stored_hours(clickhouse, options, job_run), fleet.keys_of(options.source))
         job_run.begin("reading who the clients are")
-        found = fleet.fleets(spark, clickhouse, hours, options)
-        usage = _usage(spark, clickhouse, hours, found, job_run)
-        suggested: suggested_replay.Found = {(each[0], each[1].quota_key): suggestions(each[1]) for each in usage}
+        clients = fleet.fleets(spark, clickhouse, hours, options)
+        usage = _usage(spark, clickhouse, hours, clients, job_run)
+        suggested: suggested_replay.Suggested = {
+            (cluster, of_key.quota_key): suggestions(of_key) for cluster, of_key in usage
+        }
         if options.replay and options.source == "gateway":
             job_run.begin("replaying the suggested limits")
             suggested = suggested_replay.with_replay(spark, clickhouse, suggested, fleet.days(hours), options.when)
@@ -71,20 +73,26 @@ def _of_keys(hours: CountedRange, keys: Sequence[str]) -> CountedRange:
 
 
 def _usage(
-    spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, found: Fleets, job_run: JobRun
+    spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, clients: Fleets, job_run: JobRun
 ) -> Iterator[tuple[str, KeyUsage]]:
     """What is wanted of each key, by cluster. Raises StoreError."""
-    free = _free(spark, clickhouse, hours, found, job_run)
-    kept = _kept(spark, clickhouse, hours, job_run) if found.in_force else {}
-    clients_of = fleet.clients_of_rules(found.placed)
+    job_run.begin("measuring what clients want")
+    buckets_of_default = fleet.assigned(clients.placed, hours.when)
+    free = _by_key(needs(read_history(spark, clickhouse, hours, buckets_of_default)), limited=False)
+    kept: _Demands = {}
+    if clients.in_force:
+        job_run.begin("measuring the quotas in force")
+        limits = limits_of(clickhouse, hours, job_run.cluster)
+        kept = _by_key(needs(read_history(spark, clickhouse, hours, limits)), limited=True)
+    clients_of = fleet.clients_of_rules(clients.placed)
     for cluster, key in sorted({(count["cluster"], count["quota_key"]) for count in hours.counts}):
-        in_force = found.in_force.get(cluster, fleet.InForce({}, frozenset()))
+        in_force = clients.in_force.get(cluster, fleet.InForce({}, frozenset()))
         of_key: _Key = (cluster, key)
         yield (
             cluster,
             KeyUsage(
                 key,
-                *found.dimensions[cluster],
+                *clients.dimensions[cluster],
                 in_force.rules,
                 free.get(of_key, []),
                 kept.get(of_key, []),
@@ -92,20 +100,6 @@ def _usage(
                 frozenset(entity for entity, of in in_force.settled if of == key),
             ),
         )
-
-
-def _free(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, found: Fleets, job_run: JobRun) -> _Demands:
-    """The demands of those whom a default would limit, in the buckets that it would give them. Raises StoreError."""
-    job_run.begin("measuring what clients want")
-    limits = fleet.assigned(found.placed, hours.when)
-    return _by_key(needs(read_history(spark, clickhouse, hours, limits)), limited=False)
-
-
-def _kept(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, job_run: JobRun) -> _Demands:
-    """The demands of the buckets of rules in force. Raises StoreError."""
-    job_run.begin("measuring the quotas in force")
-    limits = limits_of(clickhouse, hours, job_run.cluster)
-    return _by_key(needs(read_history(spark, clickhouse, hours, limits)), limited=True)
 
 
 def _by_key(measured: DataFrame, *, limited: bool) -> _Demands:
@@ -130,41 +124,62 @@ def _demand(row: Mapping[str, Any], *, limited: bool) -> Demand:
         row["throttled_share"],
         row["limit"] if limited else None,
         row["matched_entity"],
+        Usage(row["usage_mean"], row["usage_p95"], row["usage_peak"], row["growth_per_week"]),
     )
 
 
-def _rows(found: suggested_replay.Found, options: SuggestOptions) -> Iterable[dict[str, Any]]:
+def _rows(suggested: suggested_replay.Suggested, options: SuggestOptions) -> Iterable[dict[str, Any]]:
     made_at_ms = time.time_ns() // 1_000_000
     moments = {"made_at": made_at_ms, "from_time": options.when.from_ms, "to_time": options.when.to_ms}
     times = {name: datetime.fromtimestamp(ms / 1000, UTC) for name, ms in moments.items()}
-    for (cluster, _), each in ((key, one) for key, of in found.items() for one in of):
-        yield {"cluster": cluster, "source": options.source, **times, **_row(each)}
+    for (cluster, _), of_key in suggested.items():
+        for suggestion in of_key:
+            of_run = {"cluster": cluster, "source": options.source, **times}
+            yield dict.fromkeys(COLUMNS.names) | of_run | _row(suggestion)
 
 
-def _row(each: Suggestion) -> dict[str, Any]:
-    user, client_id = fleet.stored_names(each.entity)
-    demand = each.demand
-    is_changed = each.changes and each.suggested_limit != each.limit
+def _row(suggestion: Suggestion) -> dict[str, Any]:
+    user, client_id = fleet.stored_names(suggestion.entity)
+    key, limit = suggestion.quota_key, suggestion.suggested_limit
+    is_changed = suggestion.changes and limit != suggestion.limit
+    throttled = suggestion.longest_throttled
     return {
-        "quota_key": each.quota_key,
-        "kind": str(each.kind),
-        "entity": text(each.entity),
+        "quota_key": key,
+        "kind": str(suggestion.kind),
+        "entity": text(suggestion.entity),
         "user": user,
         "client_id": client_id,
-        "limit": each.limit,
-        "suggested_limit": each.suggested_limit,
-        "clients": each.clients,
-        "broker_id": None if demand is None else demand.broker_id,
-        "demand_low": None if demand is None else demand.low,
-        "demand_high": None if demand is None else demand.high,
-        "demand_source": "" if demand is None else demand.source,
-        "demand_peak": None if demand is None else demand.peak,
-        "days": each.days,
-        "confidence": str(each.confidence),
-        "throttled_share": each.throttled_share,
-        "throttled_clients": each.throttled_clients,
-        "reason": each.reason,
-        "command": kafka_configs_line(each.entity, each.quota_key, each.suggested_limit) if is_changed else "",
+        "limit": suggestion.limit,
+        "suggested_limit": limit,
+        "clients": suggestion.clients,
+        "days": suggestion.days,
+        "confidence": str(suggestion.confidence),
+        "throttled_share": suggestion.throttled_share,
+        "throttled_clients": suggestion.throttled_clients,
+        "replay_users": [client.user for client in throttled],
+        "replay_client_ids": [client.client_id for client in throttled],
+        "replay_before_s": [client.before_s for client in throttled],
+        "replay_after_s": [client.after_s for client in throttled],
+        "reason": suggestion.reason,
+        "command": kafka_configs_line(suggestion.entity, key, limit) if is_changed else "",
+        **_of_demand(suggestion.demand, suggestion.limit),
+    }
+
+
+def _of_demand(demand: Demand | None, limit: float | None) -> dict[str, Any]:
+    """The columns of the bucket that wants most; utilization is a share of the limit in force."""
+    if demand is None:
+        return {"demand_source": ""}
+    used = {"mean": demand.usage.mean, "p95": demand.usage.p95, "p99": demand.low, "peak": demand.usage.peak}
+    return {
+        "broker_id": demand.broker_id,
+        "demand_low": demand.low,
+        "demand_high": demand.high,
+        "demand_source": demand.source,
+        "demand_peak": demand.peak,
+        "throttled_before": demand.throttled_share,
+        "growth_per_week": demand.usage.growth_per_week,
+        **{f"utilization_{name}": value / limit if limit else None for name, value in used.items()},
     }
 
 

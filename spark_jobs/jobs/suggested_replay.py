@@ -17,14 +17,16 @@ from pyspark.sql import SparkSession
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of_names
 from quota_metrics.simulation.outcomes import KEYS
-from quota_metrics.suggestion.suggestions import Replayed, Suggestion
+from quota_metrics.suggestion.suggestions import Replayed, Suggestion, ThrottledClient
 from quota_metrics.what_if.answer import ReplayBudget, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
 from spark_jobs.arrow import collected
 from spark_jobs.jobs.fleet import Day, stored_names
 from spark_jobs.session import parallelism
 from spark_jobs.time_range import TimeRange
 
-Found = Mapping[tuple[str, str], Sequence[Suggestion]]  # by cluster and quota key
+Suggested = Mapping[tuple[str, str], Sequence[Suggestion]]  # by cluster and quota key
+
+_MOST_NAMED = 20  # clients of a quota, the longest throttled
 
 _COLUMNS = (
     "number int, user string, client_id string, broker_id int, rule_user string, rule_client_id string,"
@@ -44,36 +46,35 @@ class _ReplayedClient(NamedTuple):
 
 
 def with_replay(
-    spark: SparkSession, clickhouse: ClickHouse, found: Found, days: Sequence[Day], when: TimeRange
-) -> Found:
+    spark: SparkSession, clickhouse: ClickHouse, suggested: Suggested, days: Sequence[Day], when: TimeRange
+) -> Suggested:
     """The suggestions with what the replay says of those that change a quota of bytes. Raises StoreError."""
-    changes = {key: _alterations(of) for key, of in found.items()}
-    asked = [day for day in days if day.quota_key in KEYS and changes.get((day.cluster, day.quota_key))]
+    alterations = {
+        key: [QuotaAlteration(change.entity, {key[1]: change.suggested_limit}) for change in of_key if change.changes]
+        for key, of_key in suggested.items()
+    }
+    asked = [day for day in days if day.quota_key in KEYS and alterations.get((day.cluster, day.quota_key))]
     if not asked:
-        return found
+        return suggested
     questions = [
-        WhatIfQuestion(changes[day.cluster, day.quota_key], day.from_ms, day.to_ms, day.cluster) for day in asked
+        WhatIfQuestion(alterations[day.cluster, day.quota_key], day.from_ms, day.to_ms, day.cluster) for day in asked
     ]
     numbers = spark.range(0, len(asked), 1, min(len(asked), 4 * parallelism(spark.sparkContext)))
-    rows = collected(numbers.mapInArrow(_asking(clickhouse, questions), _COLUMNS)).to_pylist()
-    of_key: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        of_key[asked[row["number"]][:2]].append(row)
-    replayed = dict(found)
-    for key, of in of_key.items():
-        unanswered = [asked[row["number"]] for row in of if row["clients"] < 0]
+    rows_of_key: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in collected(numbers.mapInArrow(_asking(clickhouse, questions), _COLUMNS)).to_pylist():
+        rows_of_key[asked[row["number"]][:2]].append(row)
+    replayed = dict(suggested)
+    for key, rows in rows_of_key.items():
+        unanswered = [asked[row["number"]] for row in rows if row["clients"] < 0]
         length_ms = when.to_ms - when.from_ms - sum(day.to_ms - day.from_ms for day in unanswered)
-        _report_gaps(key, of, len(unanswered))
+        _report_gaps(key, rows, len(unanswered))
         if length_ms > 0:
-            outcomes = _by_rule(of, length_ms)
+            outcomes = _by_rule(rows, length_ms)
             replayed[key] = [
-                each.replayed(outcomes.get(each.entity, Replayed())) if each.changes else each for each in found[key]
+                suggestion.replayed(outcomes.get(suggestion.entity, Replayed())) if suggestion.changes else suggestion
+                for suggestion in suggested[key]
             ]
     return replayed
-
-
-def _alterations(found: Iterable[Suggestion]) -> list[QuotaAlteration]:
-    return [QuotaAlteration(each.entity, {each.quota_key: each.suggested_limit}) for each in found if each.changes]
 
 
 def _asking(
@@ -82,8 +83,8 @@ def _asking(
     def answers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (int(number.as_py()) for batch in batches for number in batch.column(0)):
             try:
-                found = answer(questions[number], clickhouse, time.time_ns() // 1_000_000, ReplayBudget.of_plan())
-                rows = list(_throttled(found, questions[number]))
+                what_if = answer(questions[number], clickhouse, time.time_ns() // 1_000_000, ReplayBudget.of_plan())
+                rows = list(_throttled(what_if, questions[number]))
             except UnrecordedClusterError:
                 rows = [{"examined": 0, "clients": -1}]
             numbered = [{"number": number, **row} for row in rows]
@@ -92,11 +93,11 @@ def _asking(
     return answers
 
 
-def _throttled(found: WhatIfAnswer, question: WhatIfQuestion) -> Iterator[dict[str, Any]]:
+def _throttled(what_if: WhatIfAnswer, question: WhatIfQuestion) -> Iterator[dict[str, Any]]:
     """What the answer covers, then the clients under a changed quota that were or would have been throttled."""
-    yield {"examined": found.covers.clients, "clients": found.covers.of_clients}
+    yield {"examined": what_if.covers.clients, "clients": what_if.covers.of_clients}
     changed = {alteration.entity for alteration in question.alterations}
-    for outcome in found.outcomes:
+    for outcome in what_if.outcomes:
         rule, before_ms, after_ms = outcome.after.rule, outcome.before.throttled_ms, outcome.after.throttled_ms
         if rule is not None and rule.entity in changed and (before_ms > 0 or after_ms > 0):
             client = outcome.client
@@ -112,18 +113,27 @@ def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int) -> dict[Entity, 
     for row in rows:
         if row["user"] is not None:
             rule = entity_of_names(row["rule_user"], row["rule_client_id"])
-            of_client = sums[_ReplayedClient(rule, row["user"], row["client_id"], row["broker_id"])]
-            of_client[0] += row["before_ms"]
-            of_client[1] += row["after_ms"]
-    found: dict[Entity, Replayed] = {}
-    throttled: dict[Entity, set[tuple[str, str]]] = defaultdict(set)
+            at_broker = sums[_ReplayedClient(rule, row["user"], row["client_id"], row["broker_id"])]
+            at_broker[0] += row["before_ms"]
+            at_broker[1] += row["after_ms"]
+    worst: dict[Entity, dict[tuple[str, str], tuple[float, float]]] = defaultdict(dict)
     for client, (before_ms, after_ms) in sums.items():
-        if after_ms > 0:
-            throttled[client.rule].add((client.user, client.client_id))
-        old = found.get(client.rule, Replayed())
-        worst = (max(old.share, after_ms / length_ms), max(old.share_before, before_ms / length_ms))
-        found[client.rule] = Replayed(len(throttled[client.rule]), *worst)
-    return found
+        clients, names = worst[client.rule], (client.user, client.client_id)
+        most_before_ms, most_after_ms = clients.get(names, (0.0, 0.0))
+        clients[names] = (max(most_before_ms, before_ms), max(most_after_ms, after_ms))
+    return {rule: _replayed(clients, length_ms) for rule, clients in worst.items()}
+
+
+def _replayed(clients: Mapping[tuple[str, str], tuple[float, float]], length_ms: int) -> Replayed:
+    """`clients`: for how long each was and would have been throttled, in ms."""
+    before, after = zip(*clients.values(), strict=True)
+    longest = sorted(clients.items(), key=lambda client: (-max(client[1]), client[0]))[:_MOST_NAMED]
+    return Replayed(
+        sum(after_ms > 0 for after_ms in after),
+        max(after) / length_ms,
+        max(before) / length_ms,
+        [ThrottledClient(*names, before_ms / 1000, after_ms / 1000) for names, (before_ms, after_ms) in longest],
+    )
 
 
 def _report_gaps(key: tuple[str, str], rows: Sequence[Mapping[str, Any]], unanswered: int) -> None:

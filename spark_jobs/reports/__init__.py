@@ -22,7 +22,6 @@ REPORTS: Mapping[str, Report] = {
     "throttle-forecast": tables.FORECAST,
     "backtest": tables.BACKTEST,
     "client-inventory": tables.INVENTORY,
-    "capacity-report": tables.CAPACITY,
     "quota-suggest": suggestions.REPORT,
     "team-report": tables.TEAMS,
 }

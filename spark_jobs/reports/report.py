@@ -43,7 +43,7 @@ class Report:
 _NAMES = ("user", "client id", "cluster")
 _SENTENCES = ("reason", "known issue", "replay")
 _COMMANDS = ("command",)
-_SHARES = ("utilization", "confidence", "within_", "growth_")  # how their names begin
+_SHARES = ("utilization", "confidence", "within_", "growth_", "throttled_before")  # how their names begin
 _RATES = ("limit", "suggested_limit", "demand_low", "demand_high")
 
 Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> image, a URI

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from exporters.printable import printable
+from quota_metrics.amounts import duration_text
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.quota_file import MAX_TEXT, DeclaredQuota, quota_file
 from quota_metrics.suggestion.suggestions import CHANGES
@@ -30,30 +31,53 @@ _TYPES: dict[str, pa.DataType] = {
     "suggested_limit": pa.float64(),
     "clients": pa.int64(),  # buckets that the quota limits
     "broker_id": pa.int32(),  # the busiest one of the client that wants most
-    "demand_low": pa.float64(),  # as in capacity_report, of that client
-    "demand_high": pa.float64(),
+    "demand_low": pa.float64(),  # of that client: 99th percentile of five minutes, as recorded
+    "demand_high": pa.float64(),  # of what it would have sent; null: not known
     "demand_source": pa.string(),
     "demand_peak": pa.float64(),
+    **dict.fromkeys((f"utilization_{name}" for name in ("mean", "p95", "p99", "peak")), pa.float64()),
+    "growth_per_week": pa.float64(),
+    "throttled_before": pa.float64(),  # share of its five minutes, as recorded
     "days": pa.int32(),  # with usage
     "confidence": pa.string(),
     "throttled_share": pa.float64(),  # of the time, by the replay; null: not replayed
     "throttled_clients": pa.int64(),
+    "replay_users": pa.list_(pa.string()),  # those that were or would have been throttled
+    "replay_client_ids": pa.list_(pa.string()),
+    "replay_before_s": pa.list_(pa.float64()),
+    "replay_after_s": pa.list_(pa.float64()),
     "reason": pa.string(),
     "command": pa.string(),
 }
 COLUMNS = pa.schema(_TYPES)
 STORED = pa.schema({**_TYPES, "run_id": pa.string()})
 
+
+def _replay(row: Row) -> str:
+    """For how long clients were throttled, and would have been under the suggested limit."""
+    throttled = zip(row["replay_client_ids"], row["replay_before_s"], row["replay_after_s"], strict=True)
+    return "; ".join(
+        f"{name or 'a client without an id'} was throttled for {duration_text(1000 * before)},"
+        f" with the suggested limit for {duration_text(1000 * after)}"
+        for name, before, after in throttled
+    )
+
+
 _TABLE = rows_report(
     COLUMNS,
     RowsLayout(
         "Quotas that would fit",
         (
-            *("cluster", "quota_key", "kind", "entity", "limit", "suggested_limit", "clients", "throttled_share"),
-            *("confidence", "reason"),
+            *("cluster", "quota_key", "kind", "entity", "limit", "suggested_limit", "demand_low", "demand_high"),
+            *("utilization_mean", "utilization_p99", "growth_per_week", "throttled_before", "throttled_share"),
+            *("clients", "confidence", "reason", "replay", "command"),
         ),
         "No client has usage of a quota that could be suggested.",
-        ("cluster", "clients", "throttled_share", "confidence"),
+        (
+            *("demand_low", "demand_high", "cluster", "utilization_mean", "throttled_before", "growth_per_week"),
+            *("clients", "utilization_p99", "throttled_share", "confidence"),
+        ),
+        derived={"replay": _replay},
     ),
 )
 

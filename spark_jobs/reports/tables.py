@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from quota_metrics.amounts import duration_text
 from spark_jobs.reports.report import Row, RowsLayout, rows_report
 
 _MOMENT = pa.timestamp("ms", "UTC")
@@ -75,66 +74,6 @@ BACKTEST = rows_report(
             *(f"{figure}_{lead}" for lead in ("30m", "5m", "7d", "24h") for figure in _FIGURES),
             *("brier_3h", "brier_1h"),
         ),
-    ),
-)
-
-_SHARES = ("utilization_mean", "utilization_p95", "utilization_p99", "utilization_peak", "growth_per_week")
-_CAPACITY_TYPES: dict[str, pa.DataType] = {
-    "cluster": pa.string(),
-    "source": pa.string(),
-    "quota_key": pa.string(),
-    "user": pa.string(),  # the metric tags of the bucket
-    "client_id": pa.string(),
-    "broker_id": pa.int32(),  # the busiest one
-    "made_at": _MOMENT,
-    "from_time": _MOMENT,
-    "to_time": _MOMENT,
-    "matched_entity": pa.string(),
-    "limit": pa.float64(),
-    **dict.fromkeys((*_SHARES, "throttled_share"), pa.float64()),
-    "verdict": pa.string(),
-    "suggested_limit": pa.float64(),
-    "throttled_before": pa.float64(),
-    "throttled_after": pa.float64(),  # null: the demand is not known
-    "demand_low": pa.float64(),  # 99th percentile of five minutes, as recorded
-    "demand_high": pa.float64(),  # of what the clients would have sent; null: not known
-    "demand_source": pa.string(),
-    # what-if: for how many seconds these clients were throttled, and would have been under the suggested limit
-    "replay_users": pa.list_(pa.string()),
-    "replay_client_ids": pa.list_(pa.string()),
-    "replay_before_s": pa.list_(pa.float64()),
-    "replay_after_s": pa.list_(pa.float64()),
-    "command": pa.string(),
-}
-CAPACITY_COLUMNS = pa.schema(_CAPACITY_TYPES)
-CAPACITY_STORED = pa.schema({**_CAPACITY_TYPES, "run_id": pa.string()})
-
-
-def _replay(row: Row) -> str:
-    """For how long clients were throttled, and would have been under the suggested limit."""
-    throttled = zip(row["replay_client_ids"], row["replay_before_s"], row["replay_after_s"], strict=True)
-    return "; ".join(
-        f"{name or 'a client without an id'} was throttled for {duration_text(1000 * before)},"
-        f" with the suggested limit for {duration_text(1000 * after)}"
-        for name, before, after in throttled
-    )
-
-
-CAPACITY = rows_report(
-    CAPACITY_COLUMNS,
-    RowsLayout(
-        "Capacity of quotas",
-        (
-            *("cluster", "quota_key", "user", "client_id", "broker_id", "limit", "utilization_mean", "utilization_p99"),
-            *("growth_per_week", "throttled_share", "verdict", "demand_low", "demand_high"),
-            *("demand_source", "suggested_limit", "replay", "command"),
-        ),
-        "No bucket has usage with a limit in the range.",
-        (
-            *("demand_low", "demand_source", "demand_high", "cluster", "broker_id", "growth_per_week"),
-            *("throttled_share", "utilization_mean", "user", "quota_key", "utilization_p99"),
-        ),
-        derived={"replay": _replay},
     ),
 )
 

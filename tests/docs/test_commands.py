@@ -21,7 +21,7 @@ from tests.docs.example_service import Example
 TIMEOUT_S = 600.0  # a hang
 SHOWN = 2_000
 # Answers that a page explains, by how the command begins: nothing to forecast yet.
-ALSO = {"headroom job throttle-forecast": {3}, "headroom job capacity-report": {3}, "headroom status": {1}}
+ALSO = {"headroom job throttle-forecast": {3}, "headroom status": {1}}
 
 # What stands for the application of a reader: a librdkafka client that pushes until it is ended.
 _CLIENT = f"""#!{sys.executable}

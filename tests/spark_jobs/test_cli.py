@@ -76,8 +76,8 @@ def test_fail_on_is_refused_by_jobs_without_levels(name: str) -> None:
     [
         ("client-inventory", ["--warn", "0.7"], "quota-headroom"),
         ("throttle-forecast", ["--once"], "quota-headroom"),
-        ("capacity-report", ["--window", "30"], "quota-headroom"),
-        ("backtest", ["--top", "5"], "quota-headroom, throttle-forecast, client-inventory, capacity-report"),
+        ("quota-suggest", ["--window", "30"], "quota-headroom"),
+        ("backtest", ["--top", "5"], "quota-headroom, throttle-forecast, client-inventory"),
     ],
 )
 def test_a_flag_that_a_job_does_not_use_is_refused(name: str, asked: list[str], users: str) -> None:

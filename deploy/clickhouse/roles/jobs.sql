@@ -11,7 +11,6 @@ GRANT INSERT ON headroom.quota_utilization_windows TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m_windows TO headroom_jobs;
 GRANT INSERT ON headroom.throttle_forecast TO headroom_jobs;
-GRANT INSERT ON headroom.capacity_report TO headroom_jobs;
 GRANT INSERT ON headroom.quota_suggestions TO headroom_jobs;
 GRANT INSERT ON headroom.job_runs TO headroom_jobs;
 
@@ -22,7 +21,6 @@ GRANT INSERT ON headroom.quota_utilization_windows_local TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m_local TO headroom_jobs;
 GRANT INSERT ON headroom.usage_1m_windows_local TO headroom_jobs;
 GRANT INSERT ON headroom.throttle_forecast_local TO headroom_jobs;
-GRANT INSERT ON headroom.capacity_report_local TO headroom_jobs;
 GRANT INSERT ON headroom.quota_suggestions_local TO headroom_jobs;
 GRANT INSERT ON headroom.job_runs_local TO headroom_jobs;
 

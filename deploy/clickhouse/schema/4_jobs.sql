@@ -175,48 +175,6 @@ ORDER BY (cluster, source, quota_key, user, client_id, broker_id, made_at)
 TTL toDateTime(made_at) + INTERVAL 90 DAY DELETE
 SETTINGS non_replicated_deduplication_window = 10000;
 
--- A suggested limit goes by demand_high, or by demand_low where that is not known: the busiest five minutes but 1 %.
--- The replay columns are the what-if behind it: the clients of the bucket that would have been throttled, most seconds
--- first.
-CREATE TABLE IF NOT EXISTS {{database}}.capacity_report
-(
-    `cluster`            LowCardinality(String),
-    `source`             LowCardinality(String),
-    `quota_key`          LowCardinality(String),
-    `user`               LowCardinality(String)    COMMENT 'metric tag user of the bucket',
-    `client_id`          LowCardinality(String)    COMMENT 'metric tag client-id of the bucket',
-    `broker_id`          Int32                     COMMENT 'the busiest broker',
-    `made_at`            DateTime64(3, 'UTC'),
-    `from_time`          DateTime64(3, 'UTC'),
-    `to_time`            DateTime64(3, 'UTC'),
-    `matched_entity`     LowCardinality(String),
-    `limit`              Float64,
-    `utilization_mean`   Float64                   COMMENT 'on the busiest broker',
-    `utilization_p95`    Float64,
-    `utilization_p99`    Float64,
-    `utilization_peak`   Float64,
-    `growth_per_week`    Nullable(Float64)         COMMENT 'relative growth of the daily p95',
-    `throttled_share`    Float64                   COMMENT 'share of the buckets minutes with throttling',
-    `verdict`            LowCardinality(String)    COMMENT 'under-provisioned, over-provisioned or fits',
-    `suggested_limit`    Float64,
-    `throttled_before`   Float64                   COMMENT 'share of minutes whose p95 is above the limit',
-    `throttled_after`    Nullable(Float64)         COMMENT 'share of minutes in which the clients want more than the suggested limit; NULL: the demand is not known',
-    `demand_low`         Float64                   COMMENT '99th percentile of five-minute usage: under throttling a lower bound of demand',
-    `demand_high`        Nullable(Float64)         COMMENT 'the same of what the clients would have sent without throttling, at most; NULL: not known',
-    `demand_source`      LowCardinality(String)    COMMENT 'what demand_high was taken from',
-    `replay_users`       Array(String)             COMMENT 'users of the clients that would have been throttled, at most twenty',
-    `replay_client_ids`  Array(String)             COMMENT 'their client ids',
-    `replay_before_s`    Array(Float64)            COMMENT 'seconds that they were throttled, at the broker with most',
-    `replay_after_s`     Array(Float64)            COMMENT 'the same with the suggested limit',
-    `command`            String                    COMMENT 'the kafka-configs line that sets it',
-    `run_id`             UUID
-)
-ENGINE = ReplacingMergeTree
-PARTITION BY toYYYYMM(made_at)
-ORDER BY (cluster, source, quota_key, user, client_id, made_at)
-TTL toDateTime(made_at) + INTERVAL 400 DAY DELETE
-SETTINGS non_replicated_deduplication_window = 10000;
-
 -- First or better quotas by usage. A run writes all its rows at once.
 CREATE TABLE IF NOT EXISTS {{database}}.quota_suggestions
 (

@@ -24,7 +24,7 @@ from tests.kit.serving import Served, eventually, rows
 
 CLUSTER = "shop"
 BEHIND_S, AHEAD_S = 5 * 3_600, 1_800
-JOBS = ("throttle-forecast", "capacity-report", "quota-headroom")
+JOBS = ("throttle-forecast", "quota-suggest", "quota-headroom")
 
 
 class Demand(NamedTuple):

@@ -49,7 +49,7 @@ def test_forecast_and_reports_of_five_hours(browser: Browser) -> None:
         settle(page, running.page_of(THROTTLED))
         # Muted for a quarter of the time, in more minutes than there are pixels.
         assert 0.15 * 255 < page.evaluate(_OPAQUE) < 0.25 * 255
-        page.goto((PICTURES / "capacity-report.html").resolve().as_uri())
+        page.goto((PICTURES / "quota-suggest.html").resolve().as_uri())
         below = page.locator("tbody", has_text=THROTTLED.client_id).inner_text()
         assert "nightly-export was throttled for " in below
         assert "--entity-name nightly-export --add-config producer_byte_rate=" in below

@@ -126,9 +126,11 @@ def test_rules_that_stay_are_judged_by_their_buckets() -> None:
         (Kind.RAISE, burst, 1000.0),  # never below what it has
         (Kind.TOO_HIGH, huge, 380.0),
         (Kind.NEVER_USED, gone, None),
+        (Kind.FITS, fits, 1000.0),
     }
+    assert of(Kind.FITS, found)[0].reason == "at the peak 300 B/s of 1.0 kB/s are used, 30.0 %"
     assert "it is throttled in shorter bursts" in of(Kind.RAISE, found)[1].reason
-    assert [each.changes for each in found if each.kind in (Kind.TOO_HIGH, Kind.NEVER_USED)] == [False, False]
+    assert [each.changes for each in found if each.kind in (Kind.TOO_HIGH, Kind.NEVER_USED, Kind.FITS)] == [False] * 3
 
 
 def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:
@@ -141,7 +143,9 @@ def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:
             "alice", "other", 1, 600.0, 600.0, 600.0, "usage", 600.0, 7, 0.0, 900.0, "user=alice, client-id=<default>"
         ),
     ]
-    (own,) = of(Kind.OWN, judged(fleet(), {rule: 900.0}, kept, Counter({rule: 2})))
+    found = judged(fleet(), {rule: 900.0}, kept, Counter({rule: 2}))
+    (own,), (other,) = of(Kind.OWN, found), of(Kind.FITS, found)
+    assert (other.entity, other.clients, other.demand) == (rule, 1, kept[1])
     assert (own.entity, own.limit, own.suggested_limit) == ((("user", "alice"), ("client-id", "app")), 900.0, 2500.0)
 
 

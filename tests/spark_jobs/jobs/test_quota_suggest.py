@@ -180,7 +180,10 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
         "held": ("raise", 1000.0, 3800.0),
         "huge": ("too-high", 1e7, 500.0),
         "gone": ("never-used", 5000.0, None),
+        "fits": ("fits", 900.0, 900.0),
     }
+    assert (rows["fits"]["utilization_mean"], rows["fits"]["utilization_p99"]) == (500 / 900, 500 / 900)
+    assert (rows["gone"]["utilization_mean"], rows["held"]["throttled_before"]) == (None, 1.0)
     default = rows["<default>"]
     assert default["clients"] == len(others) + 2  # the pair, and who is spread
     assert (default["demand_low"], default["demand_high"], default["broker_id"]) == (1000, 1800, 2)
@@ -189,7 +192,7 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
     assert "400 B/s of 10.0 MB/s are used" in rows["huge"]["reason"]
     assert "its demand is not known, and the limit may be below it" in rows["full"]["reason"]
     assert {user: row["confidence"] for user, row in rows.items() if user != "full"} == dict.fromkeys(
-        ("<default>", "wants", "held", "huge", "gone"),
+        ("<default>", "wants", "held", "huge", "gone", "fits"),
         "low",  # three hours
     )
     assert (default["command"], rows["gone"]["command"]) == ("", "")

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from spark_jobs.cli import app
+from spark_jobs.jobs.history import HISTORY_SCHEMA
+from spark_jobs.transforms.demand import needs
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.recent import FRIDAY_MS
@@ -39,7 +41,7 @@ def rates(kind: str) -> Any:
     if kind == "capped":
         return np.minimum(CAPPED_WANTS, MOST_SENT)
     base = {
-        "idle": np.full(len(minutes), 100.0),
+        "idle": np.full(len(minutes), 50.0),
         "wave": 500 + 200 * np.sin(minutes / 1440 * 2 * np.pi),
         "rising": np.where(minutes < len(minutes) - 180, 300.0, 300.0 + (minutes - len(minutes) + 180) * 3.3),
         "full": np.full(len(minutes), LIMIT),
@@ -77,16 +79,16 @@ def weeks(clickhouse: RunningClickHouse) -> str:
             "muted_ms": pa.array(muted, pa.uint32()),
         }
         clickhouse.store.insert("quota_usage", pa.table(table), token=f"weeks-{kind}")
-    limit: dict[str, Any] = {
-        "cluster": ["weeks"],
-        "user": ["<default>"],
-        "client_id": [""],
-        "ip": [""],
-        "quota_key": ["producer_byte_rate"],
-        "value": [LIMIT],
-        "valid_from": pa.array([START - MINUTE], pa.timestamp("ms", "UTC")),
+    limits: dict[str, Any] = {
+        "cluster": ["weeks"] * len(KINDS),
+        "user": list(KINDS),
+        "client_id": [""] * len(KINDS),
+        "ip": [""] * len(KINDS),
+        "quota_key": ["producer_byte_rate"] * len(KINDS),
+        "value": [LIMIT] * len(KINDS),
+        "valid_from": pa.array([START - MINUTE] * len(KINDS), pa.timestamp("ms", "UTC")),
     }
-    clickhouse.store.insert("quota_limits", pa.table(limit), token="weeks-limit")
+    clickhouse.store.insert("quota_limits", pa.table(limits), token="weeks-limits")
     return clickhouse.url
 
 
@@ -122,47 +124,68 @@ def test_backtest_scores_better_than_simple_methods(spark: SparkSession, weeks: 
     assert rows[0]["pinball"] < min(row["pinball"] for row in rows[1:])
 
 
-def test_capacity_report_suggests_limits(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse) -> None:
-    rows = {row["user"]: row for row in invoke("capacity-report", weeks)}
-    assert {name: row["verdict"] for name, row in rows.items()} == {
-        "idle": "over-provisioned",
+def test_suggestions_judge_each_rule(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse) -> None:
+    rows = {row["user"]: row for row in invoke("quota-suggest", weeks)}
+    assert {name: row["kind"] for name, row in rows.items()} == {
+        "idle": "too-high",
         "wave": "fits",
         "rising": "fits",
-        "full": "under-provisioned",
-        "held": "under-provisioned",
-        "bursts": "under-provisioned",
-        "capped": "under-provisioned",
+        "full": "raise",
+        "held": "raise",
+        "bursts": "raise",
+        "capped": "raise",
     }
     assert (rows["bursts"]["suggested_limit"], rows["bursts"]["command"]) == (LIMIT, "")  # never below what it has
     assert rows["held"]["demand_high"] == pytest.approx(3000, rel=0.05)  # and not the 1000 that the broker let through
     assert rows["held"]["suggested_limit"] == pytest.approx(3000 / 0.8, rel=0.05)
-    assert rows["held"]["throttled_after"] == 0
+    assert (rows["held"]["throttled_before"], rows["held"]["throttled_share"]) == (1.0, 0.0)
     assert rows["full"]["demand_source"].startswith("unknown")
-    assert (rows["full"]["demand_high"], rows["full"]["throttled_after"]) == (None, None)
-    assert (rows["wave"]["demand_source"], rows["wave"]["demand_high"]) == ("usage", rows["wave"]["demand_low"])
-    assert rows["full"]["suggested_limit"] == pytest.approx(1012 / 0.8, rel=0.01)
+    assert rows["full"]["demand_high"] is None
+    assert rows["full"]["suggested_limit"] == pytest.approx(1012 / 0.8, rel=0.05)
     assert rows["full"]["command"].endswith(
-        "--alter --entity-type users --entity-default --add-config producer_byte_rate="
-        f"{rows['full']['suggested_limit']:.0f}"
+        f"--entity-type users --entity-name full --add-config producer_byte_rate={rows['full']['suggested_limit']:.0f}"
     )
-    assert rows["wave"]["command"] == ""
+    wave = rows["wave"]
+    assert (wave["demand_source"], wave["demand_high"], wave["command"]) == ("usage", wave["demand_low"], "")
+    assert wave["utilization_mean"] == pytest.approx(0.5, abs=0.01)
+    assert wave["utilization_p99"] == pytest.approx(wave["demand_low"] / LIMIT)
+    assert wave["utilization_p95"] <= wave["utilization_p99"] <= wave["utilization_peak"]
+    assert wave["utilization_peak"] == pytest.approx(0.7, abs=0.03)
+    assert wave["growth_per_week"] is None  # of three days
     names = ("replay_users", "replay_client_ids", "replay_before_s", "replay_after_s")
     replay = {name: [row[column] for column in names] for name, row in rows.items()}
     half = pytest.approx(DAYS * 86_400 / 2, rel=0.1)  # it is throttled half of the time
     assert replay["full"] == [["full"], ["app"], [half], [0.0]]
     assert [replay[name] for name in ("idle", "wave", "rising")] == [[[], [], [], []]] * 3
     stored = (
-        "SELECT count() FROM headroom.capacity_report WHERE cluster = 'weeks' AND toUnixTimestamp(to_time) = {to:Int64}"
+        "SELECT count() FROM headroom.quota_suggestions"
+        " WHERE cluster = 'weeks' AND toUnixTimestamp(to_time) = {to:Int64}"
     )
     assert clickhouse.store.query(stored, {"to": END // 1000})[0][0] == len(KINDS)
 
 
 def test_end_within_a_minute_adds_no_demand(spark: SparkSession, weeks: str) -> None:
     """Of few hours, where each five minutes count."""
-    found = invoke("capacity-report", weeks, from_ms=END - 240 * MINUTE, to_ms=END - 3 * MINUTE - 40_000)
-    rows = {row["user"]: row for row in found}
-    assert rows["rising"]["demand_high"] == rows["rising"]["demand_low"]
-    assert rows["rising"]["utilization_mean"] < rows["rising"]["utilization_p99"]
+    rows = invoke("quota-suggest", weeks, from_ms=END - 240 * MINUTE, to_ms=END - 3 * MINUTE - 40_000)
+    (rising,) = (row for row in rows if row["user"] == "rising")
+    assert rising["demand_high"] == rising["demand_low"]
+    assert rising["utilization_mean"] < rising["utilization_p99"]
+
+
+def test_growth_is_that_of_the_daily_usage(spark: SparkSession) -> None:
+    """Seven days grow by a tenth a day, with a limit that was lower at first; six days are too few."""
+    rows = [
+        ("c", "gateway", "producer_byte_rate", name, "", 1, day * 288 + step, limit, "user", used, used, 0.0)
+        for name, days in (("grows", 7), ("young", 6))
+        for day in range(days)
+        for step in range(288)
+        for limit in (500.0 if day < 3 else 1000.0,)
+        for used in ((100.0 + 10 * day) / limit,)
+    ]
+    growth = {
+        row["user"]: row["growth_per_week"] for row in needs(spark.createDataFrame(rows, HISTORY_SCHEMA)).collect()
+    }
+    assert growth == {"grows": pytest.approx(70 / 130), "young": None}
 
 
 def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:

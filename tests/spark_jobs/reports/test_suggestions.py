@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +29,9 @@ def row(user: str, key: str = PRODUCE, limit: float | None = 1000.0, **more: Any
         "client_id": "",
         "quota_key": key,
         "suggested_limit": limit,
+        "replay_client_ids": [],
+        "replay_before_s": [],
+        "replay_after_s": [],
         **times,
         **said,
         **more,
@@ -85,3 +89,32 @@ def test_limits_have_units_and_small_shares_are_not_0() -> None:
     team = {"team": "t", "share": 0.25, "peak_bytes_per_s": 1.5e6, "capacity_share": None}
     line = TEAMS.to_table([team], None)[-1].plain
     assert [text.strip() for text in line.split("  ") if text.strip(" -")] == ["t", "25.0 %", "1.5 MB/s"]
+
+
+def test_page_says_of_which_usage_it_is() -> None:
+    made = "<p>Made 2026-11-20 10:00 UTC, of the usage from 2026-11-20 05:00 UTC to 2026-11-20 10:00 UTC.</p>"
+    assert made in REPORT.to_html([row("a", from_time=datetime(2026, 11, 20, 5, tzinfo=UTC))])
+    assert "<p>Made" not in REPORT.to_html([])
+
+
+def test_reason_replay_and_command_stand_below_their_row() -> None:
+    command = "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type users --entity-name batch"
+    replayed: dict[str, Any] = {
+        "replay_client_ids": ["<b>", ""],
+        "replay_before_s": [4140.76, 2.0],
+        "replay_after_s": [0.0, 0.5],
+    }
+    rows = [{**row("a", command=command), **replayed}, row("b", command="")]
+    page = REPORT.to_html(rows)
+    assert page.count("<tbody>") == 2
+    told = (
+        "{} was throttled for 1.2 h, with the suggested limit for 0 ms; a client without an id was throttled for 2.0 s"
+    )
+    below = re.findall(r'<div class="below">(.*)</div>', page)
+    assert below == [
+        "it wants 800 B/s",
+        f"{told.format('&lt;b&gt;')}, with the suggested limit for 500 ms",
+        f"<code>{command}</code>",
+        "it wants 800 B/s",
+    ]
+    assert told.format("<b>") in "".join(line.plain for line in REPORT.to_table(rows, None))
