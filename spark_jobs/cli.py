@@ -30,7 +30,6 @@ from typer.core import TyperCommand
 from exporters.clickhouse.connection import PASSWORD, PASSWORD_FILE, password_of
 from quota_metrics.verdict.thresholds import STEPS
 from spark_jobs import time_range
-from spark_jobs.executors import missing_on_executors
 from spark_jobs.options import (
     DEFAULT_URL,
     ClientOptions,
@@ -46,6 +45,14 @@ if TYPE_CHECKING:
 
 OLDEST_SPARK = (3, 5)
 _CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")  # by which PySpark makes a session of it
+# Of what Spark reports when a Python worker failed.
+_OURS = ("exporters", "quota_metrics", "spark_jobs")
+_INSTALL = "install deploy/spark/requirements.txt there, or set spark.pyspark.python to a Python that has it"
+# PySpark 3.5 writes versions as tuples.
+_VERSIONS = re.compile(r"Python in worker has different version:? (\S.*?) than that in driver:? (\S.*?), PySpark")
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_PACKAGE = re.compile(r"\b(\w+ >= [\w.]+) must be installed")
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]*python[^"]*)"')
 EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
 EXIT_FAIL_ON = 4
@@ -168,9 +175,9 @@ def _parameters(job: Job) -> list[Parameter]:
         *(_flag("since", since, job.since), _flag("start", start, ""), _flag("end", end, "")),
         *([_flag("window", window, 60), *_step_flags()] if job.options is WINDOWED else []),
         *(
-            _flag(each.name, kinds[each.name], DEFAULT_URL if each.name == "url" else each.default)
-            for each in fields(job.options)
-            if hasattr(kinds[each.name], "__metadata__")
+            _flag(option.name, kinds[option.name], DEFAULT_URL if option.name == "url" else option.default)
+            for option in fields(job.options)
+            if hasattr(kinds[option.name], "__metadata__")
         ),
         *(_flag("output", output, ReportFormat.TABLE), _flag("path", path, None)),
     ]
@@ -262,6 +269,25 @@ def _exit_codes() -> Iterator[None]:
         raise _exit(f"{exc}{advice(exc)}", EXIT_SOURCE) from exc
     except (ValueError, JavaError, OSError) as exc:
         raise _exit(str(exc)) from exc
+
+
+def missing_on_executors(text: str) -> str | None:
+    """What the executors' Python lacks, in one sentence, by what Spark reports; None if it reports something else."""
+    if versions := _VERSIONS.search(text):
+        worker, driver = (".".join(re.findall(r"\d+", version)) for version in versions.groups())
+        return (
+            f"the executors' Python is {worker} and the driver's {driver}: Spark needs the same, 3.11 or newer;"
+            " set spark.pyspark.python, and in a container of the executors its image"
+        )
+    if python := _NO_PYTHON.search(text):
+        return f"the executors have no {python[1]}: set spark.pyspark.python to their Python, 3.11 or newer"
+    if module := _NO_MODULE.search(text):
+        if module[1].partition(".")[0] in _OURS:
+            return f"the executors' Python has no {module[1]}: pass Headroom's wheel by --py-files"
+        return f"the executors' Python has no {module[1]}: {_INSTALL}"
+    if package := _NO_PACKAGE.search(text):
+        return f"the executors' Python has no {package[1]}: {_INSTALL}"
+    return None
 
 
 def _report(name: str) -> Report:

@@ -108,4 +108,4 @@ def _named(names: dict[str, str | None], kind: str) -> Named:
 def _dimension(entity: Entity) -> Dimension | None:
     """None for entities of addresses and of other vendors' types."""
     kinds = tuple(kind for kind, _ in entity)
-    return next((each for each in Dimension if each.kinds == kinds), None)
+    return next((dimension for dimension in Dimension if dimension.kinds == kinds), None)

@@ -148,23 +148,25 @@ def suggestions(usage: KeyUsage) -> list[Suggestion]:
     default = _default(usage)
     own = [] if default is None else list(_own(usage, default))
     raised = list(_raised(usage))
-    changes = sorted([*own, *raised], key=lambda change: (-_need(change), entity_text(change.entity)))
+    changes = sorted([*own, *raised], key=_by_need)
     kept = list(_kept_rules(usage, raised))
     too_high, fitting_rules = ([rule for rule in kept if rule.kind is kind] for kind in (Kind.TOO_HIGH, Kind.FITS))
     return [*([default] if default else []), *changes, *too_high, *_never_used(usage), *fitting_rules]
 
 
 def _default(usage: KeyUsage) -> Suggestion | None:
-    free = [each for each in usage.free if each.need > 0]
+    free = [bucket for bucket in usage.free if bucket.need > 0]
     if not free:
         return None
-    found = bulk([each.need for each in free])
-    within = [each for each in free if each.need <= found.fence]
-    limit, current = fitting(found.highest, usage.quota_key), _limit(usage, usage.dimension.default)
+    majority = bulk([bucket.need for bucket in free])
+    within = [bucket for bucket in free if bucket.need <= majority.fence]
+    limit, current = fitting(majority.highest, usage.quota_key), _limit(usage, usage.dimension.default)
     if current is not None:
-        limit = _kept_default(current, limit, found.highest, throttled=any(each.throttled_share for each in within))
-    days = max(each.days for each in free)
-    is_certain = len(free) >= FEWEST and all(each.is_certain for each in within)
+        limit = _kept_default(
+            current, limit, majority.highest, throttled=any(bucket.throttled_share for bucket in within)
+        )
+    days = max(bucket.days for bucket in free)
+    is_certain = len(free) >= FEWEST and all(bucket.is_certain for bucket in within)
     return Suggestion(
         Kind.DEFAULT,
         usage.quota_key,
@@ -174,8 +176,8 @@ def _default(usage: KeyUsage) -> Suggestion | None:
         len(within),
         confidence(days, is_certain=is_certain),
         days,
-        "; ".join(_why_default(usage, found, within, limit, current)),
-        max(within, key=lambda each: each.need),
+        "; ".join(_why_default(usage, majority, within, limit, current)),
+        max(within, key=lambda bucket: bucket.need),
     )
 
 
@@ -187,20 +189,20 @@ def _kept_default(current: float, fits: float, highest: float, *, throttled: boo
 
 
 def _why_default(
-    usage: KeyUsage, found: Bulk, within: Sequence[Demand], limit: float, current: float | None
+    usage: KeyUsage, majority: Bulk, within: Sequence[Demand], limit: float, current: float | None
 ) -> Iterator[str]:
     key, names = usage.quota_key, _NAMES[usage.dimension]
-    everyone = sum(each.need > 0 for each in usage.free)
+    everyone = sum(bucket.need > 0 for bucket in usage.free)
     yield (
-        f"{found.size} of {everyone} {names} want at most {rate_text(found.highest, key)} at a broker (99th percentile"
-        f" of five minutes), {exact_share_text(found.highest / limit)} of the limit"
+        f"{majority.size} of {everyone} {names} want at most {rate_text(majority.highest, key)} at a broker (99th"
+        f" percentile of five minutes), {exact_share_text(majority.highest / limit)} of the limit"
     )
-    if found.size < everyone:
-        yield f"the others want more than {rate_text(found.fence, key)}"
-    above = [each.peak for each in within if each.peak > limit]
+    if majority.size < everyone:
+        yield f"the others want more than {rate_text(majority.fence, key)}"
+    above = [bucket.peak for bucket in within if bucket.peak > limit]
     if above:
         yield f"{len(above)} of them want more than the limit at their peak, up to {rate_text(max(above), key)}"
-    unknown = sum(not each.is_certain for each in within)
+    unknown = sum(not bucket.is_certain for bucket in within)
     if unknown:
         yield f"the demand of {unknown} is not known, and the limit may be below it: they were muted nearly always"
     if current is not None:
@@ -217,35 +219,35 @@ def _why_default(
 def _own(usage: KeyUsage, default: Suggestion) -> Iterator[Suggestion]:
     """Clients that the default would throttle, and that are beyond the fleet's fence."""
     assert default.suggested_limit is not None
-    fence = bulk([each.need for each in usage.free if each.need > 0]).fence
-    for each in usage.free:
-        if each.need > max(fence, TARGET * default.suggested_limit):
-            limit = fitting(each.need, usage.quota_key)
-            if each.throttled_share and default.limit is not None:
+    fence = bulk([bucket.need for bucket in usage.free if bucket.need > 0]).fence
+    for bucket in usage.free:
+        if bucket.need > max(fence, TARGET * default.suggested_limit):
+            limit = fitting(bucket.need, usage.quota_key)
+            if bucket.throttled_share and default.limit is not None:
                 limit = max(limit, default.limit)
-            ratio = f"{each.need / default.suggested_limit:.1f} times the default of "
+            ratio = f"{bucket.need / default.suggested_limit:.1f} times the default of "
             ratio += rate_text(default.suggested_limit, usage.quota_key)
-            entity = entity_of_names(each.user, each.client_id)
-            yield _of_bucket(usage, each, Kind.OWN, entity, default.limit, limit, [ratio])
+            entity = entity_of_names(bucket.user, bucket.client_id)
+            yield _of_bucket(usage, bucket, Kind.OWN, entity, default.limit, limit, [ratio])
 
 
 def _raised(usage: KeyUsage) -> Iterator[Suggestion]:
     """Buckets that come to their limit, of rules that stay. Of a default, a quota of its own."""
-    for each, rule in _buckets(usage):
-        if each.limit is None or not (each.throttled_share > 0 or each.low > FULL * each.limit):
+    for bucket, rule in _buckets(usage):
+        if bucket.limit is None or not (bucket.throttled_share > 0 or bucket.low > FULL * bucket.limit):
             continue
-        entity = entity_of_names(each.user, each.client_id)
-        fits = fitting(each.need, usage.quota_key) if each.need > 0 else each.limit
-        said = [f"the limit in force is {rate_text(each.limit, usage.quota_key)}"]
-        if fits <= each.limit:
+        entity = entity_of_names(bucket.user, bucket.client_id)
+        fits = fitting(bucket.need, usage.quota_key) if bucket.need > 0 else bucket.limit
+        said = [f"the limit in force is {rate_text(bucket.limit, usage.quota_key)}"]
+        if fits <= bucket.limit:
             said.append("which its five minutes do not come to: it is throttled in shorter bursts")
         kind = Kind.RAISE if entity == rule else Kind.OWN
-        yield _of_bucket(usage, each, kind, entity, each.limit, max(fits, each.limit), said)
+        yield _of_bucket(usage, bucket, kind, entity, bucket.limit, max(fits, bucket.limit), said)
 
 
 def _of_bucket(
     usage: KeyUsage,
-    each: Demand,
+    bucket: Demand,
     kind: Kind,
     entity: Entity,
     current: float | None,
@@ -253,21 +255,22 @@ def _of_bucket(
     said: Sequence[str],
 ) -> Suggestion:
     key = usage.quota_key
-    reasons = [f"wants {rate_text(each.need, key)} at broker {each.broker_id}", *said]
-    if each.throttled_share:
+    reasons = [f"wants {rate_text(bucket.need, key)} at broker {bucket.broker_id}", *said]
+    if bucket.throttled_share:
         reasons.append(
-            f"it was throttled in {exact_share_text(each.throttled_share)} of the five minutes, demand is {each.source}"
+            f"it was throttled in {exact_share_text(bucket.throttled_share)} of the five minutes,"
+            f" demand is {bucket.source}"
         )
-    if not each.is_certain:
+    if not bucket.is_certain:
         reasons.append("its demand is not known, and the limit may be below it")
-    if each.peak > limit:
-        reasons.append(f"at its peak it wants {rate_text(each.peak, key)}, more than the limit")
+    if bucket.peak > limit:
+        reasons.append(f"at its peak it wants {rate_text(bucket.peak, key)}, more than the limit")
     nameable = all(name is not None and is_nameable(name) for _, name in entity)
     if not nameable:
         reasons.append("no quota can have this name")
-    sure = confidence(each.days, is_certain=each.is_certain)
+    sure = confidence(bucket.days, is_certain=bucket.is_certain)
     suggested = limit if nameable else None
-    return Suggestion(kind, key, entity, current, suggested, 1, sure, each.days, "; ".join(reasons), each)
+    return Suggestion(kind, key, entity, current, suggested, 1, sure, bucket.days, "; ".join(reasons), bucket)
 
 
 def _kept_rules(usage: KeyUsage, raised: Sequence[Suggestion]) -> Iterator[Suggestion]:
@@ -299,7 +302,7 @@ def _kept_rules(usage: KeyUsage, raised: Sequence[Suggestion]) -> Iterator[Sugge
 
 def _never_used(usage: KeyUsage) -> Iterator[Suggestion]:
     """Rules that were in force all the time and that no client with usage has."""
-    days = max((each.days for each in (*usage.free, *usage.kept)), default=0)
+    days = max((bucket.days for bucket in (*usage.free, *usage.kept)), default=0)
     for rule in sorted(usage.settled, key=entity_text):
         limit = usage.rules.get(rule, {}).get(usage.quota_key)
         if limit is not None and not usage.clients_of[rule] and days:
@@ -314,10 +317,10 @@ def _buckets(usage: KeyUsage) -> Iterator[tuple[Demand, Entity]]:
     rules: Mapping[str, Entity] = {
         entity_text(rule): rule for rule, values in usage.rules.items() if usage.quota_key in values
     }
-    for each in usage.kept:
-        rule = rules.get(each.matched_entity)
+    for bucket in usage.kept:
+        rule = rules.get(bucket.matched_entity)
         if rule is not None and keeps(rule, usage.dimension):
-            yield each, rule
+            yield bucket, rule
 
 
 def _limit(usage: KeyUsage, rule: Entity) -> float | None:
@@ -326,5 +329,6 @@ def _limit(usage: KeyUsage, rule: Entity) -> float | None:
     return value if value is not None and value <= LARGEST_RATE else None
 
 
-def _need(each: Suggestion) -> float:
-    return 0.0 if each.demand is None else each.demand.need
+def _by_need(change: Suggestion) -> tuple[float, str]:
+    """The sorting key of changes: the greatest need first."""
+    return 0.0 if change.demand is None else -change.demand.need, entity_text(change.entity)

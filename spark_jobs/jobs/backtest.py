@@ -40,25 +40,25 @@ def run(options: JobOptions) -> list[dict[str, Any]]:
             raise NothingToReadError("no bucket has the hours of history that a backtest needs")
         job_run.rows_out = len(rows)
         for row in rows:
-            known = {name: value for name, value in row.items() if isinstance(value, float)}
-            job_run.stats.update({f"{row['method']} {name}": value for name, value in known.items()})
+            scored_figures = {name: value for name, value in row.items() if isinstance(value, float)}
+            job_run.stats.update({f"{row['method']} {name}": value for name, value in scored_figures.items()})
     return rows
 
 
 def scores(history: DataFrame, last_step: int) -> DataFrame:
     """One row per bucket, origin and method, from `forecast_scores.replay`."""
 
-    def each(frame: pd.DataFrame) -> pd.DataFrame:
+    def of_task(frame: pd.DataFrame) -> pd.DataFrame:
         rows: list[dict[str, Any]] = []
         for _, group in frame.groupby(list(BUCKET), dropna=False):
-            found = recorded(group, last_step)
-            begin, end = max(len(found.wanted) // 2, FEWEST_STEPS), len(found.wanted) - HORIZON
+            shares = recorded(group, last_step)
+            begin, end = max(len(shares.wanted) // 2, FEWEST_STEPS), len(shares.wanted) - HORIZON
             if end > begin:
                 origins = np.unique(np.linspace(begin, end, min(_ORIGINS, end - begin)).astype(int)).tolist()
-                rows += replay(found.wanted, found.first_step, origins)
+                rows += replay(shares.wanted, shares.first_step, origins)
         return pd.DataFrame(rows, columns=["method", *_SUMS, "lead_error"])
 
-    return by_task(history, last_step).applyInPandas(each, _SCHEMA)
+    return by_task(history, last_step).applyInPandas(of_task, _SCHEMA)
 
 
 def figures(scored: DataFrame) -> list[dict[str, Any]]:
@@ -72,10 +72,10 @@ def figures(scored: DataFrame) -> list[dict[str, Any]]:
     for row in collected(sums).to_pylist():
         named: dict[str, Any] = {"method": row["method"], "forecasts": row["forecasts"]}
         for lead, name in LEADS.items():
-            known = row[f"known_{lead}"]
-            named[f"precision_{name}"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"]) if known else None
-            named[f"recall_{name}"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"]) if known else None
-            named[f"brier_{name}"] = row[f"brier_{lead}"] / known if known else None
+            outcomes = row[f"known_{lead}"]
+            named[f"precision_{name}"] = ratio(row[f"hit_{lead}"], row[f"flagged_{lead}"]) if outcomes else None
+            named[f"recall_{name}"] = ratio(row[f"hit_{lead}"], row[f"event_{lead}"]) if outcomes else None
+            named[f"brier_{name}"] = row[f"brier_{lead}"] / outcomes if outcomes else None
         named["lead_error_min"] = None if row["lead_error"] is None else row["lead_error"] * STEP_MS / 60_000
         named["pinball"] = ratio(row["pinball"], row["forecasts"])
         named["coverage"] = ratio(row["coverage"], row["forecasts"])

@@ -75,10 +75,10 @@ def inventory(inputs: InventoryRows, now_ms: int) -> DataFrame:
     recently; `reports`: none of these."""
     issue = F.array_join(F.array_sort(F.collect_set(F.when(F.col("known_issue") != "", F.col("known_issue")))), "; ")
     software = F.concat_ws(" ", "software_name", "software_version")
-    known = inputs.instances.join(
+    instances = inputs.instances.join(
         F.broadcast(inputs.issues), on=["cluster", "software_name", "software_version"], how="left"
     )
-    seen = known.groupBy(*_CLIENT).agg(
+    seen = instances.groupBy(*_CLIENT).agg(
         F.count("*").cast("int").alias("instances"),
         F.sum((F.col("terminated") == 0).cast("int")).cast("int").alias("instances_open"),
         F.array_join(F.array_sort(F.collect_set(software)), ", ").alias("software"),

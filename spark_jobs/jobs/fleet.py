@@ -95,14 +95,14 @@ def days(hours: CountedRange) -> list[Day]:
     """The days with usage."""
     when = hours.when
     last_ms = step_ms(when) - 1  # a step of the counts may reach into the next day
-    found = {
-        (each["cluster"], each["quota_key"], at_ms // DAY_MS * DAY_MS)
-        for each in hours.counts
-        for at_ms in (max(each["start_ms"], when.from_ms), min(each["start_ms"] + last_ms, when.to_ms - 1))
+    starts = {
+        (count["cluster"], count["quota_key"], at_ms // DAY_MS * DAY_MS)
+        for count in hours.counts
+        for at_ms in (max(count["start_ms"], when.from_ms), min(count["start_ms"] + last_ms, when.to_ms - 1))
     }
     return [
         Day(cluster, key, max(start_ms, when.from_ms), min(start_ms + DAY_MS, when.to_ms))
-        for cluster, key, start_ms in sorted(found)
+        for cluster, key, start_ms in sorted(starts)
     ]
 
 
@@ -139,12 +139,12 @@ def assigned(clients: DataFrame, when: TimeRange) -> ClientLimits:
 def clients_of_rules(clients: DataFrame) -> dict[tuple[str, str], Counter[Entity]]:
     """By cluster and key, how many clients have each rule."""
     counts = collected(clients.groupBy("cluster", "quota_key", "rule_user", "rule_client_id").count()).to_pylist()
-    found: dict[tuple[str, str], Counter[Entity]] = defaultdict(Counter)
+    clients_of: dict[tuple[str, str], Counter[Entity]] = defaultdict(Counter)
     for row in counts:
         if row["rule_user"] or row["rule_client_id"]:
             rule = entity_of_names(row["rule_user"], row["rule_client_id"])
-            found[row["cluster"], row["quota_key"]][rule] += row["count"]
-    return found
+            clients_of[row["cluster"], row["quota_key"]][rule] += row["count"]
+    return clients_of
 
 
 def stored_names(entity: Entity) -> tuple[str, str]:
@@ -182,7 +182,7 @@ def _placing(rules: Mapping[str, Rules], dimensions: Mapping[str, Dimension]) ->
 
 
 def _place(row: Mapping[str, str], resolver: Resolver, dimension: Dimension) -> dict[str, str | None]:
-    found = placed(resolver, dimension, row["quota_key"], row["user"], row["client_id"])
-    rule = ("", "") if found.rule is None else stored_names(found.rule)
-    values = (*(row[name] for name in _PLACED_NAMES[:4]), *rule, *(found.bucket or (None, None)))
+    place = placed(resolver, dimension, row["quota_key"], row["user"], row["client_id"])
+    rule = ("", "") if place.rule is None else stored_names(place.rule)
+    values = (*(row[name] for name in _PLACED_NAMES[:4]), *rule, *(place.bucket or (None, None)))
     return dict(zip(_PLACED_NAMES, values, strict=True))

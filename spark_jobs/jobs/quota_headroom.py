@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -30,9 +33,12 @@ from spark_jobs.transforms.verdicts import INSTANCE_LOOKBACK_MS, LOOKBACK_WINDOW
 
 NAME = "quota_headroom"
 
+Job = Callable[[HeadroomOptions], list[dict[str, Any]]]
+
 LATENESS_MS = 86_400_000  # how far back the job looks for windows with late rows
 # Samples; Spark itself sees their windows, about one in sixty.
 MANY_ROWS, LONG_JOB_ROWS = 500_000, 50_000_000
+_COMPLETE_AFTER_S: Final = 5.0  # by then the rows of a window are stored
 WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after rows received later
 
 
@@ -47,9 +53,7 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
     Raises ValueError (url), JavaError, StoreError.
     """
     if options.stream:
-        from spark_jobs.jobs import stream  # which imports this module
-
-        return stream.run(options, run)
+        return stream(options, run)
     clickhouse = clickhouse_of(options.url, options.password)
     job_run = JobRun.of(clickhouse, NAME, options, version)
     with job_run, source_errors():
@@ -80,6 +84,32 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
         report = _worst(clickhouse, run_of, options)
         runs.clear(clickhouse, run_of)
     return report
+
+
+def stream(options: HeadroomOptions, job: Job) -> list[dict[str, Any]]:
+    """Runs `job` over windows that have ended or receive rows, until stopped, or once with `options.once`. Returns the
+    last report.
+
+    There is no checkpoint: a run publishes whole windows under a version, and its record in job_runs says up to when
+    rows had arrived. A stream that was killed begins with the rows that arrived since then, so none is lost or counted
+    twice. Raises ValueError, JavaError, StoreError.
+    """
+    report: list[dict[str, Any]] = []
+    batch = replace(options, stream=False, once=False, recent=True)
+    with source_errors(), session(NAME, options.master):
+        while True:
+            with contextlib.suppress(NothingToReadError):
+                report = job(batch)
+            if options.once:
+                return report
+            ended_ms = batch.when.to_ms
+            window_ms = batch.when.window_ms
+            due_s = (ended_ms + window_ms) / 1000 + _COMPLETE_AFTER_S
+            time.sleep(max(due_s - time.time(), 0.0))
+            until_ms = int((time.time() - _COMPLETE_AFTER_S) * 1000)
+            to_ms = until_ms - until_ms % window_ms
+            # The window before may have been computed while it had not ended.
+            batch = replace(batch, when=replace(batch.when, from_ms=ended_ms - ended_ms % window_ms, to_ms=to_ms))
 
 
 def _worst(clickhouse: ClickHouse, run_of: Run, options: HeadroomOptions) -> list[dict[str, Any]]:

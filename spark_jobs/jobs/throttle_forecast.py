@@ -55,17 +55,17 @@ def forecasts(history: DataFrame, last_step: int) -> DataFrame:
     the epoch), from rows with the columns of HISTORY_SCHEMA. Buckets with less than four hours of history are left
     out."""
 
-    def each(frame: pd.DataFrame) -> pd.DataFrame:
+    def of_task(frame: pd.DataFrame) -> pd.DataFrame:
         rows = []
         for key, group in frame.groupby(list(BUCKET), dropna=False):
-            found = recorded(group, last_step)
-            if len(found.wanted) >= FEWEST_STEPS:
-                used, wanted = float(found.used[-1]), float(found.wanted[-1])
-                made = forecast(found.wanted, found.first_step)
-                rows.append((*key, found.limit, used, wanted, *_facts(made, wanted)))
+            shares = recorded(group, last_step)
+            if len(shares.wanted) >= FEWEST_STEPS:
+                used, wanted = float(shares.used[-1]), float(shares.wanted[-1])
+                made = forecast(shares.wanted, shares.first_step)
+                rows.append((*key, shares.limit, used, wanted, *_facts(made, wanted)))
         return pd.DataFrame(rows, columns=[part.split()[0] for part in _SCHEMA.split(", ")])
 
-    return by_task(history, last_step).applyInPandas(each, _SCHEMA)
+    return by_task(history, last_step).applyInPandas(of_task, _SCHEMA)
 
 
 def _facts(made: Forecast, now: float) -> tuple[Any, ...]:

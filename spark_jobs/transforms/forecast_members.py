@@ -30,7 +30,7 @@ _SHARPNESS = 9  # power of the inverse error
 def repeated(values: Array, origins: Indices, horizon: int, days: int) -> dict[str, Array]:
     """Paths of each member at each origin: origins x paths x horizon. `origins`: index of the last known value, with
     at least `days` whole days before it. Members for which the history is too short are absent."""
-    found: dict[str, Array] = {}
+    members: dict[str, Array] = {}
     of_days = [day * DAY for day in range(1, min(days, _MOST_DAYS) + 1)]
     ages = {
         "newest days": of_days[:_NEWEST_DAYS],
@@ -48,10 +48,10 @@ def repeated(values: Array, origins: Indices, horizon: int, days: int) -> dict[s
         then = values[origins[:, None, None] - np.array(of_member)[:, None] + steps]
         paths = then[..., _LEVEL_STEPS:]
         moved = level[:, None] - then[..., :_LEVEL_STEPS].mean(axis=2)
-        found[name] = paths
+        members[name] = paths
         if name != "newest days":
-            found[f"moved {name}"] = np.maximum(paths + moved[..., None] * _FADING ** steps[_LEVEL_STEPS:], 0.0)
-    return found
+            members[f"moved {name}"] = np.maximum(paths + moved[..., None] * _FADING ** steps[_LEVEL_STEPS:], 0.0)
+    return members
 
 
 def crps(paths: Array, actual: Array) -> float:

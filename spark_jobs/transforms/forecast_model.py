@@ -2,7 +2,7 @@
 
 The seasonal part is the median by hour of the week, shrunk towards the median by hour of the day while there are few
 weeks. A damped Theil-Sen trend over the last hour models the residual. What this extrapolation got wrong at earlier
-origins of the same bucket corrects it (`forecast_correction`). A straight line through the last hour has some weight in
+origins of the same bucket corrects it (`corrected`). A straight line through the last hour has some weight in
 the first steps, because the errors of the two partly cancel (Bates and Granger, The Combination of Forecasts, 1969).
 The errors that remain at earlier origins, each a complete path, give the uncertainty: quantiles per step, and the share
 of paths that reach the limit. Most of these origins are those with a similar trend and distance from the season,
@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_jobs.transforms import forecast_members as members
-from spark_jobs.transforms.forecast_correction import corrected
 from spark_jobs.transforms.forecast_members import DAY
 from spark_jobs.transforms.forecast_outlook import outlook
 
@@ -44,6 +43,9 @@ _SHRINK = 2.0  # weeks of data at which hour of the week and hour of the day hav
 _ORIGINS = 800  # about the number of earlier origins whose errors are known
 _ALIKE, _OTHERS = 100, 100  # of them, number of the most similar ones and of others whose errors are used
 _FEWEST_CORRECTED = 100  # with fewer origins the correction would follow single ones
+_RIDGE = 0.02  # share of each feature's weighted square that is added to the normal equations
+_SMALLEST = 1e-9
+_MOST_LEVERAGE = 0.7
 _REACH = 0.25  # distance at which the weight of an origin falls to 1/e
 _LEAST_WEIGHT = 0.01
 _HOUR_MS = 3_600_000
@@ -190,11 +192,11 @@ def _line(recent: Array) -> tuple[Array, Array]:
 
 def forecast(values: Array, first_step: int) -> Forecast:
     """The forecast after the last of `values`, which has at least FEWEST_STEPS. `first_step` counts from the epoch."""
-    known = len(values)
+    count = len(values)
     origins, then = _earlier(values, first_step)
     targets = origins[:, None] + np.arange(1, HORIZON + 1)
-    errors = np.where(targets < known, values[np.minimum(targets, known - 1)] - then.points, np.nan)
-    now = moments(values, first_step, season(values, first_step), np.array([known - 1]))
+    errors = np.where(targets < count, values[np.minimum(targets, count - 1)] - then.points, np.nan)
+    now = moments(values, first_step, season(values, first_step), np.array([count - 1]))
     added, left, alike = _likely_errors(errors, then, now)
     extrapolated = np.maximum(now.points[0] + added + left[alike], 0.0)
     complete = ~np.isnan(errors).any(axis=1)
@@ -225,11 +227,11 @@ def _earlier(values: Array, first_step: int) -> tuple[npt.NDArray[np.int64], Mom
     half, last = len(values) // 2, len(values) - 1
     origins = _spread(last)
     older, newer = origins[origins < half], origins[origins >= half]
-    found = (
+    halves = (
         moments(values, first_step, season(values[half:], first_step + half), older),
         moments(values, first_step, season(values[:half], first_step), newer),
     )
-    return origins, Moments(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return origins, Moments(*(np.concatenate(parts) for parts in zip(*halves, strict=True)))
 
 
 def _spread(last: int) -> npt.NDArray[np.int64]:
@@ -248,9 +250,9 @@ def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, A
     added, left = np.zeros(HORIZON), errors[complete]
     if len(complete) >= _FEWEST_CORRECTED:
         resemblance = np.exp(-((distance / _REACH) ** 2))
-        found = corrected(left, then.features[complete], resemblance + _LEAST_WEIGHT, now.features[0])
+        correction = corrected(left, then.features[complete], resemblance + _LEAST_WEIGHT, now.features[0])
         trust = resemblance.sum() / (resemblance.sum() + 1)  # none if no moment resembles the present one
-        added, left = trust * found.added, trust * found.left + (1 - trust) * left
+        added, left = trust * correction.added, trust * correction.left + (1 - trust) * left
     of_line = errors[complete] + then.points[complete] - then.line[complete]
     added += _LINE_SHARE * (now.line[0] - now.points[0] - added)
     left = left + _LINE_SHARE * (of_line - left)
@@ -259,10 +261,40 @@ def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, A
     return added, left, np.concatenate([alike, others])
 
 
+class Correction(NamedTuple):
+    """`added`: what to add to the present forecast (steps); `left`: errors that remain (moments x steps)."""
+
+    added: Array
+    left: Array
+
+
+def corrected(errors: Array, features: Array, weights: Array, present: Array) -> Correction:
+    """A weighted ridge regression per step ahead: it learns what an extrapolation gets wrong in this bucket, for
+    example how far a burst continues. Moments that resemble the present one have most of the weight (local regression:
+    Cleveland, 1979). The errors that remain at earlier moments are corrected for having been fitted themselves
+    (leave-one-out residuals), else they would be too small for an interval.
+
+    `errors`: moments x steps; `features`: moments x steps x features; `weights`: one per moment; `present`: features
+    of the present moment, steps x features. Features beyond those of the earlier moments count as the greatest or
+    smallest of these."""
+    by_step = features.transpose(1, 0, 2)
+    weighted = by_step * weights[None, :, None]
+    normal = weighted.transpose(0, 2, 1) @ by_step
+    diagonal = np.arange(features.shape[2])
+    normal[:, diagonal, diagonal] *= 1 + _RIDGE
+    normal[:, diagonal, diagonal] += _SMALLEST
+    inverse = np.linalg.inv(normal)
+    fitted = np.einsum("sfg,smg,ms->sf", inverse, weighted, errors, optimize=True)
+    leverage = ((weighted @ inverse) * by_step).sum(axis=2).T
+    left = (errors - np.einsum("smf,sf->ms", by_step, fitted)) / (1 - np.minimum(leverage, _MOST_LEVERAGE))
+    within = np.clip(present, features.min(axis=0), features.max(axis=0))
+    return Correction((within * fitted).sum(axis=1), left)
+
+
 def regular(steps: npt.NDArray[np.int64], values: Array, last_step: int) -> tuple[Array, int]:
     """One value per step from the first one to `last_step`, and the first step. Steps without a row are 0 (idle); of
     duplicate steps the greater value counts."""
     first = int(steps.min())
-    found = np.zeros(last_step - first + 1)
-    np.maximum.at(found, steps - first, values)
-    return found, first
+    by_step = np.zeros(last_step - first + 1)
+    np.maximum.at(by_step, steps - first, values)
+    return by_step, first

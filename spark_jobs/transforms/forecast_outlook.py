@@ -35,23 +35,23 @@ def outlook(values: Array, soon: Array) -> Array | None:
     days = len(values) // DAY
     if days < 2:
         return None
-    known = values[len(values) - days * DAY :].reshape(days, HOURS, _STEPS)
-    highest, level = known.max(axis=2), known.mean(axis=2)
-    growth, same, other = _growth(known.reshape(days, DAY)), *_errors(highest)
+    whole_days = values[len(values) - days * DAY :].reshape(days, HOURS, _STEPS)
+    highest, level = whole_days.max(axis=2), whole_days.mean(axis=2)
+    growth, same, other = _growth(whole_days.reshape(days, DAY)), *_errors(highest)
     began = np.append(level[0, 0], level[:-1, -1])  # the level in the hour before each day
     random, hours = np.random.default_rng(_SEED), np.arange(1, HOURS + 1)
     age, left = np.arange(days)[::-1], _left(level)
     evenly = (np.arange(len(soon)) + 0.5) / len(soon)  # each day as often as its weight says; in which path is chance
-    found = np.empty((len(soon), DAYS_AHEAD, HOURS))
+    highest_by_day = np.empty((len(soon), DAYS_AHEAD, HOURS))
     for ahead in range(1, DAYS_AHEAD + 1):
         apart = age + ahead
         weight = np.where(apart % 7 == 0, same, other) ** -_SHARPNESS * _FORGETTING**age
         drawn = random.permutation(np.searchsorted(np.cumsum(weight / weight.sum()), evenly))
         grown = growth * apart[drawn]
         distance = level[-1, -1] - began[drawn] - grown
-        found[:, ahead - 1] = highest[drawn] + grown[:, None]
-        found[:, ahead - 1] += distance[:, None] * left ** (hours + HOURS * (ahead - 1))
-    hourly = np.maximum(found.reshape(len(soon), -1), 0.0)
+        highest_by_day[:, ahead - 1] = highest[drawn] + grown[:, None]
+        highest_by_day[:, ahead - 1] += distance[:, None] * left ** (hours + HOURS * (ahead - 1))
+    hourly = np.maximum(highest_by_day.reshape(len(soon), -1), 0.0)
     near = soon.reshape(len(soon), -1, _STEPS).max(axis=2)
     hourly[:, : near.shape[1]] = near
     return hourly

@@ -62,9 +62,9 @@ def mstl(values: Array, first_step: int) -> Forecast:
     if not seasons:
         return linear(values, first_step)
     smooth = {"trend_jump": _SMOOTH_STEPS, "low_pass_jump": _SMOOTH_STEPS}
-    found = MSTL(season_length=seasons, stl_kwargs=smooth).forecast(values, WEEK, level=[80])
-    spread = np.maximum((found["hi-80"] - found["mean"]) / _Z90, 1e-9)
-    paths = np.maximum(found["mean"] + _NORMAL[:, None] * spread, 0.0)
+    made = MSTL(season_length=seasons, stl_kwargs=smooth).forecast(values, WEEK, level=[80])
+    spread = np.maximum((made["hi-80"] - made["mean"]) / _Z90, 1e-9)
+    paths = np.maximum(made["mean"] + _NORMAL[:, None] * spread, 0.0)
     near, hours = paths[:, :HORIZON], paths.reshape(len(paths), -1, DAY // 24).max(axis=2)
     return Forecast(np.quantile(near, QUANTILES, axis=0), near, hours)
 
@@ -91,25 +91,25 @@ def replay(values: Array, first_step: int, origins: list[int]) -> list[dict[str,
     return rows
 
 
-def score(found: Forecast, actual: Array) -> dict[str, float]:
+def score(made: Forecast, actual: Array) -> dict[str, float]:
     """Losses of a forecast for what happened: at least HORIZON steps; leads beyond its end are not known."""
     row: dict[str, float] = {}
     for lead in LEADS:
-        probability = found.reached_within(lead)
-        known = float(len(actual) >= lead)
-        event = known * float(actual[:lead].max() >= LIMIT)
-        flagged = known * float(probability >= FLAGGED_FROM[lead])
+        probability = made.reached_within(lead)
+        is_known = float(len(actual) >= lead)
+        event = is_known * float(actual[:lead].max() >= LIMIT)
+        flagged = is_known * float(probability >= FLAGGED_FROM[lead])
         row |= {f"hit_{lead}": flagged * event, f"flagged_{lead}": flagged, f"event_{lead}": event}
-        row |= {f"brier_{lead}": known * (probability - event) ** 2, f"known_{lead}": known}
+        row |= {f"brier_{lead}": is_known * (probability - event) ** 2, f"known_{lead}": is_known}
     crossing = np.flatnonzero(actual[:HORIZON] >= LIMIT)
-    step = found.likely_step()
+    step = made.likely_step()
     both = len(crossing) > 0 and step is not None
     row["lead_error"] = abs(float(crossing[0]) + 1 - step) if both and step is not None else float("nan")
     row["missed"] = float(len(crossing) > 0 and step is None)
     ahead = actual[:_SCORED]
-    losses = [_pinball(ahead - found.quantiles[i, :_SCORED], q) for i, q in enumerate(QUANTILES)]
+    losses = [_pinball(ahead - made.quantiles[i, :_SCORED], q) for i, q in enumerate(QUANTILES)]
     row["pinball"] = float(np.mean(losses))
-    inside = (ahead >= found.quantiles[0, :_SCORED]) & (ahead <= found.quantiles[-1, :_SCORED])
+    inside = (ahead >= made.quantiles[0, :_SCORED]) & (ahead <= made.quantiles[-1, :_SCORED])
     row["coverage"] = float(inside.mean())
     return row
 

@@ -14,9 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner
 
 from spark_jobs.arrow import arrow_schema
-from spark_jobs.cli import JOBS, app
+from spark_jobs.cli import JOBS, app, missing_on_executors
 from spark_jobs.clickhouse import queries
-from spark_jobs.executors import missing_on_executors
 from spark_jobs.jobs import client_inventory, team_report
 
 ROOT = Path(__file__).parents[2]

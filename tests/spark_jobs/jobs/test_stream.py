@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.clickhouse.source import NothingToReadError
-from spark_jobs.jobs import stream
+from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 
@@ -42,11 +42,11 @@ def ranges(monkeypatch: pytest.MonkeyPatch, when: TimeRange, takes_s: list[float
             raise NothingToReadError("nothing")
         return []
 
-    monkeypatch.setattr(stream, "session", lambda *_: nullcontext())
+    monkeypatch.setattr(quota_headroom, "session", lambda *_: nullcontext())
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "time", lambda: now_s)
     with pytest.raises(EnoughError):
-        stream.run(HeadroomOptions("", when, stream=True), job)
+        quota_headroom.stream(HeadroomOptions("", when, stream=True), job)
     monkeypatch.undo()
     return batches
 
