@@ -165,6 +165,8 @@ def _parameters(job: Job) -> list[Parameter]:
     start = Annotated[str, typer.Option("--from", help="instead of --since: ISO 8601 (UTC) or epoch seconds")]
     end = Annotated[str, typer.Option("--to", help="end of the range that starts at --from")]
     window = Annotated[int, typer.Option(help="length of a window in seconds, aligned to the epoch")]
+    text = "from this utilisation on `{}`, instead of the setting"
+    steps = [_flag(name, Annotated[float | None, typer.Option(help=text.format(name))], None) for name in STEPS]
     formats: Any = Literal[job.formats]
     output = Annotated[formats, typer.Option(help="format of the report")]
     path = Annotated[
@@ -173,7 +175,7 @@ def _parameters(job: Job) -> list[Parameter]:
     kinds = get_type_hints(job.options, include_extras=True)
     return [
         *(_flag("since", since, job.since), _flag("start", start, ""), _flag("end", end, "")),
-        *([_flag("window", window, 60), *_step_flags()] if job.options is WINDOWED else []),
+        *([_flag("window", window, 60), *steps] if job.options is WINDOWED else []),
         *(
             _flag(option.name, kinds[option.name], DEFAULT_URL if option.name == "url" else option.default)
             for option in fields(job.options)
@@ -181,12 +183,6 @@ def _parameters(job: Job) -> list[Parameter]:
         ),
         *(_flag("output", output, ReportFormat.TABLE), _flag("path", path, None)),
     ]
-
-
-def _step_flags() -> list[Parameter]:
-    """A flag for each level that begins at a share of the limit."""
-    text = "from this utilisation on `{}`, instead of the setting"
-    return [_flag(name, Annotated[float | None, typer.Option(help=text.format(name))], None) for name in STEPS]
 
 
 def _flag_names(job: Job) -> set[str]:

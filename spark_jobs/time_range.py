@@ -108,19 +108,13 @@ def parse_times(start: str, end: str) -> tuple[int, int]:
 def parse_time(text: str) -> int:
     """ISO 8601 (UTC unless it says otherwise) or seconds since the epoch, in ms. Raises ValueError otherwise."""
     try:
-        return round(float(text) * 1000) if _is_number(text) else _iso_ms(text)
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            return round(float(text) * 1000)
+        moment = datetime.fromisoformat(text)
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise ValueError(f"cannot read the time {text!r}: write 2026-11-20T10:00:00Z or epoch seconds") from None
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"\d+(\.\d+)?", text) is not None
-
-
-def _iso_ms(text: str) -> int:
-    moment = datetime.fromisoformat(text)
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(aware.timestamp() * 1000)
 
 
 def _text(epoch_ms: int) -> str:

@@ -148,7 +148,9 @@ def suggestions(usage: KeyUsage) -> list[Suggestion]:
     default = _default(usage)
     own = [] if default is None else list(_own(usage, default))
     raised = list(_raised(usage))
-    changes = sorted([*own, *raised], key=_by_need)
+    changes = sorted(
+        [*own, *raised], key=lambda change: (-change.demand.need if change.demand else 0.0, entity_text(change.entity))
+    )
     kept = list(_kept_rules(usage, raised))
     too_high, fitting_rules = ([rule for rule in kept if rule.kind is kind] for kind in (Kind.TOO_HIGH, Kind.FITS))
     return [*([default] if default else []), *changes, *too_high, *_never_used(usage), *fitting_rules]
@@ -161,10 +163,10 @@ def _default(usage: KeyUsage) -> Suggestion | None:
     majority = bulk([bucket.need for bucket in free])
     within = [bucket for bucket in free if bucket.need <= majority.fence]
     limit, current = fitting(majority.highest, usage.quota_key), _limit(usage, usage.dimension.default)
-    if current is not None:
-        limit = _kept_default(
-            current, limit, majority.highest, throttled=any(bucket.throttled_share for bucket in within)
-        )
+    if current is not None and majority.highest <= FULL * current and current < FAR_TOO_HIGH * limit:
+        limit = current
+    elif current is not None and any(bucket.throttled_share for bucket in within):
+        limit = max(current, limit)  # it is not lowered where it throttles
     days = max(bucket.days for bucket in free)
     is_certain = len(free) >= FEWEST and all(bucket.is_certain for bucket in within)
     return Suggestion(
@@ -179,13 +181,6 @@ def _default(usage: KeyUsage) -> Suggestion | None:
         "; ".join(_why_default(usage, majority, within, limit, current)),
         max(within, key=lambda bucket: bucket.need),
     )
-
-
-def _kept_default(current: float, fits: float, highest: float, *, throttled: bool) -> float:
-    """The default in force stays where it fits all and is not far too high; it is not lowered where it throttles."""
-    if highest <= FULL * current and current < FAR_TOO_HIGH * fits:
-        return current
-    return max(current, fits) if throttled else fits
 
 
 def _why_default(
@@ -327,8 +322,3 @@ def _limit(usage: KeyUsage, rule: Entity) -> float | None:
     """The rule's limit; None for NaN and huge values, which limit nobody."""
     value = usage.rules.get(rule, {}).get(usage.quota_key)
     return value if value is not None and value <= LARGEST_RATE else None
-
-
-def _by_need(change: Suggestion) -> tuple[float, str]:
-    """The sorting key of changes: the greatest need first."""
-    return 0.0 if change.demand is None else -change.demand.need, entity_text(change.entity)

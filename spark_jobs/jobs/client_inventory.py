@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -39,15 +39,13 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
         job_run.rows_out = sum(counts.values())
         job_run.stats.update({status: float(counts.get(status, 0)) for status in _PLACES})
         job_run.begin("sorting clients, those with problems first")
-        rows = collected(worst_first(clients.where(_chosen(options))).limit(options.most)).to_pylist()
+        for name, chosen in (("user", options.user), ("client_id", options.client_id)):
+            if chosen:
+                clients = clients.where(F.col(name) == chosen)
+        rows = collected(worst_first(clients).limit(options.most)).to_pylist()
     if not options.top and len(rows) == options.most:
         sys.stderr.write(f"headroom: these are the first {len(rows)} clients; --top shows more\n")
     return rows
-
-
-def _chosen(options: ClientOptions) -> Column:
-    of_user = F.col("user") == options.user if options.user else F.lit(True)
-    return of_user & (F.col("client_id") == options.client_id) if options.client_id else of_user
 
 
 class InventoryRows(NamedTuple):

@@ -10,8 +10,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 
-from spark_jobs.jobs.history import BUCKET
-from spark_jobs.transforms.demand import wanted_at_least
+from spark_jobs.transforms.demand import BUCKET, wanted_at_least
 from spark_jobs.transforms.forecast_model import regular
 
 # Enough buckets per task to amortise the start of a Python worker; enough tasks to keep each one small.

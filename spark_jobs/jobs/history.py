@@ -13,10 +13,9 @@ from spark_jobs.clickhouse.runs import JobRun
 from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs.usage_windows import CountedRange, counted, limits_of, read_usage
 from spark_jobs.options import JobOptions
-from spark_jobs.time_range import TimeRange
+from spark_jobs.time_range import MINUTE_MS, TimeRange
 
 STEP_S = 300
-_MINUTE_MS = 60_000
 HISTORY_SCHEMA = schema(
     cluster=T.StringType,
     source=T.StringType,
@@ -31,7 +30,6 @@ HISTORY_SCHEMA = schema(
     p95=T.DoubleType,
     muted_ms=T.DoubleType,
 )
-BUCKET = ("cluster", "source", "quota_key", "user", "client_id", "broker_id")
 
 
 def read_history(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits) -> DataFrame:
@@ -58,18 +56,15 @@ def recorded_history(spark: SparkSession, clickhouse: ClickHouse, options: JobOp
 
 
 def stored_hours(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> CountedRange:
-    """The range on the grid of steps, with usage_1m up to date. Raises NothingToReadError, StoreError."""
-    when = _of_whole_minutes(options.when)
+    """The range on the grid of steps, with usage_1m up to date. It ends with the last minute that is over: what a
+    minute of usage_1m has sent cannot be divided, and would be the usage of the seconds before an end within it.
+
+    Raises NothingToReadError, StoreError."""
+    from_ms, to_ms = options.when.from_ms - options.when.from_ms % (STEP_S * 1000), options.when.to_ms
+    when = TimeRange(from_ms, max(to_ms - to_ms % MINUTE_MS, from_ms + MINUTE_MS), STEP_S)
     job_run.begin("updating usage_1m")
     hours = counted(clickhouse, when, options.source, options.cluster)
     job_run.rows_in = sum(count["samples"] for count in hours.counts)
     if not hours.counts:
         raise NothingToReadError(f"there is no usage of source {options.source} in this time")
     return hours
-
-
-def _of_whole_minutes(when: TimeRange) -> TimeRange:
-    """The range on the grid of steps. It ends with the last minute that is over: what a minute of usage_1m has sent
-    cannot be divided, and would be the usage of the seconds before an end within it."""
-    from_ms = when.from_ms - when.from_ms % (STEP_S * 1000)
-    return TimeRange(from_ms, max(when.to_ms - when.to_ms % _MINUTE_MS, from_ms + _MINUTE_MS), STEP_S)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,7 +46,11 @@ def run(options: SuggestOptions) -> list[dict[str, Any]]:
     Raises ValueError (url), JavaError, StoreError.
     """
     with started(NAME, options) as (job_run, spark, clickhouse):
-        hours = _of_keys(stored_hours(clickhouse, options, job_run), fleet.keys_of(options.source))
+        keys = fleet.keys_of(options.source)
+        hours = stored_hours(clickhouse, options, job_run)
+        hours = hours._replace(counts=[count for count in hours.counts if count["quota_key"] in keys])
+        if not hours.counts:
+            raise NothingToReadError(f"there is no usage of {', '.join(keys)} in this time")
         job_run.begin("reading who the clients are")
         clients = fleet.fleets(spark, clickhouse, hours, options)
         usage = _usage(spark, clickhouse, hours, clients, job_run)
@@ -62,14 +66,6 @@ def run(options: SuggestOptions) -> list[dict[str, Any]]:
             table = pa.Table.from_pylist([{**row, "run_id": str(job_run.id)} for row in rows], schema=STORED)
             clickhouse.insert("quota_suggestions", table, token=f"{job_run.id}/suggestions")
     return rows
-
-
-def _of_keys(hours: CountedRange, keys: Sequence[str]) -> CountedRange:
-    """Without keys for which nothing is suggested. Raises NothingToReadError."""
-    counts = [count for count in hours.counts if count["quota_key"] in keys]
-    if not counts:
-        raise NothingToReadError(f"there is no usage of {', '.join(keys)} in this time")
-    return hours._replace(counts=counts)
 
 
 def _usage(

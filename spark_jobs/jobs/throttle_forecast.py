@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,10 +13,11 @@ from pyspark.sql import DataFrame
 from spark_jobs import cli
 from spark_jobs.arrow import collected
 from spark_jobs.jobs.demand_series import by_task, recorded
-from spark_jobs.jobs.history import BUCKET, recorded_history
+from spark_jobs.jobs.history import recorded_history
 from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
+from spark_jobs.transforms.demand import BUCKET
 from spark_jobs.transforms.forecast_members import DAY
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast
 
@@ -88,14 +90,14 @@ def _report_row(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
         "latest": "latest_steps",
         "next_hit_at": "next_hit_steps",
     }
-    moments = {name: _moment(made_at, row.pop(steps)) for name, steps in names.items()}
+    moments: dict[str, datetime | None] = {}
+    for name, column in names.items():
+        steps = row.pop(column)
+        is_expected = steps is not None and not math.isnan(steps)
+        moments[name] = made_at + timedelta(milliseconds=STEP_MS * steps) if is_expected else None
     wanted = row.pop("wanted")
     reported = {**row, "made_at": made_at, **moments}
     return {**reported, "reason": _reason(reported, wanted)}
-
-
-def _moment(made_at: datetime, steps: float | None) -> datetime | None:
-    return None if steps is None or steps != steps else made_at + timedelta(milliseconds=STEP_MS * steps)
 
 
 def _reason(row: dict[str, Any], wanted: float) -> str:

@@ -65,7 +65,9 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
     """A report whose table and page have some columns; JSON and Parquet have all."""
     title, shown, plots = look.title, look.shown, look.plots
     headings = [name.replace("_", " ") for name in shown]
-    numbers = [name for name in shown if name not in look.derived and is_number(columns.field(name).type)]
+    kinds = {name: columns.field(name).type for name in shown if name not in look.derived}
+    numbers = [name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind)]
+    whole = [name for name in shown if name.replace("_", " ") in (*_SENTENCES, *_COMMANDS)]  # never shortened
     of_numbers, leave = ([name.replace("_", " ") for name in names] for names in (numbers, look.leave))
     layout = Layout(of_numbers, _NAMES, leave, _SENTENCES, _COMMANDS)
 
@@ -75,7 +77,10 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
     def to_table(rows: Sequence[Row], width: int | None) -> list[Text]:
         if not rows:
             return [Text(title), Text(look.empty)]
-        cells = [[_table_cell(name, row) for name in shown] for row in map(full, rows)]
+        cells = [
+            [cell(row, name) if name in whole else shortened(cell(row, name)) for name in shown]
+            for row in map(full, rows)
+        ]
         return [Text(title), *(Text(line.text) for line in table_lines(headings, cells, width, layout))]
 
     def to_html(rows: Sequence[Row]) -> str:
@@ -84,11 +89,10 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
         template = (files("spark_jobs.reports") / "rows.html.j2").read_text(encoding="utf-8")
         page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         page.filters.update(cell=cell, shortened=shortened)
-        below = [name for name in shown if name.replace("_", " ") in (*_SENTENCES, *_COMMANDS)]
         return page.from_string(template).render(
             title=title,
-            names=[name for name in shown if name not in below],
-            below=below,
+            names=[name for name in shown if name not in whole],
+            below=whole,
             numbers=numbers,
             times=[field.name for field in columns if pa.types.is_timestamp(field.type)],
             rows=[*map(full, rows)],
@@ -97,16 +101,6 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
         )
 
     return Report(columns, to_table, to_html)
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether a column of this type is aligned to the right."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _table_cell(name: str, row: Row) -> str:
-    """A command and a sentence are whole."""
-    return cell(row, name) if name.replace("_", " ") in (*_COMMANDS, *_SENTENCES) else shortened(cell(row, name))
 
 
 def cell(row: Row, name: str) -> str:
