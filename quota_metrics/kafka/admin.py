@@ -64,11 +64,13 @@ class KafkaAdmin:
         timeout_ms: int = 30_000,
         max_response_bytes: int = 64 * 2**20,
         security: Security | None = None,
+        is_paced: bool = False,
     ) -> None:
+        """`is_paced`: large responses are decoded slowly, because the loop has more urgent work."""
         if not bootstrap:
             raise ValueError("a cluster needs at least one bootstrap address")
         self.bootstrap = list(bootstrap)
-        self.is_paced = False  # whether large responses are decoded slowly, because the loop has more urgent work
+        self.is_paced = is_paced
         self._learned: list[Node] = []
         self._options = ConnectionOptions(client_id, timeout_ms, max_response_bytes, security or Security())
         self._connections: dict[tuple[str, int], KafkaConnection] = {}

@@ -76,7 +76,8 @@ class PortOptions:
     `reserved`: ports that no broker gets. `names`: all brokers share the bootstrap port, and the TLS server name
     identifies the broker; any other name is the bootstrap's. `fallback`: where connections to the bootstrap port lead
     when no broker is reachable. `advertised_port`: where clients find the bootstrap port, when something between leads
-    from other ports to ours; the brokers' ports follow it as ours follow the bootstrap port.
+    from other ports to ours; the brokers' ports follow it as ours follow the bootstrap port. `unknown` is called when a
+    response names a broker without a port.
 
     Several processes may share the ports (SO_REUSEPORT): one is `shared`, opens them and calls `changed` after each
     change; the others have `follows` and open the ports that are passed to `follow`.
@@ -88,6 +89,7 @@ class PortOptions:
     fallback: Sequence[Node] = ()
     names: BrokerNames | None = None
     advertised_port: int | None = None
+    unknown: Callable[[], None] = lambda: None
 
 
 class BrokerPorts:
@@ -110,7 +112,7 @@ class BrokerPorts:
         options: PortOptions = PortOptions(),
     ) -> None:
         self.changed: Callable[[], None] = _ignore
-        self.unknown: Callable[[], None] = _ignore
+        self.unknown = options.unknown
         self._host = host
         self._port = port
         self._listen_on = listen

@@ -30,14 +30,16 @@ _REFUSALS_LOGGED = 20  # per minute: any client can cause them, at the rate at w
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
-    """Limits of a gateway. `upstream_networks`: the networks of the brokers; empty means any. `most_waiting`: see
-    GroupCommit."""
+    """Limits of a gateway, and whom it asks. `upstream_networks`: the networks of the brokers; empty means any.
+    `most_waiting`: see GroupCommit."""
 
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     admission: AdmissionLimits = field(default_factory=AdmissionLimits)
     connect_timeout_s: float = 10.0
     upstream_networks: tuple[Network, ...] = ()
     most_waiting: int | None = MOST_WAITING
+    addresses: AddressGate = field(default_factory=AddressGate)
+    token_owners: TokenOwners = field(default_factory=TokenOwners)
 
 
 class Gateway(SharedContext):
@@ -71,9 +73,9 @@ class Gateway(SharedContext):
         self.commit = GroupCommit(flush, receiver.settled, options.most_waiting)
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
-        self.addresses = AddressGate()
+        self.addresses = options.addresses
         self.admission: Admission[TimedConnection] = Admission(options.admission)
-        self.token_owners = TokenOwners()
+        self.token_owners = options.token_owners
         self._timeouts: asyncio.Task[None] | None = None
         self._refusals = (0, 0)  # the current minute, and how many in it
         self._listeners = [Listener(self, listener) for listener in listeners]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
@@ -28,24 +28,25 @@ class BrokerRefresh:
     in another way."""
 
     def __init__(
-        self, admin: KafkaAdmin, ports: Sequence[BrokerPorts], changed: Callable[[], Coroutine[None, None, None]]
+        self,
+        admin: KafkaAdmin,
+        listeners: Callable[[], Sequence[BrokerPorts]],
+        changed: Callable[[], Coroutine[None, None, None]],
     ) -> None:
         self._admin = admin
-        self._ports = ports
+        self._listeners = listeners
         self._changed = changed
         self._nodes: frozenset[Node] | None = None
         self._following: asyncio.Task[None] | None = None
         self._read_at_s = time.monotonic()
         self._soon: asyncio.Task[None] | None = None
-        for one in ports:
-            one.unknown = self.soon
 
     async def step(self) -> None:
         """Raises ClusterError."""
         self._read_at_s = time.monotonic()
         cluster = await self._admin.describe_cluster()
-        for one in self._ports:
-            one.update(cluster.nodes)
+        for ports in self._listeners():
+            ports.update(cluster.nodes)
         before, self._nodes = self._nodes, frozenset(cluster.nodes)
         if before is not None and before != self._nodes and (self._following is None or self._following.done()):
             self._following = asyncio.get_running_loop().create_task(self._changed())
@@ -69,22 +70,16 @@ class BrokerRefresh:
 
 
 class TokenOwnersRefresh:
-    """Keeps `owners` as the cluster lists them, and calls `done` after each reading, also a failed one."""
+    """Keeps `owners` as the cluster lists them: reads when a client shows an unknown token, and calls `done` after each
+    reading, also a failed one."""
 
-    def __init__(
-        self,
-        admin: KafkaAdmin,
-        owners: TokenOwners,
-        done: Callable[[], None],
-        again_after_s: float = _AGAIN_AFTER_S,
-    ) -> None:
+    def __init__(self, admin: KafkaAdmin, done: Callable[[], None], again_after_s: float = _AGAIN_AFTER_S) -> None:
+        self.owners = TokenOwners(self.soon)
         self._admin = admin
-        self._owners = owners
         self._done = done
         self._read_at_s = -math.inf
         self._again_after_s = self._wait_s = again_after_s
         self._soon: asyncio.Task[None] | None = None
-        owners.unknown = self.soon
 
     def soon(self) -> None:
         """Reads now; or later, if the last reading was a moment ago or taught nothing new."""
@@ -98,19 +93,18 @@ class TokenOwnersRefresh:
     async def _step(self) -> None:
         await asyncio.sleep(max(0.0, self._read_at_s + self._wait_s - time.monotonic()))
         self._read_at_s = time.monotonic()
-        known = self._owners.owners
-        self._owners.replace(await self._described(known))
-        new = self._owners.owners.keys() - known.keys()
-        self._wait_s = self._again_after_s if new else min(2 * self._wait_s, _AGAIN_AFTER_AT_MOST_S)
-        self._done()
-
-    async def _described(self, known: Mapping[str, str]) -> Mapping[str, str]:
-        """The owners as the cluster describes them; `known` when it does not."""
+        before = self.owners.owners
+        described = before
         try:
-            found = await self._admin.describe_token_owners()
+            described = await self._admin.describe_token_owners()
         except (ClusterError, OSError) as exc:
             log.warning("cannot read the owners of delegation tokens", error=str(exc))
-            return known
-        if not found.keys() - known.keys():
-            log.warning("a client has a delegation token that Headroom may not describe, and is recorded as unknown")
-        return found
+        else:
+            if not described.keys() - before.keys():
+                log.warning(
+                    "a client has a delegation token that Headroom may not describe, and is recorded as unknown"
+                )
+        self.owners.replace(described)
+        has_new = bool(self.owners.owners.keys() - before.keys())
+        self._wait_s = self._again_after_s if has_new else min(2 * self._wait_s, _AGAIN_AFTER_AT_MOST_S)
+        self._done()

@@ -29,10 +29,8 @@ class ClusterStart:
 
     def __init__(self, config: ServeConfig, stack: AsyncExitStack) -> None:
         addresses = config.upstream or config.observe
-        self.admin = KafkaAdmin(
-            [(address.host, address.port) for address in addresses], security=broker_security(config)
-        )
-        self.admin.is_paced = True  # it works beside the gateway
+        bootstrap = [(address.host, address.port) for address in addresses]
+        self.admin = KafkaAdmin(bootstrap, security=broker_security(config), is_paced=True)  # beside the gateway
         stack.push_async_callback(self.admin.close)
         self._cluster = f"the cluster at {', '.join(map(str, addresses))}"
         self.reason = f"{self._cluster} has not answered yet"

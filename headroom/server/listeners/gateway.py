@@ -6,7 +6,7 @@ OTLP or gRPC.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from headroom.server.cluster.facts_in_force import FactsInForce
 from headroom.server.listeners.network import NetworkService, no_network, open_network
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, write_facts
 from headroom.server.processes.assembly import (
+    ClusterView,
     listener_readings,
     loaded_subscriptions,
     new_gateway,
@@ -44,7 +45,6 @@ from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.kafka.errors import UnsupportedError
 from quota_metrics.measure.payers import CountByPayer, PayerCount
 from quota_metrics.measure.usage_meter import UsageMeter
-from telemetry.gateway.server import Gateway
 from telemetry.receiver.receiver import TelemetryReceiver
 
 log = structlog.get_logger(__name__)
@@ -70,38 +70,38 @@ async def open_gateway(
     """`cluster`: as `admin` described it. Raises ServeError. `stack` writes the last usage and closes everything."""
     pushes, quotas = spools
     name = config.cluster or cluster.cluster_id
-
     receiver = telemetry_receiver(config, pushes)
     quota_state = QuotaState(config.quotas, name, admin, partial(write_facts, quotas), stack, config.gateway)
     meter = _usage_meter(config, name, quota_state)
-
     recorder = _recorder(quotas, meter, _changes(admin, quota_state, _StoredHistory(name, store)), quota_state)
     refresh = _subscriptions(config, receiver, admin, quota_state.facts)
-    periodic_tasks = [*quota_state.periodic_tasks(), *_quota_tasks(config.quotas, recorder)]
+    periodic_tasks = [quota_state.facts_task, *_quota_tasks(config.quotas, recorder)]
     if config.upstream:
         periodic_tasks.append(OtherGateways(meter, store, config.gateway.id).task())
+    else:
+        _log_blind_spots(config)
     for task in (*periodic_tasks, subscriptions_task(config, receiver.rules, refresh)):
         await first(task)  # listeners open after subscriptions and quotas are known
-    periodic_tasks += quota_state.jmx_tasks(recorder, meter)
     stack.push_async_callback(recorder.write_usage)
     topics = TopicUsage(name, config.gateway.id, config.quotas.topics.sample, admin.topic_names, quotas)
-    periodic_tasks += topics.tasks()
+    periodic_tasks += [*quota_state.jmx_tasks(recorder, meter), *topics.tasks()]
     stack.push_async_callback(topics.write)
-
-    gateway = new_gateway(config, name, receiver, pushes, observe=meter.exchange, topics=topics.meter.observe)
+    brokers = BrokerRefresh(admin, lambda: gateway.all_ports, partial(first, quota_state.facts_task))
+    tokens = TokenOwnersRefresh(admin, lambda: network.send_token_owners())
+    stack.callback(brokers.close)
+    stack.callback(tokens.close)
+    view = ClusterView(quota_state.addresses.gate, tokens.owners, brokers.soon)
+    gateway = new_gateway(
+        config, name, receiver, pushes, observe=meter.exchange, view=view, topics=topics.meter.observe
+    )
     address: tuple[str, int] | None = None
     if config.observe:
         network = no_network(config, gateway, meter.exchange)
-        _log_blind_spots(config)
     else:
         address, network = await open_network(
             config, gateway, cluster.nodes, meter.exchange, stack, quota_state.addresses, topics.meter.add
         )
-        read_facts = partial(first, quota_state.periodic_tasks()[0])
-        periodic_tasks.append(_broker_refresh(config, admin, gateway, stack, read_facts))
-
-    tokens = TokenOwnersRefresh(admin, gateway.token_owners, network.send_token_owners)
-    stack.callback(tokens.close)
+        periodic_tasks.append(PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step))
 
     async def subscriptions() -> None:
         await refresh()
@@ -185,18 +185,6 @@ def _usage_readings(
         catalogue.USAGE_LONG_NAMES: meter.long_names.total,
         catalogue.USAGE_ROWS_LOST: recorder.usage_rows_lost + topics.rows_lost,
     }
-
-
-def _broker_refresh(
-    config: ServeConfig,
-    admin: KafkaAdmin,
-    gateway: Gateway,
-    stack: AsyncExitStack,
-    changed: Callable[[], Coroutine[None, None, None]],
-) -> PeriodicTask:
-    brokers = BrokerRefresh(admin, gateway.all_ports, changed)
-    stack.callback(brokers.close)
-    return PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step)
 
 
 def _log_blind_spots(config: ServeConfig) -> None:

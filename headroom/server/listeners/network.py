@@ -49,8 +49,6 @@ async def open_network(
 ) -> tuple[tuple[str, int], NetworkProcesses]:
     """Opens the listeners of this process, then starts the other network processes, with the same quotas on addresses.
     `take` and `topics` get what those measured. Raises ServeError."""
-    if addresses is not None:
-        gateway.addresses = addresses.gate
     address = await listening(gateway.start(nodes), config.listen)
     network = NetworkProcesses(config, address, gateway, take, addresses, topics)
     grace_s = config.gateway.drain_ms / 1000

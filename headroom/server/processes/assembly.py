@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 from exporters import self_metrics as catalogue
 from exporters.model import Connection, ExchangeValues, SampledTopics
@@ -25,12 +26,14 @@ from headroom.server.periodic import PeriodicTask
 from headroom.server.process_limits import HTTP_CONNECTIONS, open_files
 from headroom.server.processes.security import listener_security
 from quota_metrics.kafka.cluster import Node
+from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.admission import AdmissionLimits
 from telemetry.gateway.broker_ports import NO_BROKER, BrokerNames, PortOptions
 from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer, Observe
+from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.receiver.group_commit import MOST_WAITING
@@ -134,6 +137,18 @@ def _validate(config: TelemetryConfig) -> Callable[[int, bytes], ErrorCode] | No
     return partial(validate_payload, max_decompressed_bytes=config.max_decompressed_bytes, limits=PayloadLimits())
 
 
+class ClusterView(NamedTuple):
+    """Whom a gateway asks about its cluster: may an address connect, who owns a token, what is an unknown broker.
+
+    `follows`: another process opens the listeners first.
+    """
+
+    addresses: AddressGate
+    token_owners: TokenOwners
+    unknown_broker: Callable[[], None]
+    follows: bool = False
+
+
 def new_gateway(
     config: ServeConfig,
     cluster: str,
@@ -142,15 +157,15 @@ def new_gateway(
     *,
     observe: Observe,
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
-    ask: Callable[[], None] | None = None,
+    view: ClusterView | None = None,
     topics: Callable[[SampledTopics], None] | None = None,
 ) -> Gateway:
-    """`topics` gets what is read of sampled frames. `local`: the handlers without a cluster. `ask`: set where another
-    process opens listeners; called when a response names a broker without one."""
-    gateway = Gateway(
+    """`topics` gets what is read of sampled frames. `local`: the handlers without a cluster."""
+    view = view or ClusterView(AddressGate(), TokenOwners(), lambda: None)
+    return Gateway(
         cluster,
         receiver,
-        _listeners(config, follows=ask is not None),
+        _listeners(config, view),
         flush=push_flush(pushes, config),
         observe=observe,
         now_ms=now_ms,
@@ -166,12 +181,10 @@ def new_gateway(
             upstream_networks=networks_of(config.gateway.upstream_networks),
             # A sync waits for the disk: once per turn.
             most_waiting=None if config.spool.fsync == "each" else MOST_WAITING,
+            addresses=view.addresses,
+            token_owners=view.token_owners,
         ),
     )
-    if ask is not None:
-        for ports in gateway.all_ports:
-            ports.unknown = ask
-    return gateway
 
 
 def _topic_sampler(sample: float, topics: Callable[[SampledTopics], None]) -> TopicSampler | None:
@@ -179,14 +192,14 @@ def _topic_sampler(sample: float, topics: Callable[[SampledTopics], None]) -> To
     return TopicSampler(sample, random.Random().random, topics) if sample else None  # noqa: S311 no secret
 
 
-def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
-    """The main listener and the further ones. `follows`: another process opens the ports first."""
+def _listeners(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:
+    """The main listener and the further ones."""
     main = ListenerOptions(
         config.listen.host,
         config.listen.port,
         config.gateway.advertised_host,
         listener_security(config, config.listener),
-        _port_options(config, config.listener, config.gateway.advertised_port, follows=follows),
+        _port_options(config, config.listener, config.gateway.advertised_port, view),
         networks_of(config.listener.proxy_networks),
         config.listener.proxy_version,
     )
@@ -196,7 +209,7 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
             one.listen.port,
             one.advertised_host,
             listener_security(config, one, one.name),
-            _port_options(config, one, one.advertised_port, follows=follows),
+            _port_options(config, one, one.advertised_port, view),
             networks_of(one.proxy_networks),
             one.proxy_version,
         )
@@ -206,15 +219,16 @@ def _listeners(config: ServeConfig, *, follows: bool) -> list[ListenerOptions]:
 
 
 def _port_options(
-    config: ServeConfig, listener: ListenerSettings, advertised_port: int | None, *, follows: bool
+    config: ServeConfig, listener: ListenerSettings, advertised_port: int | None, view: ClusterView
 ) -> PortOptions:
     return PortOptions(
-        shared=config.processes > 1 and not follows,
-        follows=follows,
+        shared=config.processes > 1 and not view.follows,
+        follows=view.follows,
         reserved=frozenset(_reserved_ports(config)),
         names=BrokerNames(listener.broker_names) if listener.broker_names else None,
         fallback=[Node(NO_BROKER, address.host, address.port) for address in config.upstream],
         advertised_port=advertised_port,
+        unknown=view.unknown_broker,
     )
 
 

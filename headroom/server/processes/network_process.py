@@ -23,6 +23,7 @@ from headroom.logs import configure_logging
 from headroom.server.periodic import PeriodicTask, run_periodic_tasks
 from headroom.server.process_limits import forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import (
+    ClusterView,
     administrators,
     listener_readings,
     new_gateway,
@@ -47,6 +48,7 @@ from headroom.server.processes.parent_pipes import ParentPipes, ignore_signals
 from quota_metrics.measure.topic_meter import TopicMeter
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE, SHARE_FETCH
 from telemetry.gateway.address_gate import AddressGate
+from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.subscriptions.subscription_file import SubscriptionFile
@@ -128,21 +130,18 @@ class _NetworkProcess:
 
     def _behind_a_gateway(self) -> Gateway:
         self._refresh = _nothing  # the parent reads them from the cluster
-        gateway = new_gateway(
+        self._asked = AskedAddresses(self._parent.send, is_limited=self._first["addresses_limited"])
+        owners = TokenOwners(lambda: self._parent.send({"ask": ASK_TOKEN_OWNERS}))
+        owners.replace(self._first["token_owners"])
+        return new_gateway(
             self._config,
             self._first["cluster"],
             self._listener,
             self._pushes,
             observe=self._exchanges.exchange,
-            ask=lambda: self._parent.send({"ask": ASK_BROKERS}),
+            view=ClusterView(self._asked.gate, owners, lambda: self._parent.send({"ask": ASK_BROKERS}), follows=True),
             topics=self._topics.observe,
         )
-        self._asked = AskedAddresses(self._parent.send)
-        gateway.addresses = self._asked.gate
-        gateway.addresses.is_limited = self._first["addresses_limited"]
-        gateway.token_owners.replace(self._first["token_owners"])
-        gateway.token_owners.unknown = lambda: self._parent.send({"ask": ASK_TOKEN_OWNERS})
-        return gateway
 
     def _alone(self) -> Gateway:
         file = SubscriptionFile(subscriptions_path(self._config), self._listener.rules, now_ms)
@@ -154,8 +153,10 @@ class _NetworkProcess:
         self._refresh = refresh
         cluster = self._first["cluster"]
         answers = SinkAnswers(cluster, file, administrators(self._config)).found_at
+        # A sink is the only node of its cluster; its listener is the bootstrap listener.
+        view = ClusterView(AddressGate(), TokenOwners(), lambda: None, follows=True)
         return new_gateway(
-            self._config, cluster, self._listener, self._pushes, observe=no_exchange, local=answers, ask=_no_node
+            self._config, cluster, self._listener, self._pushes, observe=no_exchange, local=answers, view=view
         )
 
     async def _hear(self) -> None:
@@ -215,8 +216,8 @@ class _NetworkProcess:
 class AskedAddresses:
     """Asks the parent whether the quotas on addresses admit a connection; `gate` is what the gateway asks."""
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
-        self.gate = AddressGate(self._ask, lambda address, broker_id: send({"left": [address, broker_id]}))
+    def __init__(self, send: Callable[[Message], None], *, is_limited: bool) -> None:
+        self.gate = AddressGate(self._ask, lambda address, broker_id: send({"left": [address, broker_id]}), is_limited)
         self._send = send
         self._number = 0
         self._waiting: dict[int, asyncio.Future[int]] = {}
@@ -267,10 +268,6 @@ class ExchangeLog:
 
 async def _nothing() -> None:
     pass
-
-
-def _no_node() -> None:
-    """A sink is the only node of its cluster; its listener is the bootstrap listener."""
 
 
 if __name__ == "__main__":

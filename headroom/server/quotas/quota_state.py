@@ -50,6 +50,7 @@ class QuotaState:
         self.facts = FactsInForce(config, name, partial(read_facts, admin), store)
         self.in_force = QuotasInForce(self._callback, self.facts.callback_at)
         self.addresses = AddressQuotas(name, gateway.id, self.facts.window_at, gateway.ip_quotas)
+        self.facts_task = PeriodicTask("cluster facts", _FACTS_EVERY_MS, self._read_facts)
         self.topics = TopicPartitions()
         self._rules: Rules = {}
         self._scraper: JmxScraper | None = None
@@ -60,9 +61,6 @@ class QuotaState:
         self.in_force.configure(rules)
         self.facts.follow_rules(rules)
         self.addresses.follow_rules(rules)
-
-    def periodic_tasks(self) -> list[PeriodicTask]:
-        return [PeriodicTask("cluster facts", _FACTS_EVERY_MS, self._read_facts)]
 
     def jmx_tasks(self, recorder: QuotaRecorder, meter: UsageMeter) -> list[PeriodicTask]:
         """Writes the brokers' rows through the recorder."""

@@ -113,8 +113,8 @@ class TokenOwners:
     The reader of the cluster's tokens calls `replace` after each attempt, with the previous owners if it failed.
     """
 
-    def __init__(self) -> None:
-        self.unknown: Callable[[], None] = _ignore
+    def __init__(self, unknown: Callable[[], None] = lambda: None) -> None:
+        self.unknown = unknown
         self.owners: Mapping[str, str] = {}
         self._asked_for: set[str] = set()
 
@@ -130,7 +130,3 @@ class TokenOwners:
         """`owners`: id -> owner, of all tokens that Headroom may see."""
         self.owners = dict(itertools.islice(owners.items(), _MAX_TOKENS))
         self._asked_for.clear()
-
-
-def _ignore() -> None:
-    """The default callback."""

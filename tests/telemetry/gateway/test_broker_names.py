@@ -64,8 +64,8 @@ async def test_names_without_a_port_get_the_one_that_clients_see() -> None:
 @in_loop
 async def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
     asked: list[int] = []
-    listeners = BrokerPorts("127.0.0.1", 0, accept, PortOptions(names=NAMES))
-    listeners.unknown = lambda: asked.append(1)
+    options = PortOptions(names=NAMES, unknown=lambda: asked.append(1))
+    listeners = BrokerPorts("127.0.0.1", 0, accept, options)
     _, port = await listeners.open([NODE])
     assert [*listeners] == [(NODE, port)]
     assert listeners.address_of(5, "ignored") == ("broker-5.gateway.example", port)

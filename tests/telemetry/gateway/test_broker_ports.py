@@ -40,8 +40,8 @@ def opener(port: int = 0, **options: Any) -> BrokerPorts:
     return BrokerPorts(LOOPBACK, port, greeting("opener"), PortOptions(shared=True, **options))
 
 
-def follower(port: int) -> BrokerPorts:
-    return BrokerPorts(LOOPBACK, port, greeting("follower"), PortOptions(follows=True))
+def follower(port: int, **options: Any) -> BrokerPorts:
+    return BrokerPorts(LOOPBACK, port, greeting("follower"), PortOptions(follows=True, **options))
 
 
 async def greetings(port: int, count: int = 60) -> set[str]:
@@ -73,8 +73,7 @@ def test_follower_opens_only_reported_listeners() -> None:
     async def run() -> None:
         first, unknown = opener(), list[int]()
         _, port = await first.open([])
-        second = follower(port)
-        second.unknown = lambda: unknown.append(1)
+        second = follower(port, unknown=lambda: unknown.append(1))
         await second.open([])
         assert await greetings(port) == {"opener -1", "follower -1"}
 
@@ -142,8 +141,8 @@ def test_port_of_a_removed_broker_is_closed() -> None:
 
 def test_unknown_brokers_request_metadata_once_each_and_open_no_port() -> None:
     async def run() -> None:
-        first, unknown = opener(), list[int]()
-        first.unknown = lambda: unknown.append(1)
+        unknown = list[int]()
+        first = opener(unknown=lambda: unknown.append(1))
         _, port = await first.open([NODE])
         assert {first.port_of(node_id) for node_id in range(100, 3_100)} == {port}
         assert set(ports(first)) == {5}

@@ -34,7 +34,7 @@ def test_facts_are_read_when_brokers_change() -> None:
             nonlocal changed
             changed += 1
 
-        refresh = BrokerRefresh(cast(KafkaAdmin, Described(*readings)), (), note)
+        refresh = BrokerRefresh(cast(KafkaAdmin, Described(*readings)), tuple, note)
         for _ in readings:
             await refresh.step()
             await asyncio.sleep(0)  # it runs beside

@@ -20,9 +20,17 @@ from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK
 from headroom.server.listeners.network import open_network
-from headroom.server.processes.assembly import new_gateway, no_exchange, open_push_spool, telemetry_receiver
+from headroom.server.processes.assembly import (
+    ClusterView,
+    new_gateway,
+    no_exchange,
+    open_push_spool,
+    telemetry_receiver,
+)
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.topic_meter import TopicCount
+from telemetry.gateway.address_gate import AddressGate
+from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway
 from telemetry.subscriptions.java.hash import uuid_text
 from tests.kit.consumed import values_of
@@ -107,11 +115,16 @@ def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalClus
         config = load(None, flags)
         async with AsyncExitStack() as stack:
             spool = open_push_spool(config, "pushes", stack)
-            gateway = new_gateway(config, "test", telemetry_receiver(config, spool), spool, observe=no_exchange)
             host, port = config.upstream[0].host, config.upstream[0].port
             placeholder = Node(99, host, port)  # same address; the real broker has another node id
+            receiver = telemetry_receiver(config, spool)
+
+            def update() -> None:
+                gateway.ports.update([placeholder, Node(1, host, port)])
+
+            view = ClusterView(AddressGate(), TokenOwners(), update)
+            gateway = new_gateway(config, "test", receiver, spool, observe=no_exchange, view=view)
             (_, listener), _ = await open_network(config, gateway, [placeholder], no_exchange, stack)
-            gateway.ports.unknown = lambda: gateway.ports.update([placeholder, Node(1, host, port)])
             first, then = await asyncio.to_thread(asked_of_the_child, gateway, listener)
             assert first == listener
             assert {port for node, port in gateway.ports if node.id != 99} == {then}

@@ -16,8 +16,7 @@ UNKNOWN = "<unknown SCRAM-SHA-256 principal>"
 
 def test_owner_becomes_the_principal_once_known() -> None:
     asked: list[None] = []
-    owners = TokenOwners()
-    owners.unknown = lambda: asked.append(None)
+    owners = TokenOwners(lambda: asked.append(None))
     dialogue = Dialogue(owners.owner_of)
     dialogue.scram("token-1", extensions=",tokenauth=true")
     assert [dialogue.push(), dialogue.principal(), dialogue.push()] == [UNKNOWN] * 3
@@ -40,8 +39,7 @@ def test_known_owner_is_the_principal_until_reauthentication() -> None:
 
 def test_unknown_token_is_requested_once_per_refresh() -> None:
     asked: list[None] = []
-    owners = TokenOwners()
-    owners.unknown = lambda: asked.append(None)
+    owners = TokenOwners(lambda: asked.append(None))
     for number in range(5_000):
         assert owners.owner_of(f"token-{number % 2_000}") is None
     assert len(asked) == 1_000
@@ -52,7 +50,6 @@ def test_unknown_token_is_requested_once_per_refresh() -> None:
 
 def test_failed_refresh_keeps_known_owners() -> None:
     async def run() -> None:
-        owners = TokenOwners()
         answers: list[dict[str, str] | BrokerUnreachableError] = [
             {"one": "alice"},
             BrokerUnreachableError("away"),
@@ -67,7 +64,8 @@ def test_failed_refresh_keeps_known_owners() -> None:
                     raise answer
                 return answer
 
-        refresh = TokenOwnersRefresh(Admin([("127.0.0.1", 1)]), owners, done.release, again_after_s=0.01)
+        refresh = TokenOwnersRefresh(Admin([("127.0.0.1", 1)]), done.release, again_after_s=0.01)
+        owners = refresh.owners
         for expected in ({"one": "alice"}, {"one": "alice"}, {"one": "alice", "two": "bob"}):
             assert owners.owner_of("two") is None
             await asyncio.wait_for(done.acquire(), 60)
