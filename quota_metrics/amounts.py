@@ -11,21 +11,20 @@ from exporters.model import QuotaKey
 
 
 class Style(NamedTuple):
-    """How a level looks in a terminal (rich), and its colour in a report, on a light page and on a dark one."""
+    """How a level looks in a terminal (rich), on a light page, as in reports and Grafana, and on a dark page."""
 
     terminal: str
-    colour: str
     light: str
     dark: str
 
 
 STYLES: Final = {
-    "throttled": Style("bold red", "#c0203a", "#a40e26", "#ff8a96"),
-    "critical": Style("red", "#b84320", "#b3330b", "#ffa07a"),
-    "warn": Style("yellow", "#8a5f0a", "#8a5a00", "#f0c25e"),
-    "watch": Style("cyan", "#1f6f8c", "#5d5a00", "#dcd76a"),
-    "ok": Style("green", "#1f7340", "#14692c", "#6fd58c"),
-    "unknown": Style("dim", "#7a5aa6", "#57606a", "#9aa5b1"),
+    "throttled": Style("bold red", "#a40e26", "#ff8a96"),
+    "critical": Style("red", "#b3330b", "#ffa07a"),
+    "warn": Style("yellow", "#8a5a00", "#f0c25e"),
+    "watch": Style("cyan", "#1f6f8c", "#7cc4dd"),
+    "ok": Style("green", "#14692c", "#6fd58c"),
+    "unknown": Style("dim", "#57606a", "#9aa5b1"),
 }
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")

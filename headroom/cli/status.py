@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -15,10 +15,10 @@ from exporters.text_table import Layout, wrapped
 from headroom.cli.output.payers import payer_lines
 from headroom.cli.output.tables import print_table, terminal_width
 from headroom.cli.serve_api import ask
+from quota_metrics.amounts import STYLES
 
 Row = dict[str, Any]
 
-_STYLES: Final = {"ok": "green", "warn": "yellow", "critical": "bold red"}
 _MOST_PAYERS = 3
 _MOST_FAULTS = 6
 _RECENT_MS = 600_000
@@ -48,7 +48,7 @@ def _print_tiles(status: Row, address: str) -> None:
     for tile in status["tiles"]:
         head = f"{tile['level']:8}  {tile['name']:19}  "
         lines = wrapped(printable(tile["text"]), width, " " * len(head))
-        console.print(Text(head + lines[0][len(head) :], _STYLES[tile["level"]]), soft_wrap=True)
+        console.print(Text(head + lines[0][len(head) :], STYLES[tile["level"]].terminal), soft_wrap=True)
         for line in lines[1:]:
             console.print(Text(line), soft_wrap=True)
         if tile["runbook"]:

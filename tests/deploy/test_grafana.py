@@ -95,7 +95,7 @@ def test_thresholds_are_those_of_levels() -> None:
         assert override["matcher"]["options"] == "utilization"
         assert [step["value"] for step in shown["thresholds"]["steps"]] == of_levels
         assert [step["color"] for step in shown["thresholds"]["steps"]] == [
-            STYLES[level].colour for level in ("ok", *STEPS)
+            STYLES[level].light for level in ("ok", *STEPS)
         ]
 
 

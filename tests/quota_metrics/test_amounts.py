@@ -63,4 +63,4 @@ def brightness(colour: str) -> float:
 
 @pytest.mark.parametrize("level", STYLES)
 def test_white_text_can_be_read_on_the_colour_of_each_level(level: str) -> None:
-    assert 1.05 / (brightness(STYLES[level].colour) + 0.05) >= 4.5
+    assert 1.05 / (brightness(STYLES[level].light) + 0.05) >= 4.5
