@@ -18,6 +18,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import cramjam
@@ -80,14 +81,6 @@ def _none(data: bytes, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise _too_large(max_bytes)
     return data
-
-
-def _gzip(data: bytes, max_bytes: int) -> bytes:
-    return _frames("gzip", lambda: zlib.decompressobj(31), data, max_bytes)
-
-
-def _lz4(data: bytes, max_bytes: int) -> bytes:
-    return _frames("lz4", lz4.frame.LZ4FrameDecompressor, data, max_bytes)
 
 
 def _frames(codec: str, new: Callable[[], Any], data: bytes, max_bytes: int) -> bytes:
@@ -184,7 +177,13 @@ def _too_large(max_bytes: int) -> TooLarge:
     return TooLarge(f"cannot decompress: more than {max_bytes} bytes")
 
 
-_CODECS: tuple[Callable[[bytes, int], bytes], ...] = (_none, _gzip, _snappy, _lz4, _zstd)
+_CODECS: tuple[Callable[[bytes, int], bytes], ...] = (
+    _none,
+    partial(_frames, "gzip", lambda: zlib.decompressobj(31)),
+    _snappy,
+    partial(_frames, "lz4", lz4.frame.LZ4FrameDecompressor),
+    _zstd,
+)
 
 
 _MIN_ELEMENT_BYTES = 2  # tag and length of an empty message

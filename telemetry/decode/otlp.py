@@ -287,7 +287,16 @@ class _Walk:
                     scope_name=scope.name,
                     scope_version=scope.version,
                 )
-            value, int_value, flags = _value(point)
+            flags: int = point.flags & _MAX_UINT8
+            kind = point.WhichOneof("value")
+            value, int_value = math.nan, None
+            if kind is None or flags & NO_RECORDED_VALUE:
+                flags |= NO_RECORDED_VALUE
+            elif kind == "as_double":
+                value = point.as_double
+            else:
+                exact: int = point.as_int
+                value, int_value = float(exact), exact if abs(exact) > _EXACT_DOUBLE else None
             ns, start_ns = point.time_unix_nano, point.start_time_unix_nano
             points.metric.append(metric.name)
             points.series_id.append(id_)
@@ -350,18 +359,6 @@ class _Walk:
             return ns // _NS_PER_MS
         self.decoded.clamped_timestamps += 1
         return self._received_ms
-
-
-def _value(point: Any) -> tuple[float, int | None, int]:
-    """The columns value, int_value and flags of a number point."""
-    flags: int = point.flags & _MAX_UINT8
-    kind = point.WhichOneof("value")
-    if kind is None or flags & NO_RECORDED_VALUE:
-        return math.nan, None, flags | NO_RECORDED_VALUE
-    if kind == "as_double":
-        return point.as_double, None, flags
-    exact: int = point.as_int
-    return float(exact), exact if abs(exact) > _EXACT_DOUBLE else None, flags
 
 
 def _interval_ms(start_ns: int, ns: int) -> int:

@@ -189,7 +189,7 @@ class DecodedBatch:
 
 log = structlog.get_logger(__name__)
 
-_HEAVY_DECODING_S = 1.0  # of a batch of those who send most
+_HEAVY_DECODING_S = 1.0  # per batch of the clients that send most
 _IDS_AT_ONCE = 2_000  # a query of 80 kB
 _STORED_PUSHES = """
 SELECT toString(push_id) AS id FROM pushes

@@ -130,7 +130,7 @@ class TouchedHours:
         self._not_before_ms = now_ms + _IDLE_SHARE * took_ms
 
     def failed(self, now_ms: int) -> None:
-        """Schedules a retry of what is due after `interval_ms`."""
+        """Schedules a retry after `interval_ms`."""
         self._not_before_ms = now_ms + self._interval_ms
 
     def _follow(self, now_ms: int) -> None:

@@ -58,7 +58,12 @@ class Access:
     def is_trusted(self, authorization: Sequence[str | bytes], subject: str | None) -> bool:
         """`authorization`: all values of the header of that name. Raises UnauthenticatedError."""
         if authorization:
-            if len(authorization) == 1 and self._is_bearer(authorization[0]):
+            value = authorization[0] if isinstance(authorization[0], bytes) else authorization[0].encode()
+            scheme, _, token = value.partition(b" ")
+            digest = _digest(token.strip())
+            # Comparing equally long digests, and always all of them, leaks nothing about the tokens by timing.
+            matches = sum(hmac.compare_digest(accepted, digest) for accepted in self._tokens)
+            if len(authorization) == 1 and matches and scheme.lower() == b"bearer":
                 return True
             raise UnauthenticatedError("the authorization header holds no known bearer token")
         if subject in self._subjects:
@@ -66,14 +71,6 @@ class Access:
         if not self._direct:
             raise UnauthenticatedError("a known bearer token or client certificate is required")
         return False
-
-    def _is_bearer(self, authorization: str | bytes) -> bool:
-        value = authorization if isinstance(authorization, bytes) else authorization.encode()
-        scheme, _, token = value.partition(b" ")
-        digest = _digest(token.strip())
-        # Comparing equally long digests, and always all of them, leaks nothing about the tokens by timing.
-        matches = sum(hmac.compare_digest(accepted, digest) for accepted in self._tokens)
-        return matches > 0 and scheme.lower() == b"bearer"
 
 
 def caller_of(peer: Peer, stated: pb.Connection | None, cluster: str) -> Caller:

@@ -82,21 +82,17 @@ class GrpcEndpoint:
     def peer(self, context: grpc.aio.ServicerContext) -> Peer:
         """Raises UnauthenticatedError."""
         authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-        subject = self._subject(context)
+        subject: str | None = None  # of the caller's verified certificate, as the gateway names it
+        if self._tls is not None and self._tls.client_ca is not None:
+            certificates = context.auth_context().get("x509_pem_cert", ())
+            try:
+                subject = _subject_of(certificates[0]) if certificates else None
+            except ValueError as exc:  # CertificateError is one
+                raise UnauthenticatedError(f"the certificate cannot be read: {exc}") from exc
         trusted = self._access.is_trusted(authorization, subject)
         # gRPC writes ipv4:ADDRESS:PORT or ipv6:[ADDRESS]:PORT, percent-encoded.
         host, _, port = urllib.parse.unquote(context.peer()).partition(":")[2].rpartition(":")
         return Peer(*end_of((host.strip("[]"), port)), subject, trusted)
-
-    def _subject(self, context: grpc.aio.ServicerContext) -> str | None:
-        """The subject of the caller's verified certificate, as the gateway names it. Raises UnauthenticatedError."""
-        if self._tls is None or self._tls.client_ca is None:
-            return None
-        certificates = context.auth_context().get("x509_pem_cert", ())
-        try:
-            return _subject_of(certificates[0]) if certificates else None
-        except ValueError as exc:  # CertificateError is one
-            raise UnauthenticatedError(f"the certificate cannot be read: {exc}") from exc
 
     async def message(self, context: grpc.aio.ServicerContext) -> bytes:
         """Reads the one message of a call that is handled as a stream. Raises MessageError and TimeoutError."""

@@ -120,7 +120,7 @@ class _Clients:
             self.points_over += _points_in(resource_metrics)
 
     def repeat(self, size: int) -> bool:
-        """Whether a client may have a copy of `size` bytes of what its data points share with those of others."""
+        """Whether a client may have a copy of the `size` bytes that its data points share with those of others."""
         if size > self._left_bytes:
             return False
         self._left_bytes -= size

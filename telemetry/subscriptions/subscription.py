@@ -204,7 +204,17 @@ class Subscriptions:
         names = tuple(name for name in self._names if is_match(self._by_name[name], attributes))
         selection = self._selections.get(names)
         if selection is None:
-            selection = self._selections[names] = _merge([self._by_name[name] for name in names])
+            matching = [self._by_name[name] for name in names]
+            # As createClientInstance: the shortest interval applies, and the default is always among them.
+            interval_ms = min([DEFAULT_INTERVAL_MS, *(subscription.interval_ms for subscription in matching)])
+            sets = (hash_set_of(subscription.metrics) for subscription in matching)
+            metrics = tuple(hash_set(itertools.chain.from_iterable(sets)))
+            if ALL_METRICS in metrics:
+                metrics = (ALL_METRICS,)
+            lifetime_ms = max(MIN_LIFETIME_MS, 3 * interval_ms)
+            crc = subscription_crc(metrics, interval_ms)
+            selection = MergedSubscriptions(metrics, without_covered(metrics), interval_ms, crc, lifetime_ms)
+            self._selections[names] = selection
         return selection
 
 
@@ -226,15 +236,3 @@ def without_covered(prefixes: Sequence[str]) -> tuple[str, ...]:
             kept.add(prefix)
             last = prefix
     return tuple(prefix for prefix in prefixes if prefix in kept)
-
-
-def _merge(subscriptions: Sequence[Subscription]) -> MergedSubscriptions:
-    """The shortest interval applies; the default is always included (createClientInstance)."""
-    interval_ms = min([DEFAULT_INTERVAL_MS, *(subscription.interval_ms for subscription in subscriptions)])
-    sets = (hash_set_of(subscription.metrics) for subscription in subscriptions)
-    metrics = tuple(hash_set(itertools.chain.from_iterable(sets)))
-    if ALL_METRICS in metrics:
-        metrics = (ALL_METRICS,)
-    lifetime_ms = max(MIN_LIFETIME_MS, 3 * interval_ms)
-    crc = subscription_crc(metrics, interval_ms)
-    return MergedSubscriptions(metrics, without_covered(metrics), interval_ms, crc, lifetime_ms)

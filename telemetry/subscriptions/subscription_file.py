@@ -58,7 +58,7 @@ def parse(text: str, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
 
 
 def parsed(content: Any, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
-    """The same of what YAML has read."""
+    """As `parse`, for content that YAML has read already."""
     if not isinstance(content, dict | None):
         raise SubscriptionFileError(["not a mapping of subscriptions"])
     resources, faults = {}, []

@@ -165,7 +165,13 @@ class ListenerTls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         file = self._certificate
         try:
-            self._load_key(context, file)
+            content = b"" if self._key else file.read_bytes()
+            if content and not is_pem(content):
+                load_key(context, read_pkcs12(content, password_of(self._keystore_password)))
+            elif content and b"PRIVATE KEY-----" not in content:
+                raise KeyStoreError("it has no private key")
+            else:
+                context.load_cert_chain(file, self._key, password="")
             if self._client_ca is not None:
                 file = self._client_ca
                 content = file.read_bytes()
@@ -180,12 +186,3 @@ class ListenerTls:
             raise TlsFileError(f"cannot use {file}{key}: {reason}") from exc
         context.verify_mode = self._client_auth
         return context
-
-    def _load_key(self, context: ssl.SSLContext, certificate: Path) -> None:
-        content = b"" if self._key else certificate.read_bytes()
-        if content and not is_pem(content):
-            load_key(context, read_pkcs12(content, password_of(self._keystore_password)))
-        elif content and b"PRIVATE KEY-----" not in content:
-            raise KeyStoreError("it has no private key")
-        else:
-            context.load_cert_chain(certificate, self._key, password="")

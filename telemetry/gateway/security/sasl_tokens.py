@@ -13,7 +13,6 @@ import binascii
 import itertools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import orjson
 
@@ -91,20 +90,15 @@ def _oauth_user(token: bytes, claim: str) -> str | None:
     auth = _OAUTH_AUTH.fullmatch(pairs.get("auth", ""))
     if auth is None or auth["scheme"].lower() != "bearer":
         return None
-    user = _claims(auth["token"]).get(claim)
-    return user if isinstance(user, str) and user else None
-
-
-def _claims(token: str) -> Mapping[str, Any]:
-    """The payload of a JWT; empty for an opaque token."""
-    parts = token.split(".")
+    parts = auth["token"].split(".")
     if len(parts) != 3:
-        return {}
+        return None  # an opaque token, no JWT
     try:
         claims = orjson.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (binascii.Error, ValueError):
-        return {}
-    return claims if isinstance(claims, dict) else {}
+        return None
+    user = claims.get(claim) if isinstance(claims, dict) else None
+    return user if isinstance(user, str) and user else None
 
 
 class TokenOwners:
