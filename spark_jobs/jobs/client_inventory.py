@@ -111,18 +111,13 @@ _REPORTED = (
 
 
 def _inputs(spark: SparkSession, clickhouse: ClickHouse, options: ClientOptions) -> InventoryRows:
-    bounds = {"from_ms": options.when.from_ms, "to_ms": options.when.to_ms, "cluster": options.cluster}
-    bounds["source"] = options.source
+    bounds: dict[str, Any] = {"from_ms": options.when.from_ms, "to_ms": options.when.to_ms}
+    bounds |= {"cluster": options.cluster, "source": options.source}
     return InventoryRows(
-        *(
-            read(spark, clickhouse, query, schema, [bounds])
-            for query, schema in (
-                (INSTANCES, INSTANCES_SCHEMA),
-                (SERIES, SERIES_SCHEMA),
-                (TRAFFIC, TRAFFIC_SCHEMA),
-                (ISSUES, ISSUES_SCHEMA),
-            )
-        )
+        instances=read(spark, clickhouse, INSTANCES, INSTANCES_SCHEMA, [bounds]),
+        series=read(spark, clickhouse, SERIES, SERIES_SCHEMA, [bounds]),
+        traffic=read(spark, clickhouse, TRAFFIC, TRAFFIC_SCHEMA, [bounds]),
+        issues=read(spark, clickhouse, ISSUES, ISSUES_SCHEMA, [bounds]),
     )
 
 
@@ -140,15 +135,8 @@ GROUP BY cluster, user, client_id, i.client_instance_id
 HAVING last_seen_ms >= {{from_ms:Int64}}
 """  # noqa: S608 - made of our own words
 INSTANCES_SCHEMA = schema(
-    cluster=T.StringType,
-    user=T.StringType,
-    client_id=T.StringType,
-    software_name=T.StringType,
-    software_version=T.StringType,
-    last_seen_ms=T.LongType,
-    terminated=T.LongType,
-    pushes=T.LongType,
-    points=T.LongType,
+    **dict.fromkeys((*_CLIENT, "software_name", "software_version"), T.StringType),
+    **dict.fromkeys(("last_seen_ms", "terminated", "pushes", "points"), T.LongType),
 )
 
 # Cardinality: the number of a client's series, and the metric with the most series.
@@ -163,13 +151,7 @@ FROM (
 )
 GROUP BY cluster, user, client_id
 """  # noqa: S608 - made of our own words
-SERIES_SCHEMA = schema(
-    cluster=T.StringType,
-    user=T.StringType,
-    client_id=T.StringType,
-    series=T.LongType,
-    costliest_metric=T.StringType,
-)
+SERIES_SCHEMA = schema(**dict.fromkeys(_CLIENT, T.StringType), series=T.LongType, costliest_metric=T.StringType)
 
 TRAFFIC = f"""
 SELECT cluster, toValidUTF8(u.user) AS user, toValidUTF8(u.client_id) AS client_id,
@@ -179,7 +161,7 @@ WHERE {_CLUSTER} AND source = {{source:String}} AND ts >= fromUnixTimestamp64Mil
   AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
 GROUP BY cluster, user, client_id
 """  # noqa: S608 - made of our own words
-TRAFFIC_SCHEMA = schema(cluster=T.StringType, user=T.StringType, client_id=T.StringType, last_traffic_ms=T.LongType)
+TRAFFIC_SCHEMA = schema(**dict.fromkeys(_CLIENT, T.StringType), last_traffic_ms=T.LongType)
 
 ISSUES = f"""
 SELECT cluster, toValidUTF8(software_name) AS software_name, toValidUTF8(software_version) AS software_version,
@@ -188,9 +170,7 @@ FROM client_software
 WHERE {_CLUSTER}
 GROUP BY cluster, software_name, software_version
 """  # noqa: S608 - made of our own words
-ISSUES_SCHEMA = schema(
-    cluster=T.StringType, software_name=T.StringType, software_version=T.StringType, known_issue=T.StringType
-)
+ISSUES_SCHEMA = schema(**dict.fromkeys(("cluster", "software_name", "software_version", "known_issue"), T.StringType))
 
 
 if __name__ == "__main__":

@@ -14,21 +14,16 @@ from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs.usage_windows import CountedRange, counted, limits_of, read_usage
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import MINUTE_MS, TimeRange
+from spark_jobs.transforms.demand import QUOTA
 
 STEP_S = 300
 HISTORY_SCHEMA = schema(
-    cluster=T.StringType,
-    source=T.StringType,
-    quota_key=T.StringType,
-    user=T.StringType,
-    client_id=T.StringType,
+    **dict.fromkeys(QUOTA, T.StringType),
     broker_id=T.IntegerType,
     step=T.LongType,
     limit=T.DoubleType,
     matched_entity=T.StringType,
-    mean=T.DoubleType,
-    p95=T.DoubleType,
-    muted_ms=T.DoubleType,
+    **dict.fromkeys(("mean", "p95", "muted_ms"), T.DoubleType),
 )
 
 

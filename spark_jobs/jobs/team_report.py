@@ -47,16 +47,7 @@ WHERE ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp
   AND ({cluster:String} = '' OR cluster = {cluster:String})
 GROUP BY user, client_id, hour_s
 """
-HOURS_SCHEMA = schema(
-    user=T.StringType,
-    client_id=T.StringType,
-    hour_s=T.LongType,
-    bytes_in=T.LongType,
-    bytes_out=T.LongType,
-    requests=T.LongType,
-    throttled_requests=T.LongType,
-    muted_ms=T.LongType,
-)
+HOURS_SCHEMA = schema(**dict.fromkeys(_CLIENT, T.StringType), **dict.fromkeys(("hour_s", *_SUMS), T.LongType))
 _OWNED = "user string, client_id string, team string, contact string, page string"
 _OWNED_ARROW = pa.schema([(name, pa.string()) for name in ("user", "client_id", "team", "contact", "page")])
 
@@ -85,14 +76,9 @@ def _hours(spark: SparkSession, clickhouse: ClickHouse, options: TeamOptions) ->
     """Rows of HOURS_SCHEMA; a task and a query for each day."""
     when = options.when
     starts = range(when.from_ms - when.from_ms % _DAY_MS, when.to_ms, _DAY_MS)
+    source = {"source": options.source, "cluster": options.cluster}
     days = [
-        {
-            "from_ms": max(start, when.from_ms),
-            "to_ms": min(start + _DAY_MS, when.to_ms),
-            "source": options.source,
-            "cluster": options.cluster,
-        }
-        for start in starts
+        {**source, "from_ms": max(start, when.from_ms), "to_ms": min(start + _DAY_MS, when.to_ms)} for start in starts
     ]
     return read(spark, clickhouse, HOURS, HOURS_SCHEMA, days)
 
