@@ -1,4 +1,6 @@
-"""Spark's Java: version requirements, and a one-line error when Java is missing."""
+"""Spark's Java: version requirements, a one-line error when Java is missing, and the class data archive.
+
+`make setup` writes the archive, so that all Spark tests run with it."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import cast
 import pytest
 from pyspark import SparkConf, SparkContext
 
-from spark_jobs.session import java_major, parallelism, settings
+from spark_jobs.session import archive, java_major, mapped, parallelism, settings
 
 _START = """
 from spark_jobs.session import JavaError, session
@@ -136,3 +138,25 @@ def test_tasks_are_not_counted_before_executors_have_come(conf: dict[str, str], 
     master = of_session.get("spark.master", "yarn")
     context = SimpleNamespace(defaultParallelism=there, master=master, getConf=lambda: of_session)
     assert parallelism(cast(SparkContext, context)) == tasks
+
+
+def test_an_archive_is_mapped_where_it_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert mapped() == []
+    archive().parent.mkdir(parents=True)
+    archive().write_bytes(b"classes")
+    assert mapped() == [f"-XX:SharedArchiveFile={archive()}"]
+
+
+def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = archive()
+    monkeypatch.setenv("JAVA_HOME", "/elsewhere")
+    assert archive() != here
+    assert archive().parent == here.parent
+
+
+def test_an_option_of_the_archive_cannot_contain_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "a b"))
+    archive().parent.mkdir(parents=True)
+    archive().write_bytes(b"classes")
+    assert mapped() == []

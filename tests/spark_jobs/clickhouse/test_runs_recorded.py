@@ -1,19 +1,23 @@
-"""What job_runs says of runs: failures of the server are recorded once it is back, and runs wait for earlier ones."""
+"""What job_runs says of runs: failures of the server are recorded once it is back, and runs wait for earlier ones. How
+their rows are divided into inserts."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
 from spark_jobs.clickhouse import runs
-from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.runs import INSERT_ROWS, JobRun, insert_starts
 from spark_jobs.clickhouse.source import clickhouse_of
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
@@ -81,3 +85,14 @@ def test_part_of_a_run_does_not_wait_for_a_run_that_waits_for_it(
             ended.append("part")
     waiting.join()
     assert ended == ["part", "second"]
+
+
+@given(st.lists(st.integers(1, 2 * INSERT_ROWS), min_size=1, max_size=40))
+def test_inserts_have_whole_windows_and_few_rows(rows: list[int]) -> None:
+    starts = insert_starts(enumerate(rows))
+    bounds = [0, *starts, len(rows)]
+    inserts = [rows[first:until] for first, until in pairwise(bounds)]
+    assert [count for insert in inserts for count in insert] == rows
+    assert all(insert and (len(insert) == 1 or sum(insert) <= INSERT_ROWS) for insert in inserts)
+    for insert, following in pairwise(inserts):
+        assert sum(insert) + following[0] > INSERT_ROWS
