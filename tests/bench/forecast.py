@@ -48,12 +48,12 @@ def scored(shapes: Mapping[str, Shape], seeds: range) -> dict[str, Scores]:
                     cpu[method] += time.process_time() - before
                     row: dict[str, float | str] = {"method": method, **score(made, values[origin : origin + WEEK])}
                     rows.setdefault(name, {}).setdefault(method, []).append(row)
-    found = {name: {method: figures(own) for method, own in of_shape.items()} for name, of_shape in rows.items()}
-    found[ALL] = {}
+    scores = {name: {method: figures(own) for method, own in of_shape.items()} for name, of_shape in rows.items()}
+    scores[ALL] = {}
     for method, seconds in cpu.items():
         own = [row for of_shape in rows.values() for row in of_shape[method]]
-        found[ALL][method] = {**figures(own), "cpu_ms": seconds * 1000 / len(own)}
-    return found
+        scores[ALL][method] = {**figures(own), "cpu_ms": seconds * 1000 / len(own)}
+    return scores
 
 
 def best_other(figure: str, scores: Scores) -> tuple[str, float]:
@@ -99,8 +99,8 @@ def _table(title: str, scores: Scores, shown: Iterable[str]) -> None:
 
 def main() -> None:
     tuning = sys.argv[1:2] == ["tuning"]
-    given = [int(part) for part in sys.argv[1 + tuning :]]
-    count, first = (*given, *(SEEDS, 0 if tuning else FIRST_UNSEEN)[len(given) :])
+    numbers = [int(part) for part in sys.argv[1 + tuning :]]
+    count, first = (*numbers, *(SEEDS, 0 if tuning else FIRST_UNSEEN)[len(numbers) :])
     scores = scored(TUNING_SHAPES if tuning else SHAPES, range(first, first + count))
     for name, of_shape in scores.items():
         _table(name, of_shape, of_shape["headroom"] if name == ALL else ("pinball", "coverage", "brier_12", "brier_36"))

@@ -93,28 +93,28 @@ def _is_slow(felt: Felt) -> bool:
 
 
 def _reasons(felt: Felt) -> list[str]:
-    found = []
+    reasons = []
     if felt.is_of_a_producer and felt.records_failed:
-        found.append(f"{_whole(felt.records_failed)} records failed or expired")
+        reasons.append(f"{_whole(felt.records_failed)} records failed or expired")
     if felt.is_of_a_producer and felt.records_refused:
-        found.append(f"{_whole(felt.records_refused)} sends found no room in the buffer")
+        reasons.append(f"{_whole(felt.records_refused)} sends found no room in the buffer")
     waited, timeout = felt.queue_time_ms or 0.0, felt.timeout_ms
     if felt.is_of_a_producer and waited >= 500:
         lost = f" of the {_time(timeout)} after which they are lost" if timeout and waited >= timeout / 2 else ""
-        found.append(f"records waited {_time(waited)} in the producer{lost}")
+        reasons.append(f"records waited {_time(waited)} in the producer{lost}")
     if _lags(felt):
         more = f", {_whole(felt.lag_per_min or 0.0)} more each minute" if _lag_grows(felt) else ""
-        found.append(f"{_whole(felt.records_lag or 0.0)} records behind{more}")
+        reasons.append(f"{_whole(felt.records_lag or 0.0)} records behind{more}")
     if felt.is_of_a_producer and felt.records_retried:
-        found.append(f"{_whole(felt.records_retried)} records sent again")
+        reasons.append(f"{_whole(felt.records_retried)} records sent again")
     if _is_slow(felt):
-        found.append(f"requests took up to {_time(felt.request_latency_ms or 0.0)}")
+        reasons.append(f"requests took up to {_time(felt.request_latency_ms or 0.0)}")
     if felt.is_of_a_consumer and felt.rebalances and (felt.throttle_ms > 0 or felt.muted_ms > 0):
-        found.append(f"{_whole(felt.rebalances)} rebalances")
+        reasons.append(f"{_whole(felt.rebalances)} rebalances")
     if felt.throttle_ms > 0:
         kinds = {"producer_byte_rate": "produce throttle", "consumer_byte_rate": "fetch throttle"}
-        found.append(f"client felt {kinds.get(felt.quota_key, 'throttle')} {_time(felt.throttle_ms)}")
-    return found + _busiest(felt)
+        reasons.append(f"client felt {kinds.get(felt.quota_key, 'throttle')} {_time(felt.throttle_ms)}")
+    return reasons + _busiest(felt)
 
 
 def _busiest(felt: Felt) -> list[str]:

@@ -24,7 +24,7 @@ JOB_FILES = [f"spark_jobs/jobs/{name.replace('-', '_')}.py" for name in JOBS]
 
 def test_rows_have_the_types_that_pyspark_itself_would_choose() -> None:
     modules = (queries, client_inventory, team_report)
-    schemas = [each for module in modules for each in vars(module).values() if isinstance(each, T.StructType)]
+    schemas = [value for module in modules for value in vars(module).values() if isinstance(value, T.StructType)]
     assert len(schemas) >= 6
     nested = T.ArrayType(T.ArrayType(T.BooleanType(), containsNull=False))
     others = [T.StructField("of", nested, nullable=False), T.StructField("at", T.TimestampType())]

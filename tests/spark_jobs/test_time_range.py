@@ -39,14 +39,14 @@ def test_earlier_start_is_on_the_window_grid() -> None:
 def test_affected_ranges_cover_what_late_windows_change(minutes: set[int], reach_s: int, window_s: int) -> None:
     when = TimeRange(86_400_000, 86_400_000 + 900_000, window_s)
     starts = [minute * 60_000 - minute * 60_000 % when.window_ms for minute in minutes]
-    found = affected(starts, when, reach_s * 1000)
-    assert (found[-1].to_ms, found[-1].earlier(when.from_ms)) == (when.to_ms, found[-1])
-    for earlier, later in itertools.pairwise(found):
+    ranges = affected(starts, when, reach_s * 1000)
+    assert (ranges[-1].to_ms, ranges[-1].earlier(when.from_ms)) == (when.to_ms, ranges[-1])
+    for earlier, later in itertools.pairwise(ranges):
         assert later.from_ms - earlier.to_ms >= MERGED_MS
     for start_ms in starts:
         until_ms = min(start_ms + when.window_ms + reach_s * 1000, when.from_ms)
-        assert any(each.from_ms <= start_ms and until_ms <= each.to_ms for each in found)
-    assert all(each == found[-1] or each.from_ms in starts for each in found)
+        assert any(part.from_ms <= start_ms and until_ms <= part.to_ms for part in ranges)
+    assert all(part == ranges[-1] or part.from_ms in starts for part in ranges)
 
 
 def test_parse_duration_units() -> None:

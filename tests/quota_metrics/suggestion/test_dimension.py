@@ -39,8 +39,8 @@ def entity(user: str | None = "", client_id: str | None = "") -> Entity:
     ],
 )
 def test_dimension_by_rules_then_by_names(rules: list[Entity], fleet: Fleet, expected: Dimension) -> None:
-    found, why = dimension_of({each: {KEY: 1.0} for each in rules}, [KEY], fleet)
-    assert found is expected
+    dimension, why = dimension_of({rule: {KEY: 1.0} for rule in rules}, [KEY], fleet)
+    assert dimension is expected
     assert why
 
 
@@ -62,11 +62,11 @@ def test_who_is_placed_gets_the_new_default(
     in which they are placed, or had it already."""
     before = {rule: {KEY: 1.0} for rule in rules if rule != dimension.default}
     after = Resolver(altered(before, QuotaAlteration(dimension.default, {KEY: 2.0})))
-    found = placed(Resolver(before), dimension, KEY, user, client_id)
+    place = placed(Resolver(before), dimension, KEY, user, client_id)
     now = after.quota(KEY, user, client_id)
     assert now is not None
-    assert (found.bucket is not None) == (now.entity == dimension.default)
-    assert found.bucket is None or found.bucket == bucket_names(now)
+    assert (place.bucket is not None) == (now.entity == dimension.default)
+    assert place.bucket is None or place.bucket == bucket_names(now)
 
 
 @pytest.mark.parametrize(("user", "client_id"), [("", "a"), ("a", ""), ("", "")])

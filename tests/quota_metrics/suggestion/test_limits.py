@@ -16,16 +16,16 @@ DEMANDS = st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=60)
 
 @given(DEMANDS)
 def test_at_least_three_quarters_are_within_the_fence(demands: list[float]) -> None:
-    found = bulk(demands)
-    within = sorted(demand for demand in demands if demand <= found.fence)
-    assert (len(within), within[-1]) == (found.size, found.highest)
-    assert found.size >= 0.75 * (len(demands) - 1)
+    majority = bulk(demands)
+    within = sorted(demand for demand in demands if demand <= majority.fence)
+    assert (len(within), within[-1]) == (majority.size, majority.highest)
+    assert majority.size >= 0.75 * (len(demands) - 1)
 
 
 @given(DEMANDS, st.sampled_from([2.0**power for power in range(-3, 20)]))
 def test_the_fence_scales_with_the_demands(demands: list[float], factor: float) -> None:
-    found, scaled = bulk(demands), bulk([demand * factor for demand in demands])
-    assert scaled.fence == pytest.approx(found.fence * factor)
+    majority, scaled = bulk(demands), bulk([demand * factor for demand in demands])
+    assert scaled.fence == pytest.approx(majority.fence * factor)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 1.5])
@@ -36,9 +36,9 @@ def test_a_log_normal_fleet_has_no_outliers_but_planted_ones(sigma: float) -> No
     for _ in range(40):
         fleet = [100 * math.exp(draw.gauss(0, sigma)) for _ in range(200)]
         planted = 100 * math.exp(max(7 * sigma, 1.2))
-        found = bulk([*fleet, planted])
-        false += sum(demand > found.fence for demand in fleet)
-        assert planted > found.fence
+        majority = bulk([*fleet, planted])
+        false += sum(demand > majority.fence for demand in fleet)
+        assert planted > majority.fence
     assert false <= 16  # 8000 clients, of which one in 2,500 is beyond: 3 are expected
 
 

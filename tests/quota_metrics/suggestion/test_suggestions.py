@@ -50,8 +50,8 @@ def judged(
     return suggestions(usage)
 
 
-def of(kind: Kind, found: list[Suggestion]) -> list[Suggestion]:
-    return [each for each in found if each.kind is kind]
+def of(kind: Kind, suggested: list[Suggestion]) -> list[Suggestion]:
+    return [suggestion for suggestion in suggested if suggestion.kind is kind]
 
 
 def test_a_fleet_without_rules_gets_a_default_and_quotas_of_outliers() -> None:
@@ -75,14 +75,14 @@ def test_a_fleet_without_rules_gets_a_default_and_quotas_of_outliers() -> None:
 
 
 def test_demand_under_throttling_is_the_estimate_or_is_said_to_be_unknown() -> None:
-    found = judged(
+    suggested = judged(
         fleet(
             demand("held", 1000.0, high=3000.0, throttled_share=0.5),
             demand("full", 1000.0, high=None, throttled_share=1.0),
         ),
         {DEFAULT: 1000.0},
     )
-    held, full = of(Kind.OWN, found)
+    held, full = of(Kind.OWN, suggested)
     assert (held.suggested_limit, full.suggested_limit) == (3800.0, 1300.0)
     assert "it was throttled in 50.0 % of the five minutes" in held.reason
     assert "its demand is not known, and the limit may be below it" in full.reason
@@ -100,9 +100,9 @@ def test_demand_under_throttling_is_the_estimate_or_is_said_to_be_unknown() -> N
     ],
 )
 def test_the_default_in_force_stays_where_it_fits(current: float, throttled: float, suggested: float) -> None:
-    found = judged(fleet(demand("u", 100.0, throttled_share=throttled)), {DEFAULT: current})
-    assert (found[0].limit, found[0].suggested_limit) == (current, suggested)
-    assert ("the default in force stays" in found[0].reason) == (current == suggested)
+    rows = judged(fleet(demand("u", 100.0, throttled_share=throttled)), {DEFAULT: current})
+    assert (rows[0].limit, rows[0].suggested_limit) == (current, suggested)
+    assert ("the default in force stays" in rows[0].reason) == (current == suggested)
 
 
 def test_a_name_that_no_quota_can_have_is_reported_without_a_limit() -> None:
@@ -120,17 +120,19 @@ def test_rules_that_stay_are_judged_by_their_buckets() -> None:
         demand("huge", 300.0, limit=1e6, matched_entity="user=huge"),
         demand("fits", 300.0, limit=1000.0, matched_entity="user=fits"),
     ]
-    found = judged(fleet(), rules, kept, Counter({held: 1, burst: 1, huge: 1, fits: 1}))
-    assert {(each.kind, each.entity, each.suggested_limit) for each in found[1:]} == {
+    suggested = judged(fleet(), rules, kept, Counter({held: 1, burst: 1, huge: 1, fits: 1}))
+    assert {(suggestion.kind, suggestion.entity, suggestion.suggested_limit) for suggestion in suggested[1:]} == {
         (Kind.RAISE, held, 2500.0),
         (Kind.RAISE, burst, 1000.0),  # never below what it has
         (Kind.TOO_HIGH, huge, 380.0),
         (Kind.NEVER_USED, gone, None),
         (Kind.FITS, fits, 1000.0),
     }
-    assert of(Kind.FITS, found)[0].reason == "at the peak 300 B/s of 1.0 kB/s are used, 30.0 %"
-    assert "it is throttled in shorter bursts" in of(Kind.RAISE, found)[1].reason
-    assert [each.changes for each in found if each.kind in (Kind.TOO_HIGH, Kind.NEVER_USED, Kind.FITS)] == [False] * 3
+    assert of(Kind.FITS, suggested)[0].reason == "at the peak 300 B/s of 1.0 kB/s are used, 30.0 %"
+    assert "it is throttled in shorter bursts" in of(Kind.RAISE, suggested)[1].reason
+    assert [
+        suggestion.changes for suggestion in suggested if suggestion.kind in (Kind.TOO_HIGH, Kind.NEVER_USED, Kind.FITS)
+    ] == [False] * 3
 
 
 def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:
@@ -143,8 +145,8 @@ def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:
             "alice", "other", 1, 600.0, 600.0, 600.0, "usage", 600.0, 7, 0.0, 900.0, "user=alice, client-id=<default>"
         ),
     ]
-    found = judged(fleet(), {rule: 900.0}, kept, Counter({rule: 2}))
-    (own,), (other,) = of(Kind.OWN, found), of(Kind.FITS, found)
+    suggested = judged(fleet(), {rule: 900.0}, kept, Counter({rule: 2}))
+    (own,), (other,) = of(Kind.OWN, suggested), of(Kind.FITS, suggested)
     assert (other.entity, other.clients, other.demand) == (rule, 1, kept[1])
     assert (own.entity, own.limit, own.suggested_limit) == ((("user", "alice"), ("client-id", "app")), 900.0, 2500.0)
 
@@ -183,11 +185,11 @@ def test_no_limit_is_below_what_its_clients_need_without_saying_so(drawn: list[t
         demand(f"u{number}", low, high=None if is_unknown else low * more, throttled_share=0.5)
         for number, (low, more, is_unknown) in enumerate(drawn)
     ]
-    found = judged(free)
-    limits = {dict(each.entity)["user"]: each for each in found}
-    for each in free:
-        chosen = limits.get(each.user, limits[None])
+    suggested = judged(free)
+    limits = {dict(bucket.entity)["user"]: bucket for bucket in suggested}
+    for bucket in free:
+        chosen = limits.get(bucket.user, limits[None])
         assert chosen.suggested_limit is not None
-        assert chosen.suggested_limit >= each.need
-        if each.high is None:
+        assert chosen.suggested_limit >= bucket.need
+        if bucket.high is None:
             assert "not known, and the limit may be below it" in chosen.reason

@@ -22,8 +22,8 @@ def test_slices_contain_each_row_once_and_split_no_window(drawn: list[tuple[str,
             s for s in slices if s["quota_key"] == count.quota_key and s["from_ms"] <= count.start_ms < s["to_ms"]
         ]
         assert len(holding) == 1
-    assert all(one["from_ms"] % 60_000 == 0 for one in slices)
-    assert sum(one["weight"] for one in slices) == sum(count.weight for count in counts)
+    assert all(part["from_ms"] % 60_000 == 0 for part in slices)
+    assert sum(part["weight"] for part in slices) == sum(count.weight for count in counts)
 
 
 def test_slices_are_contiguous_and_stay_within_the_range() -> None:
@@ -31,5 +31,5 @@ def test_slices_are_contiguous_and_stay_within_the_range() -> None:
     counts = [StepWeight("c", "k", minute * 60_000, SLICE_ROWS) for minute in (9, 11, 20, 59)]
     slices = slices_of_time(counts, when, 1)
     assert slices[0]["from_ms"] == 600_000  # steps are aligned to the epoch and may begin before
-    assert [one["to_ms"] for one in slices[:-1]] == [one["from_ms"] for one in slices[1:]]
+    assert [part["to_ms"] for part in slices[:-1]] == [part["from_ms"] for part in slices[1:]]
     assert slices[-1]["to_ms"] == min(59 * 60_000 + step_ms(when), when.to_ms)

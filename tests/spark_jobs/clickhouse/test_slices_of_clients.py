@@ -27,10 +27,12 @@ _NO_LIMITS = ClientLimits({})
 
 def row(at_s: int, user: str, client_id: str, bucket: tuple[str, str] | None, random_: random.Random) -> Row:
     """`bucket`: its tags, or None for a row without its limit."""
-    limit, known = (500.0, 1) if bucket else (None, 0)
+    limit, limit_known = (500.0, 1) if bucket else (None, 0)
     at_ms, muted_ms = START + at_s * 1000, random_.choice([0, 0, 0, 700])
     numbers = (random_.randint(1, 2), float(random_.randrange(1000)), 0.0)
-    return Row(at_ms, user, client_id, *numbers, "g", 1000, limit, known, *(bucket or (user, client_id)), muted_ms)
+    return Row(
+        at_ms, user, client_id, *numbers, "g", 1000, limit, limit_known, *(bucket or (user, client_id)), muted_ms
+    )
 
 
 def drawn(random_: random.Random, level: str) -> list[Row]:
@@ -50,16 +52,16 @@ def slices_of(
     clickhouse: RunningClickHouse, cluster: str, number: int, limits: ClientLimits = _NO_LIMITS
 ) -> list[dict[str, Any]]:
     times = {"from_ms": START, "to_ms": START + 2 * MINUTE, "window_ms": MINUTE, "weight": _WEIGHT}
-    one = {**times, "source": "gateway", "cluster": cluster, "quota_key": PRODUCE}
-    return list(slices_of_clients(clickhouse_of(clickhouse.url), [one], limits, most=_WEIGHT // number))
+    whole_slice = {**times, "source": "gateway", "cluster": cluster, "quota_key": PRODUCE}
+    return list(slices_of_clients(clickhouse_of(clickhouse.url), [whole_slice], limits, most=_WEIGHT // number))
 
 
 def windows(
     clickhouse: RunningClickHouse, slices: list[dict[str, Any]], limits: ClientLimits = _NO_LIMITS
 ) -> list[Window]:
     server = clickhouse_of(clickhouse.url)
-    tables = [server.table(slice_of_minutes(), one) for one in slices]
-    rows = [one for table in tables for one in window_rows(windows_of(table, 60, START + 2 * MINUTE, limits))]
+    tables = [server.table(slice_of_minutes(), part) for part in slices]
+    rows = [window for table in tables for window in window_rows(windows_of(table, 60, START + 2 * MINUTE, limits))]
     return sorted(rows, key=repr)
 
 
@@ -75,8 +77,8 @@ def test_slices_of_clients_together_give_the_windows_of_all(
     whole, slices = slices_of(clickhouse, cluster, 1), slices_of(clickhouse, cluster, 7)
     assert len(slices) > 1 or level == "mixed"
     assert windows(clickhouse, slices) == windows(clickhouse, whole)
-    assert {(one.user, one.client_id) for one in windows(clickhouse, whole)} == {
-        (one.user, one.client_id) for one in rows
+    assert {(window.user, window.client_id) for window in windows(clickhouse, whole)} == {
+        (window.user, window.client_id) for window in rows
     }
 
 

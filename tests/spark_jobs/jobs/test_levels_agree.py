@@ -81,17 +81,17 @@ def usage_of(name: str, client: Scripted, at_s: int) -> list[UsageSample]:
     if second >= client.seconds and not client.muted_ms:
         return []
     share = client.share * (2 if second < client.peaks else 1)
-    known = client.limit if client.limit and client.limit < 1e15 else LIMIT
+    limit = client.limit if client.limit and client.limit < 1e15 else LIMIT
     muted_ms = min(max(client.muted_ms - 1000 * second, 0), 1000)
     return [
         UsageSample(
-            CLUSTER, client.quota_key, at_s * 1000, "alice", name, "", broker_id, int(known), rate, float(muted_ms), 0,
+            CLUSTER, client.quota_key, at_s * 1000, "alice", name, "", broker_id, int(limit), rate, float(muted_ms), 0,
             "gateway", f"gw-{gateway}", 1000, client.limit, client.limit_known, "client-id=x" if client.limit else "",
             "", client.shared or name, muted_ms=muted_ms,
         )
         for broker_id, part in enumerate(client.brokers)
         for gateway in range(client.gateways)
-        for rate in [share * part * known / client.gateways]
+        for rate in [share * part * limit / client.gateways]
     ]  # fmt: skip
 
 

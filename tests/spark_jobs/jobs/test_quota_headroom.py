@@ -102,7 +102,7 @@ def active(client: Client, at_s: int) -> bool:
 
 def table(rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> pa.Table:
     inferred = pa.Table.from_pylist(rows)
-    return inferred.cast(pa.schema([(each.name, types.get(each.name, each.type)) for each in inferred.schema]))
+    return inferred.cast(pa.schema([(column.name, types.get(column.name, column.type)) for column in inferred.schema]))
 
 
 def sample(client: Client, at_s: int) -> dict[str, Any]:

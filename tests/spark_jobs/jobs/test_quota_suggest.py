@@ -69,7 +69,7 @@ def insert(
     minutes = len(next(iter(rates.values())))
     count = len(rates) * minutes
     moments = np.tile(start_ms + np.arange(minutes) * MINUTE, len(rates))
-    found = np.concatenate(list(rates.values()))
+    all_rates = np.concatenate(list(rates.values()))
     muted_ms = np.repeat([(muted or {}).get(user, 0) for user, _ in rates], minutes)
     table: dict[str, Any] = {
         "cluster": pa.array([cluster] * count),
@@ -78,8 +78,8 @@ def insert(
         "user": pa.array(np.repeat([user for user, _ in rates], minutes)),
         "client_id": pa.array(np.repeat([client_id for _, client_id in rates], minutes)),
         "broker_id": pa.array(np.full(count, broker_id), pa.int32()),
-        "bytes": pa.array(found.astype("uint64") * 60, pa.uint64()),
-        "rate": pa.array(found.astype(float)),
+        "bytes": pa.array(all_rates.astype("uint64") * 60, pa.uint64()),
+        "rate": pa.array(all_rates.astype(float)),
         "source": pa.array(["gateway"] * count),
         "interval_ms": pa.array(np.full(count, MINUTE), pa.uint32()),
         "muted_ms": pa.array(muted_ms, pa.uint32()),
@@ -135,8 +135,8 @@ def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhou
 
 def newly_throttled(clickhouse: RunningClickHouse, alterations: list[QuotaAlteration]) -> set[str]:
     question = WhatIfQuestion(alterations, MIDNIGHT, MIDNIGHT + DAY * MINUTE - MINUTE, "fleet")
-    found = answer(question, ClickHouse((clickhouse.reader,)), time.time_ns() // 1_000_000, ReplayBudget.of_plan())
-    return {outcome.client.client_id for outcome in found.outcomes if verdict(outcome) is OutcomeKind.NEWLY}
+    what_if = answer(question, ClickHouse((clickhouse.reader,)), time.time_ns() // 1_000_000, ReplayBudget.of_plan())
+    return {outcome.client.client_id for outcome in what_if.outcomes if verdict(outcome) is OutcomeKind.NEWLY}
 
 
 LIMITS = {"<default>": 2000.0, "huge": 1e7, "gone": 5000.0, "held": 1000.0, "fits": 900.0}

@@ -42,13 +42,13 @@ def test_bursts_within_an_enlarged_window_are_not_critical(spark: SparkSession, 
     store.insert("cluster_facts", facts_table([enlarged], now_ms()), token="windows-facts")
     write(store, bursts(ENLARGED, QuotaWindow(31)), "windows-31")
     write(store, bursts(UNKNOWN, QuotaWindow()), "windows-unknown")
-    found = {}
+    rows_of = {}
     for cluster in (ENLARGED, UNKNOWN):
         when = TimeRange(FRIDAY_MS, FRIDAY_MS + SECONDS * 1000)
         rows = quota_headroom.run(HeadroomOptions(clickhouse.url, when, cluster=cluster))
-        found[cluster] = {row["client_id"]: row for row in rows}
-    assert found[ENLARGED]["bursty"]["level"] in ("watch", "warn")
-    assert found[ENLARGED]["bursty"]["utilization_p95"] <= 0.85
-    assert found[UNKNOWN]["bursty"]["level"] == "critical"  # Kafka's defaults would throttle it
-    credit = {cluster: rows["quiet"]["burst_credit"] for cluster, rows in found.items()}
+        rows_of[cluster] = {row["client_id"]: row for row in rows}
+    assert rows_of[ENLARGED]["bursty"]["level"] in ("watch", "warn")
+    assert rows_of[ENLARGED]["bursty"]["utilization_p95"] <= 0.85
+    assert rows_of[UNKNOWN]["bursty"]["level"] == "critical"  # Kafka's defaults would throttle it
+    credit = {cluster: rows["quiet"]["burst_credit"] for cluster, rows in rows_of.items()}
     assert credit == {ENLARGED: pytest.approx(3e6), UNKNOWN: pytest.approx(1e6)}

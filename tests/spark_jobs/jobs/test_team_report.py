@@ -71,15 +71,15 @@ def test_teams_and_unowned_are_the_metered_bytes(
         clickhouse.store.insert("quota_usage", table, token=token)
     when = TimeRange(FRIDAY_MS, FRIDAY_MS + 10 * HOUR_MS, 60)
     rows = team_report.run(TeamOptions(clickhouse.url, when, cluster=CLUSTER, owners=owners))
-    found = {row["team"]: row for row in rows}
-    assert set(found) == {"payments", "search", UNOWNED}
+    teams = {row["team"]: row for row in rows}
+    assert set(teams) == {"payments", "search", UNOWNED}
     assert sum(row["bytes_in"] + row["bytes_out"] for row in rows) == sum(columns["bytes"].to_pylist())
     of_payments = [
         size
         for size, user, key in zip(*(columns[name].to_pylist() for name in ("bytes", "user", "quota_key")), strict=True)
         if user.startswith("payments-") and key == "producer_byte_rate"
     ]
-    payments = found["payments"]
+    payments = teams["payments"]
     assert payments["bytes_in"] == sum(of_payments)
     assert (payments["clients"], payments["throttled_requests"], payments["throttled_s"]) == (2, 120, 20.0)
     assert (payments["contact"], payments["page"]) == ("p@example.org", "https://example.org/p")
@@ -88,4 +88,4 @@ def test_teams_and_unowned_are_the_metered_bytes(
     assert payments["capacity_share"] == pytest.approx(payments["bytes_in"] / (1e13 * 36_000))
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
     assert payments["growth_per_week"] is None  # less than a week
-    assert found[UNOWNED]["clients"] == 2
+    assert teams[UNOWNED]["clients"] == 2

@@ -54,10 +54,10 @@ def rates(kind: str) -> Any:
 @pytest.fixture(scope="module")
 def weeks(clickhouse: RunningClickHouse) -> str:
     for kind in KINDS:
-        found = rates(kind)
-        count = len(found)
+        minute_rates = rates(kind)
+        count = len(minute_rates)
         muted = {
-            "full": [MINUTE if rate > LIMIT else 0 for rate in found],
+            "full": [MINUTE if rate > LIMIT else 0 for rate in minute_rates],
             "held": [2 * MINUTE // 3] * count,
             "bursts": [1000 if at % 120 == 0 else 0 for at in range(count)],
             "capped": (MINUTE * np.maximum(1 - MOST_SENT / CAPPED_WANTS, 0)).astype(int).tolist(),
@@ -70,8 +70,8 @@ def weeks(clickhouse: RunningClickHouse) -> str:
             "client_id": ["app"] * count,
             "ip": [""] * count,
             "broker_id": pa.array([1] * count, pa.int32()),
-            "bytes": pa.array((found * 60).astype("uint64")),
-            "rate": found,
+            "bytes": pa.array((minute_rates * 60).astype("uint64")),
+            "rate": minute_rates,
             "throttle_ms": [0.0] * count,
             "throttled_requests": pa.array([0] * count, pa.uint64()),
             "source": ["gateway"] * count,

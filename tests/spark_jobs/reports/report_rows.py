@@ -17,8 +17,8 @@ REPORTED = (
 )  # fmt: skip
 
 
-def row(**given: Any) -> dict[str, Any]:
-    known = {
+def row(**changed: Any) -> dict[str, Any]:
+    columns = {
         "cluster": "c",
         "quota_key": "producer_byte_rate",
         "user": "alice",
@@ -72,8 +72,8 @@ def row(**given: Any) -> dict[str, Any]:
         "history_at": [WINDOW - timedelta(minutes=1), WINDOW],
         "history": [0.5, 0.9],
     }
-    assert list(known) == report.COLUMNS.names
-    return known | given
+    assert list(columns) == report.COLUMNS.names
+    return columns | changed
 
 
 NO_LIMIT = {"limit": None, "utilization": None, "headroom": None, "trend_per_min": None, "burst_credit": None}

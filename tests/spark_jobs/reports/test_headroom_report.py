@@ -45,7 +45,7 @@ def test_worst_first_orders_by_level_throttle_utilization_and_name() -> None:
         row(client_id="earlier", level="ok", utilization=0.0, **EARLIER),
     ]
     in_order = ["long", "short", "a", "b", "earlier", "ok", "free"]
-    assert [each["client_id"] for each in report.worst_first(rows)] == in_order
+    assert [client["client_id"] for client in report.worst_first(rows)] == in_order
 
 
 def test_worst_first_puts_harm_near_the_limit_before_harmless_throttling() -> None:
@@ -58,7 +58,7 @@ def test_worst_first_puts_harm_near_the_limit_before_harmless_throttling() -> No
         row(client_id="silent", level="throttled", throttle_ms=10.0, impact="unknown"),
     ]
     in_order = ["loses", "lags", "waits", "harmless", "silent", "elsewhere"]
-    assert [each["client_id"] for each in report.worst_first(rows)] == in_order
+    assert [client["client_id"] for client in report.worst_first(rows)] == in_order
 
 
 def test_reason_names_what_the_client_feels() -> None:
@@ -186,7 +186,7 @@ def test_write_creates_three_files_with_the_same_rows(tmp_path: Path) -> None:
         "report.html",
     ]
     assert pq.read_table(tmp_path / "out" / "headroom.parquet").to_pylist() == rows
-    assert [each["client_id"] for each in json.loads((tmp_path / "out" / "headroom.json").read_text())] == [
+    assert [client["client_id"] for client in json.loads((tmp_path / "out" / "headroom.json").read_text())] == [
         "app",
         "free",
     ]

@@ -32,8 +32,8 @@ def test_report_has_lines_heat_map_and_shared_quota_members() -> None:
     lines, heat_map, culprits = map(svg, drawn.values())
     assert list(drawn) == ["Utilisation over time", "Clients by time", "Who takes the shared quotas"]
     whole = "customer-360-profile-enricher (alice, producer_byte_rate, c)"
-    assert all(whole in svg(each) for each in headroom_plots([shared(whole.partition(" ")[0], 1.0)]).values())
-    assert all("greedy (alice" in each and "modest (alice" in each for each in (lines, heat_map, culprits))
+    assert all(whole in svg(plot) for plot in headroom_plots([shared(whole.partition(" ")[0], 1.0)]).values())
+    assert all("greedy (alice" in plot and "modest (alice" in plot for plot in (lines, heat_map, culprits))
     assert "free (alice" not in lines
     assert "free (alice" in heat_map
     assert "free (alice" not in culprits

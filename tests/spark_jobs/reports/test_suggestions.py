@@ -61,9 +61,9 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lam
 @given(st.lists(st.tuples(NAMES, NAMES), unique=True, max_size=5), st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_name_and_reason_is_read_back(names: list[tuple[str, str]], said: str) -> None:
     rows = [row(user, client_id=client_id, reason=said * 50, cluster=said) for user, client_id in names]
-    found = parse_quota_file(to_yaml(rows))
-    assert [quota.entity for quota in found] == [entity_of_names(*name) for name in names]
-    assert all(quota.values == {PRODUCE: 1000.0} for quota in found)
+    quotas = parse_quota_file(to_yaml(rows))
+    assert [quota.entity for quota in quotas] == [entity_of_names(*name) for name in names]
+    assert all(quota.values == {PRODUCE: 1000.0} for quota in quotas)
 
 
 def test_a_file_is_of_one_cluster() -> None:

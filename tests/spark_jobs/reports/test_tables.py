@@ -11,10 +11,10 @@ from spark_jobs.reports.tables import FORECAST, FORECAST_COLUMNS
 MADE = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
 
 
-def forecast(**given: Any) -> dict[str, Any]:
+def forecast(**changed: Any) -> dict[str, Any]:
     row = dict.fromkeys(FORECAST_COLUMNS.names) | {"cluster": "c", "quota_key": "producer_byte_rate", "user": "batch"}
     row |= {"client_id": "", "broker_id": 1, "made_at": MADE, "utilization": 0.8174, "confidence": 1.0, "reason": "why"}
-    return {**row, "p10": [], "p50": [], "p90": [], **given}
+    return {**row, "p10": [], "p50": [], "p90": [], **changed}
 
 
 def test_shares_are_percentages_and_times_have_their_zone() -> None:

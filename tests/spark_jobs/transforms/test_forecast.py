@@ -13,11 +13,11 @@ from tests.kit.forecast.weeks import DAY, MONDAY, Scores, scored, weeks
 
 def test_ramp_reaches_the_limit_near_linear_extrapolation() -> None:
     values = np.concatenate([np.full(600, 0.3), np.linspace(0.3, 0.9, 30)])
-    found = forecast(values, MONDAY)
-    step = found.likely_step()
+    made = forecast(values, MONDAY)
+    step = made.likely_step()
     assert step is not None
     assert 5 <= step <= 12  # a straight line needs 5 steps, the damped trend a few more
-    assert found.reached_within(HORIZON) > 0.5
+    assert made.reached_within(HORIZON) > 0.5
 
 
 def test_rise_without_precedent_goes_on() -> None:
@@ -29,9 +29,9 @@ def test_rise_without_precedent_goes_on() -> None:
 
 def test_low_usage_does_not_reach_the_limit() -> None:
     random = np.random.default_rng(1)
-    found = forecast(0.3 + random.normal(0, 0.02, 2000), MONDAY)
-    assert [found.likely_step(), found.step_of(0), found.step_of(2)] == [None, None, None]
-    assert found.reached_within(HORIZON) == 0.0
+    made = forecast(0.3 + random.normal(0, 0.02, 2000), MONDAY)
+    assert [made.likely_step(), made.step_of(0), made.step_of(2)] == [None, None, None]
+    assert made.reached_within(HORIZON) == 0.0
 
 
 def test_expected_step_is_the_median_of_the_paths_that_reach_the_limit() -> None:
@@ -43,8 +43,8 @@ def test_expected_step_is_the_median_of_the_paths_that_reach_the_limit() -> None
 
 
 def test_short_history_is_extrapolated() -> None:
-    found = forecast(np.full(FEWEST_STEPS, 0.4), MONDAY)
-    assert found.quantiles[1] == pytest.approx(np.full(HORIZON, 0.4))
+    made = forecast(np.full(FEWEST_STEPS, 0.4), MONDAY)
+    assert made.quantiles[1] == pytest.approx(np.full(HORIZON, 0.4))
 
 
 def test_season_distinguishes_hours_of_the_week() -> None:
@@ -61,35 +61,35 @@ def test_nightly_job_is_foreseen_an_hour_before() -> None:
     for seed in range(5000, 5020):
         values = nightly_job(np.random.default_rng(seed), 22)
         an_hour_before = 21 * DAY + 26 - 12  # 02:10 is step 26
-        found = forecast(values[:an_hour_before], MONDAY)
-        step = found.likely_step()
-        flagged += step is not None and abs(step - 13) <= 1 and found.next_step() == step
+        made = forecast(values[:an_hour_before], MONDAY)
+        step = made.likely_step()
+        flagged += step is not None and abs(step - 13) <= 1 and made.next_step() == step
     assert flagged >= 18
 
 
 def test_what_happens_weekly_is_seen_days_ahead() -> None:
     values = sunday_batch(np.random.default_rng(5000), 35)
-    found = forecast(values[: 23 * DAY], MONDAY)  # Wednesday, 00:00: the batch is on Sunday at 03:00
-    assert found.hours is not None
-    assert found.reached_within(DAY) < 0.2
-    assert found.reached_within(7 * DAY) > 0.5
-    reached = (found.hours >= 1.0).mean(axis=0)
+    made = forecast(values[: 23 * DAY], MONDAY)  # Wednesday, 00:00: the batch is on Sunday at 03:00
+    assert made.hours is not None
+    assert made.reached_within(DAY) < 0.2
+    assert made.reached_within(7 * DAY) > 0.5
+    reached = (made.hours >= 1.0).mean(axis=0)
     assert int(reached.argmax()) in (4 * 24 + 3, 4 * 24 + 4)
 
 
 def test_growth_reaches_the_limit_within_days() -> None:
     day = np.arange(20 * DAY) / DAY
     values = 0.3 + 0.03 * day + 0.02 * np.sin(day * 2 * np.pi)  # 0.9 now; the limit in about three days
-    found = forecast(values, MONDAY)
-    assert found.reached_within(DAY) < 0.5 < found.reached_within(7 * DAY)
+    made = forecast(values, MONDAY)
+    assert made.reached_within(DAY) < 0.5 < made.reached_within(7 * DAY)
 
 
 def test_decline_stays_below_the_limit() -> None:
     """Its peaks on working days were above the limit three weeks ago, and are at three quarters of it now."""
     day = np.arange(24 * DAY) / DAY
     wave = (0.85 - 0.4 * day / 35) * (1 + 0.3 * np.sin(day * 2 * np.pi)) * np.where(day % 7 < 5, 1.0, 0.6)
-    found = forecast(wave + np.random.default_rng(3).normal(0, 0.02, len(day)), MONDAY)
-    assert found.reached_within(7 * DAY) < 0.1
+    made = forecast(wave + np.random.default_rng(3).normal(0, 0.02, len(day)), MONDAY)
+    assert made.reached_within(7 * DAY) < 0.1
 
 
 def test_level_that_persists_persists_into_the_next_day() -> None:
@@ -115,14 +115,14 @@ def test_job_that_moved_is_seen_at_its_new_hour() -> None:
 def test_probability_never_falls_with_the_time_ahead() -> None:
     for seed in range(4):
         values = weeks(seed, days=16)
-        found = forecast(values[: 15 * DAY + 120], MONDAY)
-        chances = [found.reached_within(steps) for steps in (1, 12, HORIZON, DAY, 7 * DAY)]
+        made = forecast(values[: 15 * DAY + 120], MONDAY)
+        chances = [made.reached_within(steps) for steps in (1, 12, HORIZON, DAY, 7 * DAY)]
         assert chances == sorted(chances)
 
 
 def test_nothing_beyond_three_hours_without_two_days() -> None:
-    found = forecast(np.full(DAY, 0.4), MONDAY)
-    assert (found.hours, found.next_step()) == (None, None)
+    made = forecast(np.full(DAY, 0.4), MONDAY)
+    assert (made.hours, made.next_step()) == (None, None)
 
 
 def test_crps_of_an_ensemble() -> None:
