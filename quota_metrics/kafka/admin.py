@@ -117,7 +117,7 @@ class KafkaAdmin:
         """Sends a request to `node_id`, or to any live broker, and returns kio's response, or what `read` takes of it;
         the caller must `check` its error codes, and expect that a version lacks fields. UnsupportedError when the
         broker has no such version."""
-        connection = await (self._any() if node_id is None else self._node(node_id))
+        connection = await (self._any_connection() if node_id is None else self._connection_to(node_id))
         return await connection.send(request, read=read, is_paced=self.is_paced)
 
     async def describe_cluster(self) -> Cluster:
@@ -159,7 +159,11 @@ class KafkaAdmin:
         self, components: Iterable[FilterComponent] = (), *, strict: bool = False
     ) -> dict[Entity, dict[str, float]]:
         """Configured quotas of the entities that match the filter; of all entities by default."""
-        response = await self.send(_describe(components, strict))
+        filters = [
+            {"entity_type": component.entity_type, "match_type": int(component.match_type), "match": component.name}
+            for component in components
+        ]
+        response = await self.send(NegotiatedRequest(_DESCRIBE_QUOTAS, {"components": filters, "strict": strict}))
         check("DescribeClientQuotas", response.error_code, response.error_message)
         return {
             entity_of({part.entity_type: part.entity_name for part in entry.entity}): {
@@ -172,14 +176,24 @@ class KafkaAdmin:
         self, alterations: Iterable[QuotaAlteration], *, validate_only: bool = False
     ) -> list[Altered]:
         """Sets and removes quotas. Each entity succeeds or fails on its own: check every error_code."""
-        request = _alter(alterations, validate_only)
+        entries = [
+            {
+                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in alteration.entity],
+                "ops": [
+                    {"key": key, "value": float(value or 0.0), "remove": value is None}
+                    for key, value in alteration.values.items()
+                ],
+            }
+            for alteration in alterations
+        ]
+        request = NegotiatedRequest(_ALTER_QUOTAS, {"entries": entries, "validate_only": validate_only})
         altered = _altered(await self.send(request))
         if any(result.error_code == NOT_CONTROLLER for result in altered):  # brokers with ZooKeeper do not forward
             cluster = await self.describe_cluster()
             altered = _altered(await self.send(request, node_id=cluster.controller_id))
         return altered
 
-    async def _any(self) -> KafkaConnection:
+    async def _any_connection(self) -> KafkaConnection:
         for connection in self._connections.values():
             if connection.is_open:
                 return connection
@@ -198,44 +212,20 @@ class KafkaAdmin:
             await broken.close()
         return connection
 
-    async def _node(self, node_id: int) -> KafkaConnection:
-        for node in self._learned or (await self.describe_cluster()).nodes:
-            if node.id == node_id:
-                return await self._open((node.host, node.port), self._options.timeout_ms)
-        raise BrokerUnreachableError(f"the cluster has no node {node_id}")
-
-    async def _open(self, address: tuple[str, int], connect_timeout_ms: int) -> KafkaConnection:
+    async def _connection_to(self, node_id: int) -> KafkaConnection:
+        nodes = self._learned or (await self.describe_cluster()).nodes
+        address = next(((node.host, node.port) for node in nodes if node.id == node_id), None)
+        if address is None:
+            raise BrokerUnreachableError(f"the cluster has no node {node_id}")
         async with self._connecting:
             connection = self._connections.pop(address, None)
             if connection is not None and not connection.is_open:
                 await connection.close()
                 connection = None
             if connection is None:
-                connection = await KafkaConnection.open(*address, self._options, connect_timeout_ms)
+                connection = await KafkaConnection.open(*address, self._options, self._options.timeout_ms)
             self._connections[address] = connection
             return connection
-
-
-def _describe(components: Iterable[FilterComponent], strict: bool) -> NegotiatedRequest:
-    filters = [
-        {"entity_type": component.entity_type, "match_type": int(component.match_type), "match": component.name}
-        for component in components
-    ]
-    return NegotiatedRequest(_DESCRIBE_QUOTAS, {"components": filters, "strict": strict})
-
-
-def _alter(alterations: Iterable[QuotaAlteration], validate_only: bool) -> NegotiatedRequest:
-    entries = [
-        {
-            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in alteration.entity],
-            "ops": [
-                {"key": key, "value": float(value or 0.0), "remove": value is None}
-                for key, value in alteration.values.items()
-            ],
-        }
-        for alteration in alterations
-    ]
-    return NegotiatedRequest(_ALTER_QUOTAS, {"entries": entries, "validate_only": validate_only})
 
 
 def _altered(response: Any) -> list[Altered]:

@@ -50,7 +50,7 @@ async def authenticate(
     lifetime_ms = 0
     said: bytes | None = None
     while True:
-        saying = await asyncio.to_thread(_next, conversation, said, peer)
+        saying = await asyncio.to_thread(_continue, conversation, said, peer)
         if saying is None:
             return lifetime_ms / 1000 * _LIFETIME_USED if lifetime_ms > 0 else math.inf
         answer = await exchange(NegotiatedRequest(_AUTHENTICATE, {"auth_bytes": saying}))
@@ -66,7 +66,7 @@ def _check(code: int, message: str | None, mechanism: Mechanism, peer: str) -> N
         raise AuthenticationError(f"{peer} did not accept the {mechanism.name} credentials: {reason}")
 
 
-def _next(conversation: Conversation, said: bytes | None, peer: str) -> bytes | None:
+def _continue(conversation: Conversation, said: bytes | None, peer: str) -> bytes | None:
     """The client's next message; None when the conversation is complete. May block."""
     try:
         return next(conversation) if said is None else conversation.send(said)

@@ -39,15 +39,11 @@ async def first_to_answer(
                 except ClusterError as exc:
                     failures.append(exc)
     finally:
-        await _abandon(running)
+        for attempt in running:
+            attempt.cancel()
+        for result in await asyncio.gather(*running, return_exceptions=True):
+            if isinstance(result, KafkaConnection):  # it was established in the meantime
+                await result.close()
     if len(failures) == 1:
         raise failures[0]
     raise BrokerUnreachableError("no broker answers: " + "; ".join(map(str, failures)))
-
-
-async def _abandon(attempts: dict[asyncio.Future[KafkaConnection], Address]) -> None:
-    for attempt in attempts:
-        attempt.cancel()
-    for result in await asyncio.gather(*attempts, return_exceptions=True):
-        if isinstance(result, KafkaConnection):  # it was established in the meantime
-            await result.close()

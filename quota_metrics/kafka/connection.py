@@ -94,7 +94,15 @@ class KafkaConnection:
 
         `read` decodes the response instead of kio's entities. `is_paced`: without holding up the loop's other work.
         """
-        payload = self._known(request)
+        low, high = self._versions.get(request.key, (0, -1))
+        number = next((number for number in request.versions if low <= number <= high), None)
+        if number is None:
+            oldest, newest = min(request.versions), max(request.versions)
+            has = f", only {low} to {high}" if high >= low else ""
+            raise UnsupportedError(
+                f"{self.peer} does not know {request.name} in a version from {oldest} to {newest}{has}"
+            )
+        payload = request.in_version(number)
         return await self._decoded(payload, await self._frame(payload), read, is_paced)
 
     async def close(self) -> None:
@@ -105,15 +113,6 @@ class KafkaConnection:
             await self._writer.wait_closed()
         except OSError:
             return  # already broken
-
-    def _known(self, request: NegotiatedRequest) -> RequestPayload:
-        low, high = self._versions.get(request.key, (0, -1))
-        for number in request.versions:
-            if low <= number <= high:
-                return request.in_version(number)
-        oldest, newest = min(request.versions), max(request.versions)
-        has = f", only {low} to {high}" if high >= low else ""
-        raise UnsupportedError(f"{self.peer} does not know {request.name} in a version from {oldest} to {newest}{has}")
 
     async def _begin(self) -> None:
         """Negotiates versions, then authenticates: brokers answer ApiVersions before SASL (KIP-43, KIP-152)."""
@@ -136,14 +135,12 @@ class KafkaConnection:
         frame = await self._frame(request)
         response: Any
         if frame[4:6] == UNSUPPORTED_VERSION.to_bytes(2, "big"):  # an old broker, which answers in version 0 (KIP-511)
-            response = await self._exchange(api_versions_v0.ApiVersionsRequest())
+            oldest = api_versions_v0.ApiVersionsRequest()
+            response = await self._decoded(oldest, await self._frame(oldest))
         else:
             response = await self._decoded(request, frame)
         check(f"ApiVersions at {self.peer}", response.error_code)
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-
-    async def _exchange(self, request: RequestPayload) -> Any:
-        return await self._decoded(request, await self._frame(request))
 
     async def _frame(self, request: RequestPayload) -> bytes:
         """The response's bytes, correlation id first."""
@@ -157,9 +154,9 @@ class KafkaConnection:
                 raise UnsupportedError(str(exc)) from exc
             answered = False
             try:
-                with self._one_family(request):
+                with self._as_cluster_errors(request):
                     async with asyncio.timeout(self._options.timeout_ms / 1000):
-                        frame = await self._sent_and_answered(sent)
+                        frame = await self._send_and_receive(sent)
                 answered = True
                 return frame
             finally:
@@ -167,7 +164,7 @@ class KafkaConnection:
                     self._writer.close()
 
     @contextmanager
-    def _one_family(self, request: RequestPayload) -> Iterator[None]:
+    def _as_cluster_errors(self, request: RequestPayload) -> Iterator[None]:
         asked = api_name(request)
         try:
             yield
@@ -181,7 +178,7 @@ class KafkaConnection:
         except OSError as exc:
             raise transport_error(self.peer, exc) from exc
 
-    async def _sent_and_answered(self, sent: bytes) -> bytes:
+    async def _send_and_receive(self, sent: bytes) -> bytes:
         self._writer.write(len(sent).to_bytes(4, "big") + sent)
         await self._writer.drain()
         head = await self._reader.readexactly(4)
@@ -210,8 +207,8 @@ class KafkaConnection:
 
 
 class Rests:
-    """Of a thread that decodes beside more urgent work: it lets go of the interpreter after a tenth of a millisecond,
-    for so long that few frames meet it."""
+    """A thread that decodes beside more urgent work rests: it lets go of the interpreter after a tenth of a millisecond
+    each, and for so long that few frames meet it."""
 
     _SLICE_S = 0.0001
     _REST_S = 0.004

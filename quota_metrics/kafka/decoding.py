@@ -92,20 +92,15 @@ def _compiled(entity_type: Any) -> Read:
         values = dict(absent)
         for name, read_field in plain:
             values[name] = read_field(reader)
-        if flexible:
-            _read_tagged(reader, tagged, values)
+        for _ in range(reader.uvarint() if flexible else 0):  # an excessive count ends at the first missing element
+            tag = reader.uvarint()
+            value = reader.part(reader.uvarint())
+            if tag in tagged:
+                name, read_field = tagged[tag]
+                values[name] = read_field(value)
         return entity_type(**values)
 
     return read
-
-
-def _read_tagged(reader: Reader, known: dict[int, tuple[str, Read]], values: dict[str, Any]) -> None:
-    for _ in range(reader.uvarint()):  # an excessive count ends at the first missing element
-        tag = reader.uvarint()
-        value = reader.part(reader.uvarint())
-        if tag in known:
-            name, read_field = known[tag]
-            values[name] = read_field(value)
 
 
 def _field(field: dataclasses.Field[Any], flexible: bool) -> Read:
@@ -118,7 +113,9 @@ def _field(field: dataclasses.Field[Any], flexible: bool) -> Read:
         return _array(read, flexible, optional)
     if dataclasses.is_dataclass(inner):
         read = _entity(inner)
-        return _nullable(read) if optional and not tagged else read
+        if not optional or tagged:
+            return read
+        return lambda reader: None if reader.int8() < 0 else read(reader)  # KIP-893: a byte says whether it is null
     return _plain(field, flexible, optional)
 
 
@@ -128,11 +125,6 @@ def without_none(annotation: Any) -> tuple[Any, bool]:
         return annotation, False
     (inner,) = (part for part in typing.get_args(annotation) if part is not types.NoneType)
     return inner, True
-
-
-def _nullable(read: Read) -> Read:
-    """KIP-893: one byte before a structure that may be null."""
-    return lambda reader: None if reader.int8() < 0 else read(reader)
 
 
 def _array(read: Read, flexible: bool, optional: bool) -> Read:

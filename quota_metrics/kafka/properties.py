@@ -16,8 +16,6 @@ from quota_metrics.kafka.renewed_tls import RenewedContext
 from quota_metrics.kafka.sasl import Mechanism, Plain, Scram
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-
-
 _NAMES_THE_HOST = {
     "AWS_MSK_IAM": "signs the name of the host that it connects to, so its clients cannot pass a gateway: use"
     " OAUTHBEARER with AWS's signer, or SCRAM (docs/managed-clusters.md)",
@@ -46,7 +44,7 @@ def security(properties: Mapping[str, str]) -> Security:
     protocol = protocol_of(properties)
     return Security(
         tls=RenewedContext(properties) if protocol.endswith("SSL") else None,
-        sasl=_mechanism(properties) if protocol.startswith("SASL_") else None,
+        sasl=_read_mechanism(properties) if protocol.startswith("SASL_") else None,
     )
 
 
@@ -58,9 +56,13 @@ def protocol_of(properties: Mapping[str, str]) -> str:
     return protocol
 
 
-def _mechanism(properties: Mapping[str, str]) -> Mechanism:
+def _read_mechanism(properties: Mapping[str, str]) -> Mechanism:
     name = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "").upper()
-    login = _login_options(properties)
+    jaas = properties.get("sasl.jaas.config", "")
+    try:
+        login = parse_jaas(jaas).options if jaas else {}
+    except JaasError as exc:
+        raise PropertiesError(f"sasl.jaas.config cannot be used: {exc}") from exc
     if name not in _MECHANISMS:
         raise PropertiesError(f"sasl.mechanism={name or '(none)'} is not one of {', '.join(_MECHANISMS)}")
     if name == "OAUTHBEARER":
@@ -73,11 +75,3 @@ def _mechanism(properties: Mapping[str, str]) -> Mechanism:
         return Plain(username, password)
     digest = "sha" + name.removeprefix("SCRAM-SHA-")
     return Scram(digest, username, password, is_token=login.get("tokenauth", "").lower() == "true")
-
-
-def _login_options(properties: Mapping[str, str]) -> dict[str, str]:
-    jaas = properties.get("sasl.jaas.config", "")
-    try:
-        return parse_jaas(jaas).options if jaas else {}
-    except JaasError as exc:
-        raise PropertiesError(f"sasl.jaas.config cannot be used: {exc}") from exc

@@ -57,12 +57,17 @@ class _Store(NamedTuple):
 
 def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """A client's context. Without a trust store it trusts the system's certificates. Raises PropertiesError."""
-    trusted = _blocks(_trusted(properties))
+    trusted = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
+    store = None if trusted else _read_file(properties, "ssl.truststore.location", "ssl.ca.location")
+    if store is not None:
+        _check_type(store, properties.get("ssl.truststore.type", ""))
+        password = properties.get("ssl.truststore.password", "")
+        trusted = store.pem if store.is_pem else store.pkcs12(password).trusted
     try:
-        context = ssl.create_default_context(cadata=trusted)
+        context = ssl.create_default_context(cadata=_blocks(trusted))
     except (ssl.SSLError, ValueError) as exc:
         raise PropertiesError(f"the trusted certificates cannot be read: {exc}") from exc
-    _identify(context, properties)
+    _load_identity(context, properties)
     _limit_versions(context, properties)
     if revoked := properties.get("ssl.crl.location"):
         try:
@@ -76,16 +81,6 @@ def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _trusted(properties: Mapping[str, str]) -> str | None:
-    """The trusted certificates as PEM; None: the system's."""
-    inline = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
-    store = None if inline else _file(properties, "ssl.truststore.location", "ssl.ca.location")
-    if store is None:
-        return inline
-    _check_type(store, properties.get("ssl.truststore.type", ""))
-    return store.pem if store.is_pem else store.pkcs12(properties.get("ssl.truststore.password", "")).trusted
 
 
 def _check_type(store: _Store, kind: str) -> None:
@@ -116,19 +111,27 @@ def _limit_versions(context: ssl.SSLContext, properties: Mapping[str, str]) -> N
             context.maximum_version = highest
 
 
-def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
     """Loads the client certificate and key, if configured: mutual TLS."""
     chain = properties.get("ssl.keystore.certificate.chain") or properties.get("ssl.certificate.pem")
     if not chain:
-        store = _file(properties, "ssl.keystore.location", "ssl.certificate.location")
+        store = _read_file(properties, "ssl.keystore.location", "ssl.certificate.location")
         if store is None:
             return
         _check_type(store, properties.get("ssl.keystore.type", ""))
         if not store.is_pem:
-            _identify_by_pkcs12(context, store, properties)
+            key_store = store.pkcs12(properties.get("ssl.keystore.password", ""))
+            try:
+                load_key(context, key_store)
+            except (OSError, KeyStoreError) as exc:
+                raise PropertiesError(f"{store.name}={store.location} cannot be used: {exc}") from exc
             return
         chain = store.pem
-    key = properties.get("ssl.keystore.key") or properties.get("ssl.key.pem") or _key(properties)
+    key = properties.get("ssl.keystore.key") or properties.get("ssl.key.pem")
+    if not key and (store := _read_file(properties, "ssl.key.location")) is not None:
+        if not store.is_pem:
+            raise PropertiesError(f"{store.name}={store.location} is not PEM")
+        key = store.pem
     # Python reads a key from files only. An empty password keeps OpenSSL from asking for one on the terminal.
     with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="utf-8") as both:
         both.write(f"{_blocks(chain)}\n{_blocks(key) or ''}")
@@ -139,22 +142,7 @@ def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
             raise PropertiesError(f"the client certificate and key cannot be used: {exc}") from exc
 
 
-def _identify_by_pkcs12(context: ssl.SSLContext, store: _Store, properties: Mapping[str, str]) -> None:
-    found = store.pkcs12(properties.get("ssl.keystore.password", ""))
-    try:
-        load_key(context, found)
-    except (OSError, KeyStoreError) as exc:
-        raise PropertiesError(f"{store.name}={store.location} cannot be used: {exc}") from exc
-
-
-def _key(properties: Mapping[str, str]) -> str | None:
-    store = _file(properties, "ssl.key.location")
-    if store is not None and not store.is_pem:
-        raise PropertiesError(f"{store.name}={store.location} is not PEM")
-    return store.pem if store else None
-
-
-def _file(properties: Mapping[str, str], *names: str) -> _Store | None:
+def _read_file(properties: Mapping[str, str], *names: str) -> _Store | None:
     """The file named by the first of the properties that is set."""
     for name in names:
         location = properties.get(name)

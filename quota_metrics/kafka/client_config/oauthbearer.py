@@ -32,13 +32,13 @@ def oauthbearer(properties: Mapping[str, str], login: Mapping[str, str]) -> OAut
     if parts.scheme == "file":
         return OAuthBearer(partial(from_file, Path(url2pathname(parts.path))), _extensions(properties, login))
     if parts.scheme in ("http", "https"):
-        return OAuthBearer(_at_endpoint(url, properties, login), _extensions(properties, login))
+        return OAuthBearer(_tokens_of_endpoint(url, properties, login), _extensions(properties, login))
     if url or not any(name.startswith(_UNSECURED) for name in login):
         raise PropertiesError("OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url: file:, http: or https:")
-    return OAuthBearer(_unsecured(login), _checked(_named(login, f"{_UNSECURED}Extension_")))
+    return OAuthBearer(_unsecured_tokens(login), _checked(_named(login, f"{_UNSECURED}Extension_")))
 
 
-def _at_endpoint(url: str, properties: Mapping[str, str], login: Mapping[str, str]) -> Callable[[], str]:
+def _tokens_of_endpoint(url: str, properties: Mapping[str, str], login: Mapping[str, str]) -> Callable[[], str]:
     """A property comes before an option of the login module, as in Java."""
 
     def first(option: str, *names: str) -> str:
@@ -57,20 +57,16 @@ def _at_endpoint(url: str, properties: Mapping[str, str], login: Mapping[str, st
         for form in ("location", "pem")
         if properties.get(f"https.ca.{form}")
     }
+    is_encoded = properties.get(f"{_NAME}header.urlencode", "false")
+    if is_encoded.lower() not in ("true", "false"):
+        raise PropertiesError(f"{_NAME}header.urlencode={is_encoded} is neither true nor false")
     return partial(
         from_endpoint,
         url,
-        ClientCredentials(client_id, secret, is_encoded=_is_true(properties.get(f"{_NAME}header.urlencode", "false"))),
+        ClientCredentials(client_id, secret, is_encoded=is_encoded.lower() == "true"),
         first("scope", "scope"),
         tls_context(tls) if tls else None,
     )
-
-
-def _is_true(value: str) -> bool:
-    """Raises PropertiesError for what is no boolean of Kafka."""
-    if value.lower() not in ("true", "false"):
-        raise PropertiesError(f"sasl.oauthbearer.header.urlencode={value} is neither true nor false")
-    return value.lower() == "true"
 
 
 def _extensions(properties: Mapping[str, str], login: Mapping[str, str]) -> dict[str, str]:
@@ -90,7 +86,7 @@ def _checked(extensions: dict[str, str]) -> dict[str, str]:
     return extensions
 
 
-def _unsecured(login: Mapping[str, str]) -> Callable[[], str]:
+def _unsecured_tokens(login: Mapping[str, str]) -> Callable[[], str]:
     """As Java's OAuthBearerUnsecuredLoginCallbackHandler: claims are strings, numbers, or lists whose first character
     separates their elements."""
     try:
