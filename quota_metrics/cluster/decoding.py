@@ -37,7 +37,13 @@ def broker_facts(broker_id: int, versions: Any | None, configs: Sequence[Any]) -
     values = {
         config.name: one_line(config.value, _MOST_VALUE_CHARS)
         for config in configs
-        if config.value is not None and (_is_wanted(config.name) or config.name == PROTOCOL_VERSION)
+        if config.value is not None
+        and (
+            config.name in BROKER_CONFIGS
+            or config.name == PROTOCOL_VERSION
+            # Listeners may have limits of their own: listener.name.external.max.connections.
+            or (config.name.startswith("listener.name.") and config.name.endswith(CONNECTIONS))
+        )
     }
     supported = _levels(versions, "supported_features", "max_version")
     release = release_of(supported, values)
@@ -62,7 +68,7 @@ def finalized_release(versions: Any) -> Release | None:
 
 def host_acls(resources: Iterable[Any]) -> tuple[HostAcl, ...]:
     """The ACLs that name a host, sorted. `resources`: of a DescribeAcls response."""
-    found = (
+    acls = (
         HostAcl(
             _name(_PERMISSIONS, acl.permission_type),
             one_line(acl.principal),
@@ -75,18 +81,18 @@ def host_acls(resources: Iterable[Any]) -> tuple[HostAcl, ...]:
         for acl in resource.acls
         if acl.host != _ANY_HOST
     )
-    return tuple(sorted(found))
+    return tuple(sorted(acls))
 
 
 def address_quotas(rules: Rules) -> tuple[AddressQuota, ...]:
     """connection_creation_rate of each address, the default first."""
-    found = (AddressQuota(ip, rate) for ip, rate in address_rates(rules).items())
-    return tuple(sorted(found, key=lambda quota: (quota.ip is not None, quota.ip or "")))
+    quotas = (AddressQuota(ip, rate) for ip, rate in address_rates(rules).items())
+    return tuple(sorted(quotas, key=lambda quota: (quota.ip is not None, quota.ip or "")))
 
 
 def throttled_replicas(results: Iterable[Any]) -> Mapping[str, Mapping[str, str]]:
     """Topic -> configurations of throttled replicas that are set. `results`: of DescribeConfigs of topics."""
-    found = {
+    replicas = {
         result.resource_name: {
             config.name: one_line(config.value)
             for config in result.configs
@@ -95,12 +101,7 @@ def throttled_replicas(results: Iterable[Any]) -> Mapping[str, Mapping[str, str]
         for result in results
         if not result.error_code
     }
-    return {topic: values for topic, values in found.items() if values}
-
-
-def _is_wanted(name: str) -> bool:
-    """Listeners may have limits of their own: listener.name.external.max.connections."""
-    return name in BROKER_CONFIGS or (name.startswith("listener.name.") and name.endswith(CONNECTIONS))
+    return {topic: values for topic, values in replicas.items() if values}
 
 
 def _levels(versions: Any | None, kind: str, level: str) -> dict[str, int]:

@@ -52,8 +52,8 @@ def _throttles(facts: ClusterFacts) -> list[dict[str, Any]]:
 
 def stored_facts(facts: ClusterFacts, earlier: ClusterFacts, cluster: str, now_ms: int) -> list[StoredFacts]:
     """Rows of cluster_facts: of the brokers that are described and differ from `earlier`. `cluster`: its name."""
-    known = {broker.broker_id: broker for broker in earlier.brokers}
-    changed = (broker for broker in facts.brokers if broker.is_described and broker != known.get(broker.broker_id))
+    before = {broker.broker_id: broker for broker in earlier.brokers}
+    changed = (broker for broker in facts.brokers if broker.is_described and broker != before.get(broker.broker_id))
     return [_row(broker, cluster, now_ms) for broker in changed]
 
 

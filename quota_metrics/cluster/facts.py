@@ -201,8 +201,8 @@ class ClusterFacts:
     @property
     def has_client_metrics(self) -> bool | None:
         """Whether subscriptions can be stored in the cluster; None while not known."""
-        known = {broker.client_metrics for broker in self.brokers} - {None}
-        return all(known) if known else None
+        answers = {broker.client_metrics for broker in self.brokers} - {None}
+        return all(answers) if answers else None
 
     @property
     def quota_windows(self) -> frozenset[QuotaWindow]:
@@ -210,8 +210,8 @@ class ClusterFacts:
 
     def remarks(self) -> Iterator[str]:
         """What differs from a cluster with default settings, and what it means behind a gateway; one line each."""
-        yield from self._of_quotas()
-        yield from self._of_addresses()
+        yield from self._remarks_on_quotas()
+        yield from self._remarks_on_addresses()
         if builders := sorted({broker.principal_builder for broker in self.brokers} - {""}):
             yield (
                 f"principal.builder.class is {', '.join(builders)}: the brokers may name users in another way than the"
@@ -222,9 +222,9 @@ class ClusterFacts:
                 f"brokers of release {release_text(self.release)} have no CLIENT_METRICS (Kafka 3.7): subscriptions are"
                 " read from the file of the setting `subscriptions`, and `headroom subscriptions alter` writes it"
             )
-        yield from self._of_replication()
+        yield from self._remarks_on_replication()
 
-    def _of_quotas(self) -> Iterator[str]:
+    def _remarks_on_quotas(self) -> Iterator[str]:
         for name in self.callback_classes:
             yield (
                 f"client.quota.callback.class is {name}: this class decides limits, and may ignore the configured"
@@ -240,9 +240,9 @@ class ClusterFacts:
                         f" {window.window_ms // 1000} s: bursts of up to {window.full_s:g} s of the limit pass"
                     )
 
-    def _of_addresses(self) -> Iterator[str]:
-        found = {(name, value) for broker in self.brokers for name, value in broker.limits().items()}
-        for name, value in sorted(pair for pair in found if ".per.ip" in pair[0]):
+    def _remarks_on_addresses(self) -> Iterator[str]:
+        limits = {(name, value) for broker in self.brokers for name, value in broker.limits().items()}
+        for name, value in sorted(limit for limit in limits if ".per.ip" in limit[0]):
             yield f"{name} is {value}: brokers count the gateway and all of its clients as one address"
         for quota in self.address_quotas:
             yield (
@@ -270,9 +270,9 @@ class ClusterFacts:
     @property
     def unread_of_throttles(self) -> tuple[Unread, ...]:
         """What `replication_throttles` would need besides."""
-        return tuple(one for one in self.unread if one.what in _OF_THROTTLES or one.what.startswith(_OF_BROKERS))
+        return tuple(fact for fact in self.unread if fact.what in _OF_THROTTLES or fact.what.startswith(_OF_BROKERS))
 
-    def _of_replication(self) -> Iterator[str]:
+    def _remarks_on_replication(self) -> Iterator[str]:
         stale = [throttle for throttle in self.replication_throttles if throttle.stale]
         for throttle in self.replication_throttles:
             if throttle.resource == "brokers":

@@ -58,17 +58,17 @@ async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
     cluster = await admin.describe_cluster()
     some = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(broker_id: int) -> _OfBroker:
+    async def read_in_turn(broker_id: int) -> _OfBroker:
         async with some:
-            return await _broker(admin, broker_id)
+            return await _read_broker(admin, broker_id)
 
-    brokers = await asyncio.gather(*(one(node.id) for node in sorted(cluster.nodes)))
+    brokers = await asyncio.gather(*(read_in_turn(node.id) for node in sorted(cluster.nodes)))
     unread = [fault for broker in brokers for fault in broker.unread]
-    addresses = await _or_unread(_address_quotas(admin), unread, (), _ADDRESS_QUOTAS)
-    has_authorizer, acls = await _or_unread(_acls(admin), unread, (None, ()), _ACLS)
-    partitions = await _or_unread(_partitions(admin), unread, {}, _PARTITIONS)
-    topics = await _or_unread(_throttled_replicas(admin, partitions), unread, {}, _TOPICS)
-    reassigning = await _or_unread(_reassigning(admin, cluster.controller_id), unread, None, _REASSIGNMENTS)
+    addresses = await _or_unread(_read_address_quotas(admin), unread, (), _ADDRESS_QUOTAS)
+    has_authorizer, acls = await _or_unread(_read_acls(admin), unread, (None, ()), _ACLS)
+    partitions = await _or_unread(_read_partitions(admin), unread, {}, _PARTITIONS)
+    topics = await _or_unread(_read_throttled_replicas(admin, partitions), unread, {}, _TOPICS)
+    reassigning = await _or_unread(_count_reassigning(admin, cluster.controller_id), unread, None, _REASSIGNMENTS)
     return ClusterFacts(
         cluster.cluster_id,
         tuple(broker.facts for broker in brokers),
@@ -87,7 +87,7 @@ async def read_callback_classes(admin: KafkaAdmin) -> tuple[str, ...]:
     """client.quota.callback.class of all brokers that describe themselves. Needs DescribeConfigs on the cluster; raises
     ClusterError when the brokers cannot be listed."""
     nodes = (await admin.describe_cluster()).nodes
-    brokers = [await _broker(admin, node.id) for node in sorted(nodes)]
+    brokers = [await _read_broker(admin, node.id) for node in sorted(nodes)]
     return ClusterFacts(brokers=tuple(broker.facts for broker in brokers)).callback_classes
 
 
@@ -142,10 +142,10 @@ async def _or_unread(answer: Awaitable[T], unread: list[Unread], otherwise: T, p
         return otherwise
 
 
-async def _broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
+async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
     unread: list[Unread] = []
     versions = await _or_unread(
-        _versions(admin, broker_id),
+        _read_versions(admin, broker_id),
         unread,
         None,
         _Part(
@@ -155,7 +155,7 @@ async def _broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
         ),
     )
     configs = await _or_unread(
-        _configs(admin, broker_id),
+        _read_configs(admin, broker_id),
         unread,
         (),
         _Part(
@@ -176,18 +176,20 @@ async def _broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
             "Describe on the cluster",
             f"whether {LOG_DIRS_RATE} is left over is not known",
         )
-        facts = replace(facts, moves_log_dirs=await _or_unread(_moves_log_dirs(admin, broker_id), unread, None, part))
+        facts = replace(
+            facts, moves_log_dirs=await _or_unread(_read_moves_log_dirs(admin, broker_id), unread, None, part)
+        )
     return _OfBroker(facts, finalized, tuple(unread))
 
 
-async def _versions(admin: KafkaAdmin, broker_id: int) -> Any:
+async def _read_versions(admin: KafkaAdmin, broker_id: int) -> Any:
     fields = {"client_software_name": "headroom", "client_software_version": "facts"}
     response = await admin.send(NegotiatedRequest(_API_VERSIONS, fields), node_id=broker_id)
     check("ApiVersions", response.error_code)
     return response
 
 
-async def _configs(admin: KafkaAdmin, broker_id: int) -> Sequence[Any]:
+async def _read_configs(admin: KafkaAdmin, broker_id: int) -> Sequence[Any]:
     """All of the broker's configuration: limits of single listeners have names that are not known before. A broker
     describes only itself."""
     response = await admin.send(describe_configs(_BROKER, [str(broker_id)]), node_id=broker_id)
@@ -199,13 +201,12 @@ async def _configs(admin: KafkaAdmin, broker_id: int) -> Sequence[Any]:
     raise NotKafkaError(f"broker {broker_id} answered DescribeConfigs without its configuration")  # as some clouds do
 
 
-async def _address_quotas(admin: KafkaAdmin) -> tuple[AddressQuota, ...]:
+async def _read_address_quotas(admin: KafkaAdmin) -> tuple[AddressQuota, ...]:
     return address_quotas(await admin.describe_client_quotas([FilterComponent(IP, MatchType.ANY)]))
 
 
-async def _acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
+async def _read_acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
     """Whether there is an authorizer, and its ACLs with hosts."""
-
     fields = {
         "resource_type_filter": _ANY,
         "resource_name_filter": None,
@@ -225,22 +226,22 @@ async def _acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
     return True, host_acls(response.resources)
 
 
-async def _partitions(admin: KafkaAdmin) -> Mapping[str, int]:
+async def _read_partitions(admin: KafkaAdmin) -> Mapping[str, int]:
     counts: Mapping[str, int] = await admin.send(metadata_request(None, versions=VERSIONS), read=partition_counts)
     return counts
 
 
-async def _throttled_replicas(admin: KafkaAdmin, topics: Iterable[str]) -> Any:
+async def _read_throttled_replicas(admin: KafkaAdmin, topics: Iterable[str]) -> Any:
     names = list(islice((topic for topic in topics if len(topic) <= _LONGEST_TOPIC), _MOST_TOPICS))
-    found: dict[str, Any] = {}
+    replicas: dict[str, Any] = {}
     for start in range(0, len(names), _TOPICS_PER_REQUEST):
         part = names[start : start + _TOPICS_PER_REQUEST]
         response = await admin.send(describe_configs(_TOPIC, part, REPLICATION_REPLICAS))
-        found |= throttled_replicas(response.results)
-    return found
+        replicas |= throttled_replicas(response.results)
+    return replicas
 
 
-async def _reassigning(admin: KafkaAdmin, controller_id: int) -> int:
+async def _count_reassigning(admin: KafkaAdmin, controller_id: int) -> int:
     """The number of partitions that are being reassigned. Brokers with ZooKeeper ask to be sent to the controller."""
     request = NegotiatedRequest(_LIST_REASSIGNMENTS, {"topics": None})
     response = await admin.send(request)
@@ -250,7 +251,7 @@ async def _reassigning(admin: KafkaAdmin, controller_id: int) -> int:
     return sum(len(topic.partitions) for topic in response.topics)
 
 
-async def _moves_log_dirs(admin: KafkaAdmin, broker_id: int) -> bool:
+async def _read_moves_log_dirs(admin: KafkaAdmin, broker_id: int) -> bool:
     response = await admin.send(NegotiatedRequest(_DESCRIBE_LOG_DIRS, {"topics": None}), node_id=broker_id)
     check("DescribeLogDirs", getattr(response, "error_code", 0))  # from version 3 on
     for result in response.results:

@@ -69,19 +69,19 @@ def replication_throttles(
     """
     set_rates = {rate.config for rate in rates}
     set_replicas = None if replicas is None else {config for configs in replicas.values() for config in configs}
-    found: dict[tuple[str, str, str], ReplicationThrottle] = {}
+    throttles: dict[tuple[str, str, str], ReplicationThrottle] = {}
     for rate in rates:
         name = "" if rate.source == DYNAMIC_DEFAULT else str(rate.broker_id)
         is_dynamic = rate.source in (DYNAMIC_BROKER, DYNAMIC_DEFAULT)
-        why = tuple(_stale_rate(rate, set_rates, set_replicas, reassigning)) if is_dynamic else ()
+        why = tuple(_reasons_against_rate(rate, set_rates, set_replicas, reassigning)) if is_dynamic else ()
         key = ("brokers", name, rate.config)
-        if key not in found or found[key].stale:  # the default of all brokers is of use when it is at one
-            found[key] = ReplicationThrottle("brokers", name, rate.config, rate.value, why)
+        if key not in throttles or throttles[key].stale:  # the default of all brokers is of use when it is at one
+            throttles[key] = ReplicationThrottle("brokers", name, rate.config, rate.value, why)
     for topic, configs in sorted((replicas or {}).items()):
         for config, value in sorted(configs.items()):
-            why = tuple(_stale_replicas(config, configs, set_rates, reassigning))
-            found["topics", topic, config] = ReplicationThrottle("topics", topic, config, value, why)
-    return tuple(found.values())
+            why = tuple(_reasons_against_replicas(config, configs, set_rates, reassigning))
+            throttles["topics", topic, config] = ReplicationThrottle("topics", topic, config, value, why)
+    return tuple(throttles.values())
 
 
 def removal_commands(throttles: Iterable[ReplicationThrottle], *connection: str) -> list[str]:
@@ -101,7 +101,7 @@ def removal_commands(throttles: Iterable[ReplicationThrottle], *connection: str)
     ]
 
 
-def _stale_rate(
+def _reasons_against_rate(
     rate: SetRate, set_rates: set[str], set_replicas: set[str] | None, reassigning: int | None
 ) -> Iterator[str]:
     if rate.config == LOG_DIRS_RATE:
@@ -116,7 +116,7 @@ def _stale_rate(
         yield f"no topic has {_REPLICAS_OF[rate.config]}"
 
 
-def _stale_replicas(
+def _reasons_against_replicas(
     config: str, of_topic: Mapping[str, str], set_rates: set[str], reassigning: int | None
 ) -> Iterator[str]:
     if reassigning == 0:

@@ -6,8 +6,7 @@ Source: MetadataResponse.json of Apache Kafka 4.3. Versions up to 8 have no vari
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kio.index import load_response_schema
 
@@ -22,29 +21,19 @@ _WITH_EPOCH: Final = struct.Struct(">hiiii")  # error_code, partition_index, lea
 _WITHOUT_EPOCH: Final = struct.Struct(">hiii")
 
 
-class Topic(NamedTuple):
-    """A topic without an error."""
-
-    name: str
-    partitions: int
-
-
 def partition_counts(version: int, reader: Reader) -> dict[str, int]:
     """Topic -> number of partitions, of the topics without an error. Raises ProtocolError."""
-    return {topic.name: topic.partitions for topic in _topics(version, reader)}
-
-
-def _topics(version: int, reader: Reader) -> Iterator[Topic]:
-    if version > _LAST_PLAIN:
-        yield from _of_entities(version, reader)
-        return
+    if version > _LAST_PLAIN:  # a broker without the preferred versions
+        response: Any = decode_head(load_response_schema(_METADATA, version), reader.raw(reader.remaining))[0]
+        return {topic.name or "": len(topic.partitions) for topic in response.topics if not topic.error_code}
     _skip_head(version, reader)
     data = reader.raw(reader.remaining)
     at, is_internal, operations = 0, int(version >= 1), 4 if version >= 8 else 0
+    counts = {}
     try:
-        (count,) = _COUNT.unpack_from(data, at)
+        (topics,) = _COUNT.unpack_from(data, at)
         at += 4
-        for _ in range(count):
+        for _ in range(topics):
             error_code, length = struct.unpack_from(">hh", data, at)
             begin = at + 4
             at = begin + max(length, 0) + is_internal
@@ -52,17 +41,10 @@ def _topics(version: int, reader: Reader) -> Iterator[Topic]:
             (partitions,) = _COUNT.unpack_from(data, at)
             at = _pass_partitions(version, data, at + 4, partitions) + operations
             if not error_code:
-                yield Topic(name, max(partitions, 0))
+                counts[name] = max(partitions, 0)
     except struct.error as exc:
         raise ProtocolError(f"cannot read the topics of Metadata at offset {at}: {exc}") from exc
-
-
-def _of_entities(version: int, reader: Reader) -> Iterator[Topic]:
-    """Of a broker without the preferred versions."""
-    response: Any = decode_head(load_response_schema(_METADATA, version), reader.raw(reader.remaining))[0]
-    for topic in response.topics:
-        if not topic.error_code:
-            yield Topic(topic.name or "", len(topic.partitions))
+    return counts
 
 
 def _pass_partitions(version: int, data: bytes, at: int, count: int) -> int:
