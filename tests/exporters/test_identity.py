@@ -21,8 +21,8 @@ def test_stored_names_are_bounded_and_stay(name: str) -> None:
 
 
 @given(names, names)
-def test_different_names_stay_different(one: str, other: str) -> None:
-    assert (stored_name(one) == stored_name(other)) == (one == other)
+def test_different_names_stay_different(name: str, other: str) -> None:
+    assert (stored_name(name) == stored_name(other)) == (name == other)
 
 
 def test_a_long_name_keeps_its_beginning() -> None:

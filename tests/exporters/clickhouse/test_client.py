@@ -121,8 +121,8 @@ def test_parameters_reach_the_server_unchanged(clickhouse: RunningClickHouse) ->
     hostile = 'it\'s \\ "new"\n\t\r {x:String} %s \0 \N{RIGHT-TO-LEFT OVERRIDE} --'
     reader = ClickHouse((clickhouse.reader,))
     asked = "SELECT {one:String} AS one, {many:Array(String)} AS many, {flag:Bool} AS flag, {number:Int64} AS number"
-    given = {"one": hostile, "many": [hostile, ""], "flag": True, "number": -(2**60)}
-    assert reader.rows(asked, given) == [given]
+    parameters = {"one": hostile, "many": [hostile, ""], "flag": True, "number": -(2**60)}
+    assert reader.rows(asked, parameters) == [parameters]
     assert reader.rows("SELECT nan AS a, 1 / 0 AS b, toUInt64(-1) AS c") == [{"a": None, "b": None, "c": 2**64 - 1}]
 
 

@@ -59,7 +59,7 @@ def test_versions_are_compared_numerically(clickhouse: RunningClickHouse) -> Non
         assert (library, library_version) == (expected_library, expected_version)
         reported = known_issue.split("; ") if known_issue else []
         assert len(reported) == len(issues), (name, version, reported)
-        assert all(issue in one for issue, one in zip(issues, reported, strict=True)), (name, version, reported)
+        assert all(issue in report for issue, report in zip(issues, reported, strict=True)), (name, version, reported)
 
 
 def _counted(store: QueriedStore, cluster: str) -> list[tuple[int, bool]]:

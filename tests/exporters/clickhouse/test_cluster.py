@@ -55,11 +55,11 @@ def answers(cluster: RunningCluster, sql: str) -> list[Any]:
 
 
 def unsynced_answers(cluster: RunningCluster, sql: str) -> list[Any]:
-    found = []
+    results = []
     for node in cluster.nodes:
         with connected(node.endpoint("reader")) as client:
-            found.append(client.query(sql).result_rows)
-    return found
+            results.append(client.query(sql).result_rows)
+    return results
 
 
 def test_second_migration_changes_nothing(cluster: RunningCluster, store: QueriedStore) -> None:

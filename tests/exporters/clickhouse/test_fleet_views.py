@@ -19,11 +19,11 @@ def test_quota_change_recorded_by_two_gateways_is_listed_once(clickhouse: Runnin
     rows = [(10, 5.0), (11, 5.0), (20, 6.0), (21, 6.0), (30, None), (31, None), (40, 5.0)]
     limits = [QuotaLimit("twice", "alice", "<default>", "", PRODUCER, ms, value) for ms, value in rows]
     clickhouse.store.insert("quota_limits", limits_table(limits, now_ms()), token="twice")
-    found = clickhouse.store.query(
+    changes = clickhouse.store.query(
         "SELECT entity, toUnixTimestamp64Milli(changed_at), before, after FROM headroom.quota_changes"
         " WHERE cluster = 'twice' ORDER BY changed_at"
     )
-    assert found == [
+    assert changes == [
         ("user=alice, client-id=<default>", ms, before, after)
         for ms, before, after in ((10, None, 5.0), (20, 5.0, 6.0), (30, 6.0, None), (40, None, 5.0))
     ]
@@ -55,9 +55,9 @@ def test_silent_clients_and_bad_versions_are_listed(clickhouse: RunningClickHous
     store.insert("client_instances", table, token="silent")
     second = now_ms() // 1000 * 1000
     write(store, [sample("silent", second, 0.0, client_id="muted", throttle_ms=60_000.0)], "muted")
-    found = store.query(
+    silent = store.query(
         "SELECT client_id, round(usual_s), silent_s > 390 FROM headroom.silent_clients WHERE cluster = 'silent'"
     )
-    assert found == [("silent", 100.0, 1)]
+    assert silent == [("silent", 100.0, 1)]
     bad = store.query("SELECT software_version, instances FROM headroom.bad_client_versions WHERE cluster = 'silent'")
     assert bad == [("2.5.0", 4)]  # instances seen within 15 minutes and not terminated: silent, pushes, once, muted

@@ -21,11 +21,11 @@ def row(source: str, ts_ms: int, client_id: str, rate: float, **more: Any) -> Us
 
 
 def shares(store: QueriedStore) -> dict[tuple[str, str], tuple[float, float, float, int]]:
-    found = store.query(
+    rows = store.query(
         "SELECT user, client_id, round(share, 4), gateway_rate, broker_rate, samples FROM headroom.gateway_share"
         " WHERE cluster = 'share'"
     )
-    return {(line[0], line[1]): (line[2], line[3], line[4], line[5]) for line in found}
+    return {(line[0], line[1]): (line[2], line[3], line[4], line[5]) for line in rows}
 
 
 def test_shares_sum_over_gateways_and_show_bypassing_traffic(clickhouse: RunningClickHouse) -> None:
@@ -46,9 +46,9 @@ def test_shares_sum_over_gateways_and_show_bypassing_traffic(clickhouse: Running
         if ago % 2 == 0:
             rows.append(row("gateway", ts_ms, "half", 0.5 * rate, gateway_id="a", interval_ms=2000))
     clickhouse.store.insert("quota_usage", usage_table(rows, end_ms), token="share")
-    found = shares(clickhouse.store)
-    assert {name: values[3] for name, values in found.items()} == dict.fromkeys(found, 12)
-    assert found["alice", "both"][0] == 1.0
-    assert found["alice", ""][0] == 1.0
-    assert found["alice", "none"][:2] == (0.0, 0.0)
-    assert found["alice", "half"][0] == pytest.approx(0.5, abs=0.002)
+    by_client = shares(clickhouse.store)
+    assert {name: values[3] for name, values in by_client.items()} == dict.fromkeys(by_client, 12)
+    assert by_client["alice", "both"][0] == 1.0
+    assert by_client["alice", ""][0] == 1.0
+    assert by_client["alice", "none"][:2] == (0.0, 0.0)
+    assert by_client["alice", "half"][0] == pytest.approx(0.5, abs=0.002)

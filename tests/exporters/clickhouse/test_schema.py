@@ -77,9 +77,13 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_schema_is_the_first_migration_and_others_follow_by_number(directory: Path) -> None:
-    found = schema.migrations({"most": 0.5}, directory)
-    assert [(migration.version, migration.name) for migration in found] == [(1, "schema"), (2, "less"), (3, "more")]
-    assert found[0].statements == (
+    all_migrations = schema.migrations({"most": 0.5}, directory)
+    assert [(migration.version, migration.name) for migration in all_migrations] == [
+        (1, "schema"),
+        (2, "less"),
+        (3, "more"),
+    ]
+    assert all_migrations[0].statements == (
         "CREATE TABLE IF NOT EXISTS {{database}}.a (v Float64 DEFAULT 0.5)",
         "CREATE VIEW IF NOT EXISTS {{database}}.b AS SELECT * FROM {{database}}.a",
     )
@@ -168,9 +172,9 @@ def _columns(store: QueriedStore) -> dict[str, list[str]]:
 
 @pytest.mark.clickhouse
 def test_promised_columns_exist(clickhouse: RunningClickHouse) -> None:
-    found = _columns(clickhouse.store)
+    columns = _columns(clickhouse.store)
     for table, promised in PROMISED.items():
-        assert set(promised) <= set(found[table]), table
+        assert set(promised) <= set(columns[table]), table
 
 
 def _without_deduplication(store: QueriedStore) -> list[str]:

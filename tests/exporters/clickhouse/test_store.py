@@ -34,8 +34,8 @@ def series(cluster: str, address: str, last_seen_ms: int) -> pa.Table:
 def _insert_and_count(store: QueriedStore, cluster: str, tokens: list[str]) -> int:
     for token in tokens:
         store.insert("points", points(cluster, 10), token=token)
-    found = store.query("SELECT count() FROM headroom.points WHERE cluster = {c:String}", {"c": cluster})
-    return int(found[0][0])
+    rows = store.query("SELECT count() FROM headroom.points WHERE cluster = {c:String}", {"c": cluster})
+    return int(rows[0][0])
 
 
 @pytest.mark.clickhouse
@@ -103,13 +103,13 @@ def _failures(store: QueriedStore) -> dict[str, str]:
         "no such value": ("series", series("bad", "", NOW_MS).set_column(3, "kind", pa.array(["gouge"]))),
         "no such table": ("pints", points("bad", 1)),
     }
-    found = {}
+    errors = {}
     for name, (table, rows) in wrong.items():
         try:
             store.insert(table, rows, token=name)
         except (TransientWriteError, PermanentWriteError) as exc:
-            found[name] = type(exc).__name__
-    return found
+            errors[name] = type(exc).__name__
+    return errors
 
 
 @pytest.mark.clickhouse

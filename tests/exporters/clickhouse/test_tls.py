@@ -71,8 +71,8 @@ def test_inserts_over_tls_with_each_compression(server: Secured, compression: Co
     )
     store.insert("points", points(f"tls-{compression}", 1000), token=compression)
     where = f"cluster = 'tls-{compression}'"
-    found = store.query(f"SELECT count(), sum(value) FROM headroom.points WHERE {where}")
-    assert [tuple(row) for row in found] == [(1000, 499_500.0)]
+    rows = store.query(f"SELECT count(), sum(value) FROM headroom.points WHERE {where}")
+    assert [tuple(row) for row in rows] == [(1000, 499_500.0)]
     store.close()
 
 
@@ -142,7 +142,7 @@ def test_dropped_database_is_restored_from_a_backup(server: Secured, tmp_path: P
         client.command(f"RESTORE DATABASE headroom FROM {archive}")
     store.migrate(SCHEMA_VALUES)
     store.insert("points", points("backup", 1000), token="after")
-    found = store.query("SELECT count(), sum(value) FROM headroom.points FINAL WHERE cluster = 'backup'")
-    assert [tuple(row) for row in found] == [(1000, 499_500.0)]
+    rows = store.query("SELECT count(), sum(value) FROM headroom.points FINAL WHERE cluster = 'backup'")
+    assert [tuple(row) for row in rows] == [(1000, 499_500.0)]
     assert store.query("SELECT count() FROM headroom.client_metrics WHERE cluster = 'backup'") == [(2000,)]
     store.close()

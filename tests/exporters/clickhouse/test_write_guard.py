@@ -34,9 +34,9 @@ def _run(program: str) -> subprocess.CompletedProcess[str]:
 
 def test_failed_write_to_a_file_ends_the_process(tmp_path: Path) -> None:
     part = tmp_path / "data.bin"
-    found = _run(f"f = os.open({str(part)!r}, os.O_WRONLY | os.O_CREAT); os.write(f, bytes(200)); os.write(f, b'1')")
-    assert found.returncode == os.EX_IOERR
-    assert found.stderr == f"Error: cannot write to {part}: File too large\n"
+    ended = _run(f"f = os.open({str(part)!r}, os.O_WRONLY | os.O_CREAT); os.write(f, bytes(200)); os.write(f, b'1')")
+    assert ended.returncode == os.EX_IOERR
+    assert ended.stderr == f"Error: cannot write to {part}: File too large\n"
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_failed_write_to_a_file_ends_the_process(tmp_path: Path) -> None:
     ],
 )
 def test_other_failed_writes_are_reported_as_usual(program: str) -> None:
-    found = _run(program)
-    assert found.returncode == 1
-    assert "OSError" in found.stderr or "BrokenPipeError" in found.stderr
+    ended = _run(program)
+    assert ended.returncode == 1
+    assert "OSError" in ended.stderr or "BrokenPipeError" in ended.stderr
 
 
 @pytest.mark.clickhouse

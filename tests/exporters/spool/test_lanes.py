@@ -52,12 +52,12 @@ def writers(directory: Path) -> set[str]:
 
 def order(reader: SpoolReader, max_bytes: int = 64 << 10) -> list[str]:
     """The principals of the batches in the order in which they are served."""
-    found = []
+    principals = []
     while batch := reader.next_batch(10_000, max_bytes):
         reader.begin(batch)
-        found.append("+".join(sorted({decode_push(body).connection.principal for _, body in batch.records})))
+        principals.append("+".join(sorted({decode_push(body).connection.principal for _, body in batch.records})))
         reader.commit(batch)
-    return found
+    return principals
 
 
 def test_a_polite_payer_waits_for_one_batch_of_a_flood(tmp_path: Path) -> None:
@@ -210,12 +210,12 @@ LARGE = bytes(60_000)
 
 def ports(reader: SpoolReader) -> list[set[int]]:
     """The source ports in each batch, in the order in which they are served."""
-    found = []
+    ports = []
     while batch := reader.next_batch(10_000, 64 << 10):
         reader.begin(batch)
-        found.append({decode_push(body).connection.source_port for _, body in batch.records})
+        ports.append({decode_push(body).connection.source_port for _, body in batch.records})
         reader.commit(batch)
-    return found
+    return ports
 
 
 def test_connection_waits_for_one_batch_of_another_of_its_payer(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_connection_waits_for_one_batch_of_another_of_its_payer(tmp_path: Path) 
     reader = SpoolReader(tmp_path)
     served = ports(reader)
     assert len(served) > 30
-    assert max(n for n, found in enumerate(served) if 2 in found) <= 3
+    assert max(n for n, ports in enumerate(served) if 2 in ports) <= 3
     for n in range(40):  # the same while the spool is being read
         spool.append(RecordKind.PUSH, push(BUSY, n, LARGE))
     spool.flush()
@@ -275,8 +275,8 @@ def test_connection_that_becomes_quiet_is_read_with_the_others_again(tmp_path: P
     while batch := reader.next_batch(10_000, 64 << 10):
         reader.begin(batch)
         for _, body in batch.records:
-            one = decode_push(body)
-            if one.connection.source_port == 1 and len(one.payload) == len(PAYLOAD):
+            decoded = decode_push(body)
+            if decoded.connection.source_port == 1 and len(decoded.payload) == len(PAYLOAD):
                 by_writer[batch.writer] = by_writer.get(batch.writer, 0) + 1
         reader.commit(batch)
     assert by_writer["pushes.heavy0.quiet"] >= 10

@@ -120,10 +120,10 @@ def test_saving_positions_allocates_no_blocks(tmp_path: Path) -> None:
     for n in range(10):
         files.save(State({f"segment-{m}": m for m in range(200)}, ("segment-1", 0, n), {}, Totals(records=n), {"n": n}))
     after = [(tmp_path / f"positions.{n}").stat() for n in (0, 1)]
-    assert [(one.st_size, one.st_blocks, one.st_ino) for one in before] == [
-        (one.st_size, one.st_blocks, one.st_ino) for one in after
+    assert [(status.st_size, status.st_blocks, status.st_ino) for status in before] == [
+        (status.st_size, status.st_blocks, status.st_ino) for status in after
     ]
-    assert all(one.st_blocks * 512 >= one.st_size for one in after)
+    assert all(status.st_blocks * 512 >= status.st_size for status in after)
     assert read_state(tmp_path).note == PositionFiles(tmp_path).state.note == {"n": 9}
 
 
@@ -176,8 +176,8 @@ def test_records_of_other_versions_are_decoded() -> None:
     newer["rows"][0].insert(0, "value")
     assert decode_usage(orjson.dumps(newer)) == [usage]
     fields = orjson.loads(encode_usage([usage]))
-    known = len(usage) - len(UsageSample._field_defaults)
-    older = {"fields": fields["fields"][:known], "rows": [fields["rows"][0][:known]]}
+    of_before = len(usage) - len(UsageSample._field_defaults)
+    older = {"fields": fields["fields"][:of_before], "rows": [fields["rows"][0][:of_before]]}
     assert decode_usage(orjson.dumps(older)) == [usage]
     assert decode_limits(encode_limits([limit])) == [limit]
     facts = orjson.dumps({"principal": "alice", "source_port": 5, "novel": True})

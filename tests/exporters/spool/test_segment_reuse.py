@@ -82,7 +82,7 @@ class Spool:
 
     def reused(self) -> list[str]:
         named = {path.name: read_name(path.name) for path in self.directory.glob("*.spool")}
-        return [name for name, one in named.items() if one and one.reused]
+        return [name for name, segment in named.items() if segment and segment.reused]
 
 
 def filled(directory: Path) -> Spool:

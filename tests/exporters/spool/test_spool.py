@@ -221,5 +221,5 @@ def test_segment_names_round_trip_and_sort_by_time() -> None:
 
 @given(data=st.binary(max_size=400), mark=st.integers(0, 3))
 def test_random_bytes_are_scanned_without_error(data: bytes, mark: int) -> None:
-    found = scan(mark.to_bytes(4) + data, mark, 10)
-    assert 0 <= found.end <= len(data) + 4
+    scanned = scan(mark.to_bytes(4) + data, mark, 10)
+    assert 0 <= scanned.end <= len(data) + 4

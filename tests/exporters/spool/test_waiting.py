@@ -31,15 +31,15 @@ def test_age_is_that_of_the_first_unread_record_of_each_kind(tmp_path: Path) -> 
     quotas.flush()
     assert oldest_ms(tmp_path) == {PUSHES: 1_000, USAGE: 1_500}
     reader = SpoolReader(tmp_path)
-    found = []
+    ages = []
     while batch := reader.next_batch(1, MIB):
         reader.begin(batch)
-        found.append(oldest_ms(tmp_path))  # a batch that is begun is not stored
+        ages.append(oldest_ms(tmp_path))  # a batch that is begun is not stored
         reader.commit(batch)
-    assert found[0] == {PUSHES: 1_000, USAGE: 1_500}
+    assert ages[0] == {PUSHES: 1_000, USAGE: 1_500}
     assert oldest_ms(tmp_path) == {}
-    for one in (reader, pushes, quotas):
-        one.close()
+    for side in (reader, pushes, quotas):
+        side.close()
 
 
 def test_age_does_not_need_a_reader_nor_position_files(tmp_path: Path) -> None:

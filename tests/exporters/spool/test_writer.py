@@ -200,5 +200,5 @@ def test_neither_pushes_nor_usage_can_push_the_other_out(tmp_path: Path, floodin
     beside = writer(tmp_path, "quotas" if flooding == "quotas" else "pushes", max_bytes=10_000)
     with pytest.raises(SpoolFull):
         beside.append(RecordKind.PUSH, bytes(1_000))
-    for one in (flood, quiet, beside):
-        one.close()
+    for spool in (flood, quiet, beside):
+        spool.close()

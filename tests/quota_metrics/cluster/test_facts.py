@@ -101,8 +101,8 @@ def test_invalid_window_is_unknown(value: str) -> None:
     ],
 )
 def test_what_differs_is_remarked(facts: ClusterFacts, remark: str) -> None:
-    (found,) = facts.remarks()
-    assert remark in found
+    (line,) = facts.remarks()
+    assert remark in line
 
 
 def test_throttles_of_many_topics_are_one_remark_and_stale_ones_another() -> None:
@@ -130,8 +130,8 @@ def test_unreachable_broker_keeps_what_was_known() -> None:
 
 
 def test_document_has_none_for_what_was_not_read() -> None:
-    known, unread = document(cluster(broker(), BrokerFacts(2)), ["more"])["brokers"]
-    assert (known["quota_window_num"], known["callback_class"], known["principal_builder"]) == (11, "", "")
+    described, unread = document(cluster(broker(), BrokerFacts(2)), ["more"])["brokers"]
+    assert (described["quota_window_num"], described["callback_class"], described["principal_builder"]) == (11, "", "")
     assert {name for name, value in unread.items() if value is None} == {
         "quota_window_num", "quota_window_size_ms", "controller_quota_window_num", "controller_quota_window_size_ms",
         "callback_class", "telemetry_max_bytes", "io_threads", "network_threads", "principal_builder",

@@ -44,13 +44,15 @@ def cluster(
     source: int = DYNAMIC_BROKER,
     moves: bool | None = None,
 ) -> ClusterFacts:
-    one = BrokerFacts(1, (4, 3), rates, sources=dict.fromkeys(rates, source), moves_log_dirs=moves)
+    broker = BrokerFacts(1, (4, 3), rates, sources=dict.fromkeys(rates, source), moves_log_dirs=moves)
     topics = {"orders": replicas} if replicas else {}
-    return ClusterFacts("c", (one,), throttled_replicas=topics, reassigning=reassigning)
+    return ClusterFacts("c", (broker,), throttled_replicas=topics, reassigning=reassigning)
 
 
 def stale(facts: ClusterFacts) -> dict[tuple[str, str], tuple[str, ...]]:
-    return {(one.where, one.config): one.stale for one in facts.replication_throttles if one.stale}
+    return {
+        (throttle.where, throttle.config): throttle.stale for throttle in facts.replication_throttles if throttle.stale
+    }
 
 
 @pytest.mark.parametrize(
@@ -106,13 +108,13 @@ def test_what_cannot_be_read_makes_nothing_stale() -> None:
     unread = (Unread(THROTTLED_REPLICAS, "", "", ""), Unread(REASSIGNMENTS, "", "", ""), Unread("ACLs", "", "", ""))
     facts = replace(cluster(BOTH_RATES, {}, None), unread=unread)
     assert stale(facts) == {}
-    assert [one["what"] for one in throttles_document(facts)["unread"]] == [THROTTLED_REPLICAS, REASSIGNMENTS]
+    assert [fact["what"] for fact in throttles_document(facts)["unread"]] == [THROTTLED_REPLICAS, REASSIGNMENTS]
 
 
 def test_default_of_all_brokers_is_of_use_when_it_is_at_one() -> None:
     rates = [SetRate(n, LOG_DIRS_RATE, "1000", DYNAMIC_DEFAULT, moves) for n, moves in enumerate((False, True, False))]
-    (one,) = replication_throttles(rates, {}, 0)
-    assert (one.where, one.stale) == ("all brokers", ())
+    (throttle,) = replication_throttles(rates, {}, 0)
+    assert (throttle.where, throttle.stale) == ("all brokers", ())
 
 
 def test_commands_name_each_resource_once() -> None:
@@ -152,7 +154,7 @@ def test_recorded_configurations_have_their_source() -> None:
     facts = broker_facts(1, None, entries)
     assert facts.sources == {LEADER_RATE: DYNAMIC_BROKER, FOLLOWER_RATE: DYNAMIC_DEFAULT}
     described = ClusterFacts("c", (facts,), reassigning=0)
-    assert {one.where for one in described.replication_throttles} == {"broker 1", "all brokers"}
+    assert {throttle.where for throttle in described.replication_throttles} == {"broker 1", "all brokers"}
 
 
 @pytest.mark.parametrize("is_future", [False, True])

@@ -161,8 +161,8 @@ kafka_server_produce_queue_size 2.0
 
 
 def test_mangled_names_are_resolved_to_unique_known_clients() -> None:
-    known = {("ANONYMOUS", "App1"), ("ANONYMOUS", "my-app"), ("ANONYMOUS", "my.app"), ("b c", "")}
-    reading = read_exposition(MANGLED.encode(), known)
+    clients = {("ANONYMOUS", "App1"), ("ANONYMOUS", "my-app"), ("ANONYMOUS", "my.app"), ("b c", "")}
+    reading = read_exposition(MANGLED.encode(), clients)
     assert reading.values == {
         ("Produce", "ANONYMOUS", "App1"): {"byte-rate": 121004.01606425703, "throttle-time": 1000.7142857142857},
         ("Request", "b c", ""): {"request-time": 4.0},

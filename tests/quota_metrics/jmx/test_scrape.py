@@ -65,7 +65,7 @@ def test_scrape_sends_get_for_prometheus_and_post_for_jolokia(server: ThreadingH
     exposed = scrape(target(server, "/metrics?x=1", user="me:s%40cret@"), timeout_s=5, max_bytes=1 << 20)
     paths = ("/jolokia/", "/jolokia", "/jolokia?x=1", "")  # the agent answers 404 without the slash
     answers = [scrape(target(server, path, Agent.JOLOKIA), timeout_s=5, max_bytes=1 << 20) for path in paths]
-    assert all(one.values == exposed.values == {("Produce", "", "a"): {"byte-rate": 1.0}} for one in answers)
+    assert all(answer.values == exposed.values == {("Produce", "", "a"): {"byte-rate": 1.0}} for answer in answers)
     assert server.seen == [  # type: ignore[attr-defined] # ours
         ("GET", "/metrics?x=1", "Basic bWU6c0BjcmV0"),
         *(("POST", path, b'[{"type":') for path in ("/jolokia/", "/jolokia/", "/jolokia/?x=1", "/")),

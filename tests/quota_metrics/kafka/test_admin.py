@@ -135,11 +135,11 @@ def test_api_versions_falls_back_to_version_0() -> None:
 
 
 def test_topic_names_are_those_that_the_cluster_tells() -> None:
-    known, hidden = UUID(int=1), UUID(int=2)
+    visible, hidden = UUID(int=1), UUID(int=2)
     topics: list[dict[str, Any]] = [
-        {"topic_id": known, "name": "orders"},
+        {"topic_id": visible, "name": "orders"},
         {"topic_id": hidden, "name": None, "error_code": 100},
     ]
     answer = nodes((1, 9092), topics=topics)
-    found = asking({**GOOD, METADATA: answer}, lambda admin, _: admin.topic_names([known.bytes, hidden.bytes]))
-    assert found == {known.bytes: "orders"}
+    names = asking({**GOOD, METADATA: answer}, lambda admin, _: admin.topic_names([visible.bytes, hidden.bytes]))
+    assert names == {visible.bytes: "orders"}

@@ -51,7 +51,7 @@ def test_first_answering_broker_wins_and_others_are_cancelled(addresses: list[Ad
     address, connection = asyncio.run(first_to_answer(addresses, brokers.connect))
     assert address == cast(Address, connection)
     assert address in (ANSWERS, SLOW)
-    assert brokers.cancelled == [one for one in brokers.tried if one == SILENT]
+    assert brokers.cancelled == [broker for broker in brokers.tried if broker == SILENT]
 
 
 def test_each_broker_has_the_whole_timeout() -> None:

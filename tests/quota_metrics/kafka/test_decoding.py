@@ -44,8 +44,8 @@ def test_oversized_array_claim_is_refused() -> None:
 
 def test_unknown_tagged_fields_are_skipped() -> None:
     body = NO_THROTTLE + b"\x00\x00\x00\x01"  # no error, no message, no entries
-    known = decode(QuotasV1, body + b"\x00")
-    assert decode(QuotasV1, body + b"\x01\x05\x03abc") == known
+    decoded = decode(QuotasV1, body + b"\x00")
+    assert decode(QuotasV1, body + b"\x01\x05\x03abc") == decoded
 
 
 def test_unknown_error_code_is_kept_as_a_number() -> None:

@@ -109,10 +109,10 @@ def java_described(
     wanted = quota.ClientQuotaFilter.containsOnly(made) if strict else quota.ClientQuotaFilter.contains(made)
     entities = admin.describeClientQuotas(wanted).entities().get()
     return {
-        entity_of({str(kind): found.entries()[kind] for kind in found.entries()}): {
-            str(key): entities[found][key] for key in entities[found]
+        entity_of({str(kind): entity.entries()[kind] for kind in entity.entries()}): {
+            str(key): entities[entity][key] for key in entities[entity]
         }
-        for found in entities
+        for entity in entities
     }
 
 

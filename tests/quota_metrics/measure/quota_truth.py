@@ -114,14 +114,14 @@ class Truth:
 
     def sensors(self) -> dict[Bucket, tuple[float, float]]:
         """byte-rate and throttle-time."""
-        found = {}
+        values_by_client = {}
         for kind, quota_key in BEANS.items():
             for name in self._beans.queryNames(self._management.ObjectName(f"kafka.server:type={kind},*"), None):
                 user, client_id = (self._name(name.getKeyProperty(key)) for key in ("user", "client-id"))
                 if user or client_id:
                     values = [self._beans.getAttribute(name, key) for key in ("byte-rate", "throttle-time")]
-                    found[quota_key, user, client_id] = (values[0], values[1])
-        return found
+                    values_by_client[quota_key, user, client_id] = (values[0], values[1])
+        return values_by_client
 
     def mutation_rate(self, client_id: str) -> float:
         """The controller's mutation-rate, which is in the same process: a Rate over two samples of 30 s."""

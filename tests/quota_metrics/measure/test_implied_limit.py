@@ -31,10 +31,10 @@ class SimulatedBroker:
         rate = self.rate.measure(now_ms)
         if rate <= self.limit:
             return 0
-        found = throttle_time_ms(rate, self.limit, self.rate.elapsed_ms(now_ms))
+        throttle_ms = throttle_time_ms(rate, self.limit, self.rate.elapsed_ms(now_ms))
         if self.is_fetch:
             self.rate.record(-size, now_ms)  # ClientQuotaManager.unrecordQuotaSensor
-        return found
+        return throttle_ms
 
 
 def estimates(limit: float, api_key: int, window: QuotaWindow, *, bursty: bool) -> list[float]:
@@ -45,7 +45,7 @@ def estimates(limit: float, api_key: int, window: QuotaWindow, *, bursty: bool) 
     broker = SimulatedBroker(limit, window, api_key)
     random_ = random.Random(f"{limit}{api_key}{window}{bursty}")
     sizes = [int(limit * share) for share in ((1.5, 3.0, 6.0) if bursty else (0.02, 0.1, 0.3))]
-    free_ms, asked_again, found = START_MS, 0, []
+    free_ms, asked_again, limits = START_MS, 0, []
     for now_ms in range(START_MS, START_MS + 150_000, 10):
         idle = bursty and (now_ms - START_MS) % 20_000 > 5_000
         if now_ms >= free_ms and (asked_again or not idle):
@@ -56,8 +56,8 @@ def estimates(limit: float, api_key: int, window: QuotaWindow, *, bursty: bool) 
             free_ms = now_ms + throttle_ms
             asked_again = size if throttle_ms and api_key == FETCH else 0  # a consumer asks for the same again
         if now_ms % 1000 == 0:
-            found += [row.implied_limit for row in meter.samples(now_ms) if row.implied_limit]
-    return found
+            limits += [row.implied_limit for row in meter.samples(now_ms) if row.implied_limit]
+    return limits
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -65,9 +65,9 @@ def estimates(limit: float, api_key: int, window: QuotaWindow, *, bursty: bool) 
 @pytest.mark.parametrize("bursty", [False, True])
 @pytest.mark.parametrize("window", [QuotaWindow(), QuotaWindow(31, 1000)])
 def test_implied_limit_is_the_brokers(limit: float, api_key: int, bursty: bool, window: QuotaWindow) -> None:
-    found = estimates(limit, api_key, window, bursty=bursty)
-    assert len(found) >= 2
-    assert mean(found) == pytest.approx(limit, rel=0.1)
+    implied = estimates(limit, api_key, window, bursty=bursty)
+    assert len(implied) >= 2
+    assert mean(implied) == pytest.approx(limit, rel=0.1)
 
 
 def test_no_estimate_before_the_window_was_seen_whole() -> None:

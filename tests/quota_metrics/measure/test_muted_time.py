@@ -71,7 +71,7 @@ def test_muted_client_has_rows_until_unmuted() -> None:
     meter = UsageMeter("c")
     throttled(meter, 0, 30_000)
     rows = [meter.samples(second * 1000) for second in range(40)]
-    assert [len(found) for found in rows] == [1] * 31 + [0] * 9
+    assert [len(rows_of_call) for rows_of_call in rows] == [1] * 31 + [0] * 9
     assert [row.throttle_ms for (row,) in rows[:31]] == [30_000] + [0] * 30
     assert [row.muted_ms for (row,) in rows[:31]] == [0] + [1000] * 30
     throttled(meter, 39_000, 2**31 - 1)

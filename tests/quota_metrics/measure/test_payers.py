@@ -28,7 +28,7 @@ def test_a_place_is_taken_from_the_payer_that_holds_most(drawn: list[tuple[str, 
                 continue
             assert taken is not None
             assert sizes[taken[0]] == most
-            assert taken == next(one for one in held if one[0] == taken[0]), "the oldest"
+            assert taken == next(place for place in held if place[0] == taken[0]), "the oldest"
             places.remove(taken)
             del held[taken]
         places.add(place, place[0])

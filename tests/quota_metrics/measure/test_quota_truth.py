@@ -38,21 +38,21 @@ def loaded(
 
 
 def test_rates_and_throttle_times_match_the_broker(loaded: Loaded) -> None:
-    found = quota_truth.compare(loaded.truth, loaded.gateway, 60.0)
+    differences = quota_truth.compare(loaded.truth, loaded.gateway, 60.0)
     for bucket in BUCKETS:
         for what in ("rate", "throttle"):
-            assert found[bucket, what].difference < TOLERANCE, (bucket, what, found)
+            assert differences[bucket, what].difference < TOLERANCE, (bucket, what, differences)
 
 
 def test_usage_of_a_minute_matches_the_broker(loaded: Loaded) -> None:
-    found = quota_truth.usage_of_window(loaded.truth, loaded.gateway, 60)
+    usage = quota_truth.usage_of_window(loaded.truth, loaded.gateway, 60)
     idle = (PRODUCER, USER, quota_truth.IDLE)
-    assert found.pop(idle, (0.0, 0.0)) == (0.0, 0.0)
+    assert usage.pop(idle, (0.0, 0.0)) == (0.0, 0.0)
     metered = [(PRODUCER, USER, quota_truth.STEADY), (PRODUCER, USER, quota_truth.BURSTY), *BUCKETS]
     for bucket in metered:
-        ours, brokers = found[bucket]
+        ours, brokers = usage[bucket]
         assert brokers > 10_000
-        assert abs(ours - brokers) / brokers < TOLERANCE, (bucket, found)
+        assert abs(ours - brokers) / brokers < TOLERANCE, (bucket, usage)
 
 
 def test_mutations_match_the_controller(loaded: Loaded) -> None:

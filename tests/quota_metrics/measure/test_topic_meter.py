@@ -25,29 +25,29 @@ FRAMES = st.lists(
 
 
 def sums(frames: list[SampledTopics]) -> Counter[tuple[str, str, str, str]]:
-    found: Counter[tuple[str, str, str, str]] = Counter()
-    for one in frames:
-        for topic, nbytes in one.topics.items():
-            found[one.direction, one.user, one.client_id, topic] += nbytes
-    return found
+    sums: Counter[tuple[str, str, str, str]] = Counter()
+    for frame in frames:
+        for topic, nbytes in frame.topics.items():
+            sums[frame.direction, frame.user, frame.client_id, topic] += nbytes
+    return sums
 
 
 @given(FRAMES)
 def test_with_room_sums_are_exact(frames: list[SampledTopics]) -> None:
     meter = TopicMeter()
-    for one in frames:
-        meter.observe(one)
+    for frame in frames:
+        meter.observe(frame)
     counts = meter.take()
     assert {count[:4]: count.nbytes for count in counts} == sums(frames)
-    assert sum(count.frames for count in counts) == sum(len(one.topics) for one in frames)
+    assert sum(count.frames for count in counts) == sum(len(frame.topics) for frame in frames)
     assert meter.take() == []
 
 
 @given(FRAMES, st.integers(4, 12))
 def test_without_room_nothing_is_lost_but_names(frames: list[SampledTopics], room: int) -> None:
     meter = TopicMeter(max_slots=room)
-    for one in frames:
-        meter.observe(one)
+    for frame in frames:
+        meter.observe(frame)
         assert len(meter) <= room + 2  # and what is of nobody in particular, in each direction
     exact, counts = sums(frames), meter.take()
     for direction in ("in", "out"):

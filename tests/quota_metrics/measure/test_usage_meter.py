@@ -30,7 +30,7 @@ EXCHANGE: dict[str, Any] = {
 }
 
 
-def one(exchange: dict[str, Any], now_ms: int = 0) -> UsageSample:
+def metered(exchange: dict[str, Any], now_ms: int = 0) -> UsageSample:
     meter = UsageMeter("c")
     meter.exchange(Exchange(**EXCHANGE | exchange))
     (row,) = meter.samples(now_ms)
@@ -38,7 +38,7 @@ def one(exchange: dict[str, Any], now_ms: int = 0) -> UsageSample:
 
 
 def test_produce_is_charged_by_request_size() -> None:
-    assert one({}) == UsageSample(
+    assert metered({}) == UsageSample(
         "c",
         "producer_byte_rate",
         0,
@@ -60,24 +60,24 @@ def test_produce_is_charged_by_request_size() -> None:
 
 def test_fetch_and_share_fetch_are_charged_by_response_size() -> None:
     for api_key in (1, 78):
-        row = one({"api_key": api_key, "response_bytes": 5000})
+        row = metered({"api_key": api_key, "response_bytes": 5000})
         assert (row.quota_key, row.bytes, row.rate) == ("consumer_byte_rate", 5000, 500.0)
 
 
 def test_throttled_fetch_is_not_charged() -> None:
-    row = one({"api_key": 1, "response_bytes": 5000, "throttle_ms": 70})
+    row = metered({"api_key": 1, "response_bytes": 5000, "throttle_ms": 70})
     assert (row.bytes, row.rate, row.throttle_ms, row.throttled_requests, row.requests) == (0, 0.0, 70, 1, 1)
 
 
 def test_throttled_produce_is_charged() -> None:
-    row = one({"throttle_ms": 70})
+    row = metered({"throttle_ms": 70})
     assert (row.bytes, row.throttle_ms, row.throttled_requests) == (1000, 70, 1)
 
 
 def test_throttling_of_other_requests_is_charged_to_its_quota() -> None:
-    assert one({"api_key": 3, "throttle_ms": 9}).quota_key == "request_percentage"
+    assert metered({"api_key": 3, "throttle_ms": 9}).quota_key == "request_percentage"
     for api_key in (19, 20, 37):
-        assert one({"api_key": api_key, "throttle_ms": 9}).quota_key == "controller_mutation_rate"
+        assert metered({"api_key": api_key, "throttle_ms": 9}).quota_key == "controller_mutation_rate"
 
 
 def changed(meter: UsageMeter, *changes: tuple[str, int, int], now_ms: int = 0, **exchange: Any) -> None:
@@ -171,7 +171,7 @@ def test_returning_client_is_measured_as_a_new_one() -> None:
     meter.exchange(Exchange(**EXCHANGE))
     meter.samples(19_500)
     meter.exchange(Exchange(**EXCHANGE | {"now_ms": 20_500}))
-    assert meter.samples(20_500) == [one({"now_ms": 20_500}, 20_500)]
+    assert meter.samples(20_500) == [metered({"now_ms": 20_500}, 20_500)]
 
 
 def test_row_interval_is_the_time_since_the_previous_call() -> None:

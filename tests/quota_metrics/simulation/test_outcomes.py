@@ -260,11 +260,11 @@ LOADS = st.lists(st.integers(0, 300).map(lambda tens: tens * 10), min_size=1, ma
     st.sampled_from([QuotaWindow(), QuotaWindow(2, 500), QuotaWindow(30, 300)]),
 )
 def test_clients_skipped_by_the_replay_are_never_throttled(
-    one: list[int], two: list[int], bound: float, fetches: bool, window: QuotaWindow
+    first: list[int], second: list[int], bound: float, fetches: bool, window: QuotaWindow
 ) -> None:
     """The estimate that skips the replay is never too low, also for unrecorded windows."""
     api_key = FETCH if fetches else PRODUCE
-    loads = [Used("u", "one", one, api_key=api_key), Used("u", "two", two, api_key=api_key)]
+    loads = [Used("u", "one", first, api_key=api_key), Used("u", "two", second, api_key=api_key)]
     rows = recorded(*loads)
     if not rows:
         return
@@ -291,9 +291,9 @@ def always_replaying(
 @settings(deadline=None)
 @given(LOADS, LOADS, st.floats(100, 4000), st.floats(1, 3))
 def test_higher_limit_throttles_no_additional_client(
-    one: list[int], two: list[int], bound: float, factor: float
+    first: list[int], second: list[int], bound: float, factor: float
 ) -> None:
-    rows = recorded(Used("u", "one", one), Used("u", "two", two))
+    rows = recorded(Used("u", "one", first), Used("u", "two", second))
     if not rows:
         return
     lower, higher = (

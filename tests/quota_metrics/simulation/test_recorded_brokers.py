@@ -20,10 +20,10 @@ def fact(broker_id: int, since_ms: int, samples: int, release: str = "4.3", call
     }
 
 
-def windows(*facts: dict[str, Any], given: GivenWindow = GivenWindow()) -> list[BrokerWindow]:
+def windows(*facts: dict[str, Any], override: GivenWindow = GivenWindow()) -> list[BrokerWindow]:
     """At the brokers 1 and 2, since 100."""
-    found = recorded_brokers(facts, 100, given).windows
-    return [found.at(1), found.at(2)]
+    recorded = recorded_brokers(facts, 100, override).windows
+    return [recorded.at(1), recorded.at(2)]
 
 
 def test_without_facts_kafkas_default_is_replayed() -> None:
@@ -47,9 +47,9 @@ def test_rates_before_a_change_of_the_window_say_nothing_of_it() -> None:
 
 def test_given_window_replaces_what_the_brokers_have() -> None:
     only_samples = GivenWindow(samples=21)
-    assert windows(fact(1, 5, 31), given=only_samples)[0] == BrokerWindow(QuotaWindow(21), is_recorded=False)
-    assert windows(fact(1, 5, 21), given=only_samples)[0] == BrokerWindow(QuotaWindow(21))
-    assert windows(given=only_samples)[0] == BrokerWindow(QuotaWindow(21), is_recorded=False)
+    assert windows(fact(1, 5, 31), override=only_samples)[0] == BrokerWindow(QuotaWindow(21), is_recorded=False)
+    assert windows(fact(1, 5, 21), override=only_samples)[0] == BrokerWindow(QuotaWindow(21))
+    assert windows(override=only_samples)[0] == BrokerWindow(QuotaWindow(21), is_recorded=False)
 
 
 def test_classes_are_the_newest_of_each_broker() -> None:
