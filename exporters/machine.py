@@ -1,7 +1,7 @@
 """The cores and the memory that this process may use, and how many threads fit into them.
 
-A container on a node of 192 cores sees all of them, but may use half of one: its limits are those of its cgroup and of
-the groups above it, of version 1 or 2.
+A container on a node of 192 cores sees all of them, but may use half a core, for example. Its limits are in its cgroup
+and in the groups above it, of version 1 or 2.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ClickHouse:
     """One server, or the nodes of one cluster, as one user and in one database. Threads may share it, processes may be
     sent it. It connects at the first statement; after a failure the next node is asked.
 
-    All methods raise StoreError, of which StoreAwayError and StoreLoginError are kinds.
+    All methods raise StoreError, also as StoreAwayError and StoreLoginError.
     """
 
     nodes: tuple[Endpoint, ...]

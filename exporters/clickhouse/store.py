@@ -258,7 +258,7 @@ class TableWriter:
 
         `isolate` saves which pieces were divided or refused (SpoolReader.isolate), before anything depends on it, and
         may raise OSError; `isolated` is what it saved. A divided piece is never written as a whole again, even if the
-        store would accept it by now: it has another token than its halves, of which one may have been stored.
+        store would accept it by now: one of its halves may be stored already, under a token of its own.
         `replayed`: an earlier process may have written the batch, in whole or in part.
         """
         pieces = _Pieces(set(isolated), isolate, replayed=replayed)

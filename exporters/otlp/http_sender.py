@@ -66,7 +66,9 @@ class HttpSender:
         if response.status in _OK:
             raise EndpointSendError(f"HTTP {response.status} with a page: this is no OTLP endpoint")
         if response.status in _RETRYABLE:
-            raise RetryableSendError(f"HTTP {response.status}", _seconds(response.headers.get("Retry-After")))
+            delay = response.headers.get("Retry-After", "")  # in seconds; as a date it is ignored
+            delay_s = float(delay) if delay.isascii() and delay.isdigit() else None
+            raise RetryableSendError(f"HTTP {response.status}", delay_s)
         if response.status == _TOO_LARGE:
             raise TooLargeSendError(f"HTTP {response.status}: the endpoint or a proxy before it has a limit of size")
         error = PermanentSendError if response.status in _OF_THE_PAYLOAD else EndpointSendError
@@ -84,8 +86,3 @@ def _rejected_points(body: bytes) -> int:
         return int(ExportMetricsServiceResponse.FromString(body).partial_success.rejected_data_points)
     except DecodeError:
         return 0
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After in seconds. The HTTP-date form is not supported."""
-    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None

@@ -26,7 +26,7 @@ ORDINARY: Final = 0  # the place of those who send little
 
 
 class Lane:
-    """The writers of heavy payers, mostly of one, at `place` those of busy connections and behind it of quiet ones."""
+    """Two writers of heavy payers, mostly of one payer: at `place` for busy connections, then for quiet ones."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -85,12 +85,18 @@ class Lanes:
         return lane.place if sender.busy_to >= self._period else lane.place + 1
 
     def charge(self, sender: Sender, nbytes: int) -> None:
-        """Counts a queued record. Of who sent much, what comes from now on is written elsewhere."""
+        """Counts a queued record. A payer that has sent much has a lane of its own from now on."""
         cost = nbytes + PUSH_COST
         payer = sender.payer
         payer.spent += cost
         if payer.lane is None and payer.spent > _HEAVY_PER_S:
-            self._separate(payer)
+            # It gets an empty lane, a new one, or that with the fewest payers.
+            lane = min(self.lanes, key=lambda lane: lane.payers, default=None)
+            if lane is None or (lane.payers and len(self.lanes) < _MAX_LANES):
+                lane = Lane(2 * len(self.lanes) + 1)
+                self.lanes.append(lane)
+            lane.payers += 1
+            payer.lane, payer.light_since_s = lane, -1.0
         if sender.period != self._period:
             sender.period, sender.spent = self._period, 0
         sender.spent += cost
@@ -134,15 +140,6 @@ class Lanes:
             self._by_connection.clear()
         sender = self._by_connection[connection] = Sender(payer)
         return sender
-
-    def _separate(self, payer: _Payer) -> None:
-        """Gives a payer a lane: an empty one, a new one, or that with the fewest payers."""
-        lane = min(self.lanes, key=lambda lane: lane.payers, default=None)
-        if lane is None or (lane.payers and len(self.lanes) < _MAX_LANES):
-            lane = Lane(2 * len(self.lanes) + 1)
-            self.lanes.append(lane)
-        lane.payers += 1
-        payer.lane, payer.light_since_s = lane, -1.0
 
 
 def writer_at(place: int, name: str) -> str:

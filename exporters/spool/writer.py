@@ -114,7 +114,12 @@ class SpoolWriter:
                 self._measure()
             if self._deleted:  # nobody would read what is written
                 raise FileNotFoundError(ENOENT, "the segment was deleted by another program", str(self._path))
-            self._write(data)
+            if self._fd < 0:
+                self._open_segment()
+            rest = memoryview(data)
+            while rest:
+                written = os.write(self._fd, rest)  # not within the slice: mypyc would write twice
+                rest = rest[written:]
         except OSError:
             self._abandon_segment()
             raise
@@ -136,7 +141,9 @@ class SpoolWriter:
             finally:
                 with self._closing:
                     os.close(full)
-        current = self._duplicate()
+        with self._closing:
+            current = self._fd  # read once, because another thread may retire it
+            current = os.dup(current) if current >= 0 else -1
         if current >= 0:
             try:
                 os.fdatasync(current)
@@ -175,14 +182,6 @@ class SpoolWriter:
         finally:
             self._retire()
             self.sync()
-
-    def _write(self, data: bytes) -> None:
-        if self._fd < 0:
-            self._open_segment()
-        rest = memoryview(data)
-        while rest:
-            written = os.write(self._fd, rest)  # not within the slice: mypyc would write twice
-            rest = rest[written:]
 
     def _open_segment(self) -> None:
         """Begins a segment. It is renamed after it is locked, because an unlocked segment counts as abandoned."""
@@ -241,11 +240,6 @@ class SpoolWriter:
         with self._closing:
             os.close(self._fd)
             self._fd, self._deleted = -1, False
-
-    def _duplicate(self) -> int:
-        with self._closing:
-            current = self._fd  # read once, because another thread may retire it
-            return os.dup(current) if current >= 0 else -1
 
     def _refuse_if_full(self, nbytes: int) -> None:
         if self._clock_s() - self._measured_at > _MEASURE_AGAIN_S:

@@ -6,6 +6,5 @@ reading.py      asks each broker; what could not be read, and what that means
 document.py     facts as JSON
 releases.py     feature levels -> Kafka releases
 replication.py  replication throttles: which of them limit nothing any more, and the commands that remove them
-topics.py       reads of a Metadata response what is needed of topics, without entities of a hundred thousand
-                partitions
+topics.py       reads topics from a Metadata response, without building entities of a hundred thousand partitions
 """

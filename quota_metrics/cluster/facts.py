@@ -77,7 +77,7 @@ class AddressQuota(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """One broker. `configs`: those of BROKER_CONFIGS that it has, and their forms of single listeners."""
+    """One broker. `configs`: the BROKER_CONFIGS that it has set, also for single listeners."""
 
     broker_id: int
     release: Release | None = None
@@ -176,8 +176,10 @@ class ClusterFacts:
         )
 
     def window_at(self, broker_id: int) -> QuotaWindow | None:
-        """A broker's quota window; that of another one where it is not known, as brokers of a cluster usually agree. Of
-        the CONTROLLER that of its mutations."""
+        """A broker's quota window. If it is not known, another broker's, because brokers of a cluster usually agree.
+
+        The CONTROLLER has the window of mutations.
+        """
         if broker_id == CONTROLLER:
             return next((window for broker in self.brokers if (window := broker.mutation_window)), None)
         own = self.broker(broker_id).quota_window

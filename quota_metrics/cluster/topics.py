@@ -1,4 +1,4 @@
-"""Reads of a Metadata response what is needed of topics, without entities of a hundred thousand partitions. Sans-I/O.
+"""Reads topics from a Metadata response, without building entities of a hundred thousand partitions. Sans-I/O.
 
 Source: MetadataResponse.json of Apache Kafka 4.3. Versions up to 8 have no varints, so they are preferred.
 """

@@ -35,7 +35,7 @@ class ImpliedLimit:
         self._longest_ms = throttle_ms
 
     def transferred(self, counted: int, now_ms: int) -> None:
-        """A response that the broker sent; one during the throttle time is that of another connection."""
+        """A response that the broker sent. During the throttle time it belongs to another connection."""
         if self._waiting is not None and now_ms >= self._waiting[2]:
             in_window, over_ms, _ = self._waiting
             self.limit = (in_window + counted * 1000) / over_ms

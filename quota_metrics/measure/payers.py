@@ -1,4 +1,4 @@
-"""Room that clients share: who holds how many places, from whom one is taken, what was counted of whom. Sans-I/O."""
+"""Clients share room: who holds how many places, who loses one to others, and how many events each caused. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ class CountByPayer:
         self._payers[payer] = PayerCount(payer, (before.number if before else 0) + 1, now_ms)
 
     def recent(self, now_ms: int) -> list[PayerCount]:
-        """Payers of which something was counted in the last five minutes, most first."""
+        """Payers with an event in the last five minutes, those with most events first."""
         recent = [count for count in self._payers.values() if now_ms - count.last_ms < _RECENT_MS]
         return sorted(recent, key=lambda count: (-count.number, count.payer))

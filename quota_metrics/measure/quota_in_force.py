@@ -16,8 +16,8 @@ _MAX_KEPT = 200_000
 
 class QuotaInForce(NamedTuple):
     """`limit` is None without a quota, and while quotas are unknown. Samples with equal buckets share the limit.
-    `decided_by`: what may decide instead of the limit: the brokers' class, of which no port is known, or another
-    vendor's rule; empty: nothing."""
+    `decided_by`: what may decide instead of the limit: the brokers' callback class, or another vendor's rule; empty:
+    nothing."""
 
     limit: float | None
     limit_known: bool

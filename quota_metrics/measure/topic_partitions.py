@@ -22,12 +22,12 @@ class TopicPartitions:
         self._partitions: dict[str, int] = {}
 
     def follow(self, partitions: Mapping[str, int]) -> None:
-        """Takes a description of the cluster: topic -> partitions. One of no topics tells nothing."""
+        """Takes a description of the cluster: topic -> partitions. A description without topics is ignored."""
         if partitions:
             self._partitions = dict(partitions)
 
     def cost(self, changes: Iterable[PartitionChange]) -> int:
-        """The mutations of accepted changes; those of unknown cost are counted in `unknown` and cost nothing."""
+        """The mutations of accepted changes. A change of unknown cost is counted in `unknown` and costs nothing."""
         cost = 0
         for topic, total, added in changes:
             before = self._partitions.pop(topic, -1)

@@ -15,7 +15,7 @@ Column: TypeAlias = NDArray[np.int64]
 
 _STEP_MS = 2 * REQUEST_MS  # an interval that is no multiple of REQUEST_MS has longer steps
 _STALL = 2.5  # in intervals: bare rows further apart are not of successive intervals
-_USUAL_MS = 1000  # the interval of bare rows of which there are too few to say
+_USUAL_MS = 1000  # the interval of bare rows, if there are too few to tell
 
 
 class BrokerWindow(NamedTuple):

@@ -1,4 +1,4 @@
-"""A what-if question, and its answer: the outcome for each client, and what of the recording it covers."""
+"""A what-if question, and its answer: the outcome for each client, and the part of the recording that it covers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class WhatIfAnswer:
 
 
 class UnrecordedClusterError(ValueError):
-    """The question names no cluster of which usage was recorded; `ambiguous`: of several are there rows."""
+    """No usage was recorded of the cluster that the question names. `ambiguous`: it names none of several."""
 
     def __init__(self, message: str, *, ambiguous: bool = False) -> None:
         super().__init__(message)
@@ -86,7 +86,7 @@ class UnrecordedClusterError(ValueError):
 
 
 def whole_minutes(now_ms: int, seconds: int) -> tuple[int, int]:
-    """The last minutes of which all rows are stored: (from_ms, to_ms)."""
+    """The last minutes whose rows are all stored: (from_ms, to_ms)."""
     to_ms = (now_ms - COMPLETE_AFTER_MS) // 60_000 * 60_000
     return to_ms - seconds * 1000, to_ms
 

@@ -39,8 +39,10 @@ class RecordedBrokers(NamedTuple):
 
 
 def recorded_brokers(rows: Iterable[Row], from_ms: int, override: GivenWindow) -> RecordedBrokers:
-    """`rows`: of FACTS. Replayed is what the brokers have now; a broker with another window at any time since `from_ms`
-    has rates that say nothing of it."""
+    """`rows`: of FACTS. The replay uses the windows that the brokers have now.
+
+    If a broker had another window at any time since `from_ms`, its recorded rates do not apply.
+    """
     of_broker: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         of_broker[row["broker_id"]].append(row)

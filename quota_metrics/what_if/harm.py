@@ -1,4 +1,4 @@
-"""Which recorded clients the changes of a plan hit, and who of them would have been throttled."""
+"""Which recorded clients the changes of a plan hit, and which clients would have been throttled."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Reads one cluster's recorded usage and limits. Raises ConnectionError.
 
-The SQL leaves out clients that a change cannot affect: those that neither match the changed entity nor share a user or
-client id with one that does. Of the others those are `quiet` that were never throttled and whose rates, added up over
-all clients of the user and of the client id, stay below every limit that the change may give them: a broker cannot have
-throttled them, whichever of them share it (ClientQuotaManager meters by user, by client id or by both).
+The SQL leaves out clients that a change cannot affect: they neither match the changed entity nor share a user or client
+id with a client that does. Some of the others are `quiet`: they were never throttled, and their rates stay below every
+limit that the change may give them, even when added up over all clients of the user or of the client id. A broker
+cannot have throttled them, whichever of them share the limit (ClientQuotaManager meters by user, by client id or both).
 """
 
 from __future__ import annotations
@@ -270,8 +270,8 @@ def _match_changed_entity(alterations: Sequence[QuotaAlteration]) -> tuple[str, 
 
 
 def _lowest_limit(alterations: Sequence[QuotaAlteration], history: Iterable[QuotaLimit]) -> float:
-    """No client gets a limit below it by the changes. A new value of one entity is the limit of all that get another
-    one; after several changes, or a removal, it may be that of any rule."""
+    """No client gets a lower limit by the changes. After one change of one entity, clients that get another limit get
+    the new value. After several changes, or a removal, any rule may give the limit."""
     values = [value for alteration in alterations for value in alteration.values.values()]
     limits = [value for value in values if value is not None]
     if len(alterations) > 1 or None in values:

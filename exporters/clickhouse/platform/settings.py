@@ -212,9 +212,14 @@ def settable(server: Mapping[str, ServerSetting], settings: Mapping[str, str]) -
 
 def low_limits(server: Mapping[str, ServerSetting]) -> list[str]:
     """The names of LIMITS that are lower in the profile, and that the user may set."""
-    return [
-        name for name, least in LIMITS.items() if settable(server, {name: ""}) and _is_low(server[name].value, least)
-    ]
+    low = []
+    for name, least in LIMITS.items():
+        if settable(server, {name: ""}):
+            value = server[name].value
+            limit = int(value) if value.isdecimal() else 0
+            if limit > 0 and (least == 0 or limit < least):
+                low.append(name)
+    return low
 
 
 def limits_to_send(
@@ -231,11 +236,6 @@ def limits_to_send(
         if str(value) != server[name].value:
             raised[name] = str(value)
     return raised
-
-
-def _is_low(value: str, least: int) -> bool:
-    number = int(value) if value.isdecimal() else 0
-    return number > 0 and (least == 0 or number < least)
 
 
 def _text(value: str) -> str:
