@@ -37,11 +37,11 @@ def test_impact_is_what_the_client_reported_in_the_minute(clickhouse: RunningCli
         "points", points("felt", 2, metric=metric, ts=times, value=[2500.0] * 2, **users), token="f"
     )
     compute_levels(clickhouse.store, from_ms // 1000)
-    found = clickhouse.store.query(
+    judged = clickhouse.store.query(
         "SELECT client_id, toString(level), impact, impact_reason FROM headroom.headroom_by_minute"
         f" WHERE cluster = 'felt' AND window_start = toDateTime({from_ms // 1000}, 'UTC') ORDER BY client_id"
     )
-    assert [tuple(row) for row in found] == [
+    assert [tuple(row) for row in judged] == [
         ("earlier", "warn", "unknown", ""),
         ("silent", "warn", "unknown", ""),
         ("waits", "warn", "delayed", "records waited 2.5 s in the producer"),
@@ -87,11 +87,11 @@ def write_and_read_now(store: QueriedStore, cluster: str, end_ms: int) -> dict[s
 
 
 def test_live_views_list_current_clients(clickhouse: RunningClickHouse) -> None:
-    end_ms, found = 0, {}
+    end_ms, judged = 0, {}
     while now_ms() - end_ms > 15_000:  # once more if that took so long that the minute was the newest no more
         end_ms = now_ms() // 1000 * 1000
-        found = write_and_read_now(clickhouse.store, f"now-{end_ms}", end_ms)
-    assert found == {
+        judged = write_and_read_now(clickhouse.store, f"now-{end_ms}", end_ms)
+    assert judged == {
         "headroom_now": [("app", "warn", 0.85, 60), ("slow", "throttled", 0.1, 60)],
         "near_limit": [("app",), ("slow",)],
         "throttled_now": [("slow", 1)],

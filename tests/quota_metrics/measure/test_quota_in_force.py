@@ -18,24 +18,24 @@ ALICE = entity_of({"user": "alice a"})
 
 
 def quotas(rules: Rules) -> QuotasInForce:
-    found = QuotasInForce()
-    found.configure(rules)
-    return found
+    in_force = QuotasInForce()
+    in_force.configure(rules)
+    return in_force
 
 
 def test_new_configuration_applies_immediately() -> None:
-    found = quotas({ALICE: {PRODUCER: 10.0}})
-    assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(10.0, True, "user=alice a", "alice a", "")
-    found.configure({entity_of({"client-id": None}): {PRODUCER: 7.0}})
-    assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(7.0, True, "client-id=<default>", "", "x")
-    found.configure({})
-    assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(None, True, "", "", "x")
+    in_force = quotas({ALICE: {PRODUCER: 10.0}})
+    assert in_force.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(10.0, True, "user=alice a", "alice a", "")
+    in_force.configure({entity_of({"client-id": None}): {PRODUCER: 7.0}})
+    assert in_force.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(7.0, True, "client-id=<default>", "", "x")
+    in_force.configure({})
+    assert in_force.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(None, True, "", "", "x")
 
 
 @pytest.mark.parametrize("value", [UNLIMITED, math.inf, math.nan, 2e15])
 def test_value_that_never_throttles_is_no_limit_but_keeps_its_rule(value: float) -> None:
-    found = quotas({ALICE: {PRODUCER: value}}).of_client(PRODUCER, "alice a", "x", 1)
-    assert found == QuotaInForce(None, True, "user=alice a", "alice a", "")
+    in_force = quotas({ALICE: {PRODUCER: value}}).of_client(PRODUCER, "alice a", "x", 1)
+    assert in_force == QuotaInForce(None, True, "user=alice a", "alice a", "")
 
 
 def test_limit_is_unknown_before_quotas_are_read() -> None:
@@ -51,9 +51,9 @@ def quota_of(row: UsageSample) -> QuotaInForce:
 
 def test_sensor_has_the_quota_of_its_tags() -> None:
     row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
-    found = quotas({ALICE: {PRODUCER: 10.0}})
-    assert quota_of(found.of_sensor(row)) == QuotaInForce(10.0, True, "user=alice a", "alice a", "")
-    assert quota_of(found.of_sensor(row._replace(user="", client_id="x"))) == QuotaInForce(None, True, "", "", "x")
+    in_force = quotas({ALICE: {PRODUCER: 10.0}})
+    assert quota_of(in_force.of_sensor(row)) == QuotaInForce(10.0, True, "user=alice a", "alice a", "")
+    assert quota_of(in_force.of_sensor(row._replace(user="", client_id="x"))) == QuotaInForce(None, True, "", "", "x")
     assert QuotasInForce().of_sensor(row) == row
 
 
@@ -61,28 +61,28 @@ def test_callback_overrides_the_configuration_and_none_leaves_it() -> None:
     def of_own_users(_quota_key: str, user: str, _client_id: str, broker_id: int) -> tuple[Tags, float] | None:
         return ({"user": user, "client-id": ""}, 3.0 * broker_id) if user == "alice a" else None
 
-    found = QuotasInForce(QuotaCallback(of_own_users), lambda _broker_id: "a.Class")
-    found.configure({entity_of({"user": None}): {PRODUCER: 10.0}})
-    assert found.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(3.0, True, "", "alice a", "")
-    assert found.of_client(PRODUCER, "bob", "x", 1) == QuotaInForce(10.0, True, "user=<default>", "bob", "")
+    in_force = QuotasInForce(QuotaCallback(of_own_users), lambda _broker_id: "a.Class")
+    in_force.configure({entity_of({"user": None}): {PRODUCER: 10.0}})
+    assert in_force.of_client(PRODUCER, "alice a", "x", 1) == QuotaInForce(3.0, True, "", "alice a", "")
+    assert in_force.of_client(PRODUCER, "bob", "x", 1) == QuotaInForce(10.0, True, "user=<default>", "bob", "")
     row = UsageSample("c", PRODUCER, 0, "alice a", "", "", 2, 0, 5.0, 0.0, 0, "jmx")
-    assert found.of_sensor(row).limit == 6.0
-    assert found.of_sensor(row._replace(client_id="x")).limit is None  # a sensor that the callback has no tags of
-    assert found.of_sensor(row._replace(user="bob")).limit == 10.0
+    assert in_force.of_sensor(row).limit == 6.0
+    assert in_force.of_sensor(row._replace(client_id="x")).limit is None  # a sensor that the callback has no tags of
+    assert in_force.of_sensor(row._replace(user="bob")).limit == 10.0
 
 
 def test_rule_of_another_vendors_entity_makes_the_limit_unknown() -> None:
     prefix = entity_of({"client-id-prefix": "app-"})
-    found = quotas({entity_of({"user": "alice"}): {PRODUCER: 7.0}, prefix: {PRODUCER: 5.0}})
-    of_alice = found.of_client(PRODUCER, "alice", "app-1", 1)
+    in_force = quotas({entity_of({"user": "alice"}): {PRODUCER: 7.0}, prefix: {PRODUCER: 5.0}})
+    of_alice = in_force.of_client(PRODUCER, "alice", "app-1", 1)
     assert (of_alice.limit, of_alice.decided_by) == (7.0, "client-id-prefix=app- (not understood)")
-    assert found.of_client("consumer_byte_rate", "alice", "app-1", 1).decided_by == ""
+    assert in_force.of_client("consumer_byte_rate", "alice", "app-1", 1).decided_by == ""
     row = UsageSample("c", PRODUCER, 0, "alice", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
-    assert found.of_sensor(row).decided_by == "client-id-prefix=app- (not understood)"
-    assert found.of_sensor(row._replace(quota_key="consumer_byte_rate")).decided_by == ""
+    assert in_force.of_sensor(row).decided_by == "client-id-prefix=app- (not understood)"
+    assert in_force.of_sensor(row._replace(quota_key="consumer_byte_rate")).decided_by == ""
 
 
 def test_class_of_a_broker_decides() -> None:
-    found = QuotasInForce(callback_at=lambda broker_id: {1: "com.example.Quotas"}[broker_id])
-    found.configure({entity_of({"user": "alice"}): {PRODUCER: 7.0}})
-    assert found.of_client(PRODUCER, "alice", "app", 1).decided_by == "com.example.Quotas"
+    in_force = QuotasInForce(callback_at=lambda broker_id: {1: "com.example.Quotas"}[broker_id])
+    in_force.configure({entity_of({"user": "alice"}): {PRODUCER: 7.0}})
+    assert in_force.of_client(PRODUCER, "alice", "app", 1).decided_by == "com.example.Quotas"
