@@ -220,7 +220,7 @@ class PayloadLimits:
     points_per_byte: float = 2.0  # of the payload as it arrived; see `points_of_push`
 
     def points_of_push(self, nbytes: int) -> int:
-        """How many points a push may have whose payload arrived in `nbytes` bytes.
+        """The number of points that a push may carry in a payload of `nbytes` bytes, as it arrived.
 
         Real clients send 15 to 30 bytes a point, compressed (Java 4.3 with zstd, librdkafka, franz-go), idle ones of
         many partitions down to one. What decompresses to more only costs others their turn.
@@ -372,7 +372,7 @@ class EncodedField(NamedTuple):
 
 
 def encoded_fields(message: bytes) -> Iterator[EncodedField]:
-    """Those of the outermost level. Raises DecodeError as soon as one cannot be told from the next."""
+    """Yields the fields of the outermost level. Raises DecodeError at the first that cannot be told from the next."""
     at = 0
     try:
         while at < len(message):

@@ -245,17 +245,17 @@ class _Use:
 
 
 class ClientBudgets:
-    """Counts by the minute in which a push was received, so that a backlog is treated like live traffic.
+    """Budgets of clients and payers, per minute in which pushes were received. A backlog counts like live traffic.
 
-    A client chooses its instance ids, so its payer (exporters.identity.payer_of) has a budget as well: by default that
-    of 10,000 instances that push 1,000 points every ten seconds, and of as many that start at once with 600 series.
+    A client chooses its instance ids, so its payer (exporters.identity.payer_of) has a budget as well. The default is
+    enough for 10,000 instances that push 1,000 points every ten seconds, or that start at once with 600 series each.
     Counts are in memory only and restart with the process.
     """
 
     def __init__(
         self, points: int = 2_000_000, series: int = 200_000, *, times_per_payer: int = _TIMES_PER_PAYER
     ) -> None:
-        """Of a client; a payer has `times_per_payer` as much."""
+        """`points` and `series` are the budget of a client; a payer has `times_per_payer` as much."""
         self._clients = _Counts("client", points, series)
         self._payers = _Counts("payer", times_per_payer * points, times_per_payer * series)
 

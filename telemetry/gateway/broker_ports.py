@@ -171,7 +171,7 @@ class BrokerPorts:
         return (host, port) if self._names is None else self._names.address_of(node_id, port)
 
     def advertised(self, port: int) -> int:
-        """Where clients find one of our ports."""
+        """The port at which clients find one of our ports."""
         bootstrap = self._options.advertised_port
         return port if bootstrap is None else bootstrap + port - self._port
 

@@ -81,7 +81,7 @@ _MAX_OF_ALL: Final = 65_536  # about 30 MB
 
 
 class KnownHeads:
-    """Counts how many heads the connections of a process remember, the last one of each left out. Bounded."""
+    """Counts the heads that the connections of a process remember, without the last one of each connection."""
 
     def __init__(self) -> None:
         self.count = 0

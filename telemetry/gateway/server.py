@@ -93,12 +93,12 @@ class Gateway(SharedContext):
 
     @property
     def ports(self) -> BrokerPorts:
-        """Those of the main listener."""
+        """The ports of the main listener."""
         return self._listeners[0].ports
 
     @property
     def all_ports(self) -> list[BrokerPorts]:
-        """Those of each listener, the main one first."""
+        """The ports of each listener, the main one first."""
         return [listener.ports for listener in self._listeners]
 
     async def start(self, nodes: Iterable[Node]) -> tuple[str, int]:

@@ -54,7 +54,7 @@ class TopicSampler:
         )
 
     def _gap(self) -> int:
-        """How many frames are not taken before the next one: geometrically distributed."""
+        """Draws how many frames are passed over before the next sampled one (geometric distribution)."""
         return int(math.log1p(-self._uniform()) / self._log_of_rest)
 
 

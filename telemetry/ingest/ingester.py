@@ -56,14 +56,14 @@ _UNKNOWN_SERVER_ERROR = -1  # Kafka's code for a push that was acknowledged and 
 
 
 class _RowsOfKind(NamedTuple):
-    """What becomes of records that are rows of one table: `build` takes rows and the time."""
+    """How records become rows of one table. `build` takes the rows and the time."""
 
     table: str
     decode: Callable[[bytes], list[Any]]
     build: Callable[[list[Any], int], Any]
 
     def builder(self, now_ms: int) -> Callable[[Sequence[Any]], Built]:
-        """Of lists of rows."""
+        """A builder that takes lists of rows."""
         return lambda records: Built(self.build([*chain(*records)], now_ms))
 
 

@@ -104,7 +104,7 @@ class Counts:
         return Counts(*(getattr(self, counter.name) + getattr(other, counter.name) for counter in fields(self)))
 
     def as_note(self) -> dict[str, Any]:
-        """As a dictionary of JSON types."""
+        """The counts as a dictionary of JSON types."""
         return {
             "written": {kind.name: self.written[kind] for kind in RecordKind},
             "dropped": {reason.value: self.dropped[reason] for reason in DropReason},

@@ -146,7 +146,7 @@ def _from_json(text: str) -> Any:
 
 
 def _json_parts(value: Any, descriptor: Any) -> tuple[Any, int]:
-    """As _Parts.of, of a message in JSON. Raises ParseError, ValueError."""
+    """Does for a message in JSON what _Parts.of does for bytes. Raises ParseError, ValueError."""
     if not isinstance(value, dict):
         raise ValueError("no object")
     message_class = GetMessageClass(descriptor)

@@ -125,7 +125,7 @@ class Budget:
 
 
 class Account:
-    """Whom the requests of one connection are charged to."""
+    """The budgets that pay for the requests of one connection."""
 
     __slots__ = ("_connection", "_payer", "_refused")
 
@@ -156,7 +156,7 @@ class Account:
         return 0
 
     def _charge_used(self, now_ms: int, nbytes: int, is_new: bool) -> int:
-        """The same of buckets that are not full."""
+        """Charges buckets that are not full."""
         over = self._payer
         resource = over.missing(now_ms, is_new)
         if resource is None:
@@ -258,6 +258,6 @@ def _worst_first(uses: Iterable[PayerUse]) -> list[PayerUse]:
 
 
 def _drop_oldest(budgets: dict[str, Budget]) -> None:
-    """Accounts of open connections keep what is dropped here."""
+    """Drops a budget above the limit. Accounts of open connections keep theirs."""
     if len(budgets) > MAX_PAYERS:
         del budgets[next(iter(budgets))]

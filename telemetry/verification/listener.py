@@ -84,7 +84,7 @@ class VerificationListener:
             writer.close()
 
     async def _converse(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until the client hangs up, or is hung up on."""
+        """Answers requests until one side hangs up."""
         host, port = writer.get_extra_info("sockname")[:2]
         answers = _Answers(SinkNode(host, port, _CLUSTER_ID), self._check, number)
         while True:

@@ -126,7 +126,7 @@ class PayloadCheck:
                 yield rule, fault
 
     def _sequence(self, name: str, points: Any, point: Any) -> str:
-        """How a point does not follow the one before in its series; "" when it does."""
+        """Says why a point cannot follow the previous one of its series; "" if it can."""
         key = b"\0".join([name.encode(), *sorted(pair.SerializeToString() for pair in point.attributes)])
         if hasattr(point, "count"):
             value = float(point.count)

@@ -14,7 +14,7 @@ _MAX_REASON_CHARS: Final = 500
 
 
 class KipRule(StrEnum):
-    """In the order in which a script tries them."""
+    """The rules, in the order in which a script tries them."""
 
     READABLE = "readable"
     FIRST_GET = "first-get"

@@ -71,7 +71,7 @@ class FrameScanner(ABC):
         """The bytes to send in place of a frame in mode HOLD or SKIP."""
 
     def watch(self, data: bytes) -> bytes:
-        """The same number of bytes, to send in place of the next ones of a frame in mode WATCH."""
+        """Returns as many bytes, which are sent in place of these bytes of a frame in mode WATCH."""
         return data
 
     def end(self) -> bytes:

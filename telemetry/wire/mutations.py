@@ -86,7 +86,10 @@ def _read_change(key: int, fields: _Fields) -> PartitionChange:
 
 
 def _read_results(api: Api, version: int, body: bytes) -> dict[str, tuple[int, str, int]]:
-    """By topic, as the request names it: error code, name, and the number of partitions of a created one."""
+    """Error code, name and partitions of each topic, by the name or id that the request uses.
+
+    The number of partitions is UNKNOWN unless the topic was created.
+    """
     fields = _Fields(body, api.flexible(version))
     if api.throttle_first(version):
         fields.reader.skip(4)

@@ -69,7 +69,7 @@ def throttled_get(throttle_ms: int) -> bytes:
 
 
 def throttled_push(throttle_ms: int) -> bytes:
-    """The same for PushTelemetry."""
+    """The body of a PushTelemetry response that asks to wait."""
     return _PUSH_ANSWER.pack(throttle_ms, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0)
 
 

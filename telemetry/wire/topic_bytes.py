@@ -165,7 +165,7 @@ class TopicBytes:
         return count
 
     def _length(self, size: int) -> _Number:
-        """Of a string, bytes or an array, -1 for null: a number of `size` bytes, or compact."""
+        """The length of a string, bytes or an array; -1 for null. Not compact, it has `size` bytes."""
         return (yield from self._uvarint()) - 1 if self._flexible else (yield from self._int(size))
 
     def _int(self, size: int) -> _Number:
@@ -199,11 +199,11 @@ class TopicBytes:
             yield
 
     def _skip(self, size: int) -> None:
-        """Bytes that are not read; less than 0 is none."""
+        """Skips the next `size` bytes; none if `size` is negative."""
         self._skipped += max(size, 0)
 
     def _pass_skipped(self, wanted: int) -> _Step:
-        """Until as many bytes (0 or 1) are there behind the skipped ones."""
+        """Passes the skipped bytes, and waits until `wanted` bytes (0 or 1) follow them."""
         while self._skipped + wanted > len(self._data) - self._at:
             self._skipped -= len(self._data) - self._at
             self._at = len(self._data)

@@ -11,12 +11,8 @@ from tests.kit.grpc_servers import in_loop
 
 def test_networks_are_parsed_from_cidr_or_address() -> None:
     networks = networks_of(["10.1.2.3/8", " 192.0.2.7", "2001:db8::/32"])
-    assert [is_in(address, networks) for address in ("10.255.0.1", "192.0.2.7", "2001:db8::5", "::ffff:10.0.0.1")] == [
-        True
-    ] * 4
-    assert [is_in(address, networks) for address in ("11.0.0.1", "192.0.2.8", "2001:db9::5", "::ffff:11.0.0.1")] == [
-        False
-    ] * 4
+    assert all(is_in(address, networks) for address in ("10.255.0.1", "192.0.2.7", "2001:db8::5", "::ffff:10.0.0.1"))
+    assert not any(is_in(address, networks) for address in ("11.0.0.1", "192.0.2.8", "2001:db9::5", "::ffff:11.0.0.1"))
     with pytest.raises(ValueError, match="not appear to be"):
         networks_of(["10.0.0.0/33"])
 

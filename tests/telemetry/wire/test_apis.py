@@ -1,4 +1,4 @@
-"""The table of APIs compared with the message definitions that kio generated from Kafka's own files."""
+"""The table of APIs compared with kio's schema, generated from Kafka's own files; error codes with Kafka's enum."""
 
 import dataclasses
 import pkgutil
@@ -8,7 +8,9 @@ import pytest
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
+from headroom.demo.jvm import Jvm
 from telemetry.wire.apis import APIS
+from telemetry.wire.errors import ErrorCode
 
 
 def test_api_table_covers_every_api_of_the_schema() -> None:
@@ -34,3 +36,11 @@ def test_versions_flexibility_and_throttle_position_match_the_schema(key: int) -
         first_field = dataclasses.fields(entity)[0].name if dataclasses.fields(entity) else ""
         assert api.throttle_first(version) == (first_field == "throttle_time"), (api.name, version)
     assert api.max_version == max(responses)
+
+
+@pytest.mark.java
+def test_error_codes_match_kafka(jvm: Jvm) -> None:
+    errors = jvm.classes.org.apache.kafka.common.protocol.Errors
+    assert {code.name: int(code) for code in ErrorCode} == {
+        code.name: errors.valueOf(code.name).code() for code in ErrorCode
+    }
