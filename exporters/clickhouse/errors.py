@@ -47,6 +47,7 @@ _SETTING = {164: "READONLY", 452: "SETTING_CONSTRAINT_VIOLATION"}
 _TOO_LARGE = re.compile(r"HTTP driver received HTTP status 413\b")  # without a code: ClickHouse itself did not answer
 _HTTPS = re.compile(r"https://[^/]+:8443(/|$)")
 _PORT_OF_HTTPS = " (8443 is ClickHouse's port of https; a gateway may have 443, so name the port in the URL)"
+_STATUS_OF_PROXY = re.compile(r"HTTP driver received HTTP status (?!40[45])\d+")  # ClickHouse's own have a code
 _NO_CLICKHOUSE = re.compile(r"HTTP status 40[45]\b|<html", re.IGNORECASE)
 _PATH = " (a gateway may serve it below a path: name it before the database, as in https://gateway/clickhouse/headroom)"
 
@@ -124,6 +125,8 @@ def store_error(exc: Exception, server: str, user: str) -> StoreError:
         return StoreAwayError(f"cannot reach {server}: no answer in time{hint}")
     if isinstance(first, OSError) and first.strerror:
         return StoreAwayError(f"cannot reach {server}: {first.strerror}{hint}")
+    if _STATUS_OF_PROXY.match(message):
+        return StoreAwayError(f"a proxy before {server} answers in its place: {_shortened(message)}")
     if _NO_CLICKHOUSE.search(message):
         return StoreAwayError(f"{server} answers, but not as ClickHouse: {_shortened(message)}{hint or _PATH}")
     return StoreAwayError(f"{server}: {_shortened(one_line(first))}")

@@ -1,5 +1,5 @@
-"""`python -m tests.matrix.spark [JOB ...]`: the jobs on other releases of Spark, each beside the newest: the same rows.
-Each job writes its row of the table of docs/spark-jobs.md. Exits 1 when one does not work.
+"""`python -m tests.matrix.spark [JOB ...] [RELEASE ...]`: the jobs on other releases of Spark, each beside the newest:
+the same rows. Each writes its cell of the table of docs/spark-jobs.md. Exits 1 when one does not work.
 
 A release is PySpark of PyPI in a virtual environment of its own (.cache), whose other packages are those of the tests.
 """
@@ -140,14 +140,14 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def main(jobs: Sequence[str]) -> int:
+def main(jobs: Sequence[str], releases: Sequence[str]) -> int:
     failed: list[str] = []
     with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "server") as clickhouse:
         fill(clickhouse)
         history = fill_history(clickhouse)
         for job in jobs:
             newest = answer(job, NEWEST, clickhouse, history, Path(scratch))
-            for release in RELEASES:
+            for release in releases:
                 seen = newest if release == NEWEST else answer(job, release, clickhouse, history, Path(scratch))
                 said = verdict(seen, newest)
                 print(f"Spark {release}, {job}: {said}, {len(seen.rows)} rows", flush=True)
@@ -158,4 +158,5 @@ def main(jobs: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tuple(sys.argv[1:]) or ALL))
+    chosen = sys.argv[1:]
+    sys.exit(main([job for job in ALL if job in chosen] or ALL, [r for r in RELEASES if r in chosen] or RELEASES))

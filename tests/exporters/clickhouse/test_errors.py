@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from exporters.clickhouse.errors import StoreError, StoreTooLargeError, code_and_message, is_permanent, store_error
+from exporters.clickhouse.errors import (
+    StoreAwayError,
+    StoreError,
+    StoreTooLargeError,
+    code_and_message,
+    is_permanent,
+    store_error,
+)
 
 
 def test_innermost_message_is_reported() -> None:
@@ -47,3 +54,22 @@ def test_only_a_size_that_a_proxy_refuses_is_too_large(text: str, is_of_a_proxy:
     error = store_error(ValueError(text), "http://store:8123", "")
     assert isinstance(error, StoreError)
     assert isinstance(error, StoreTooLargeError) == is_of_a_proxy
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "HTTP driver received HTTP status 502, server response: <html>Bad Gateway</html>",
+            "a proxy before {} answers",
+        ),
+        ("HTTP driver received HTTP status 503, server response: no healthy upstream", "a proxy before {} answers"),
+        ("HTTP driver received HTTP status 401", "a proxy before {} answers"),
+        ("HTTP driver received HTTP status 404, server response: <html>", "{} answers, but not as ClickHouse"),
+        ("Unexpected response to server version query: '<html>login</html'", "{} answers, but not as ClickHouse"),
+    ],
+)
+def test_who_answers_is_named_when_it_is_not_clickhouse(text: str, said: str) -> None:
+    error = store_error(ValueError(text), "http://store:8123", "")
+    assert isinstance(error, StoreAwayError)
+    assert str(error).startswith(said.format("http://store:8123"))
