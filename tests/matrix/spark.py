@@ -159,4 +159,6 @@ def main(jobs: Sequence[str], releases: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     chosen = sys.argv[1:]
-    sys.exit(main([job for job in ALL if job in chosen] or ALL, [r for r in RELEASES if r in chosen] or RELEASES))
+    jobs = [job for job in ALL if job in chosen]
+    releases = [release for release in RELEASES if release in chosen]
+    sys.exit(main(jobs or ALL, releases or RELEASES))
