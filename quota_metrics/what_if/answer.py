@@ -40,15 +40,13 @@ class ReplayBudget:
 @dataclass(frozen=True, slots=True)
 class WhatIfQuestion:
     """Changes to make together, and the recorded time (from_ms, to_ms] to look at. `cluster` "": the only one.
-    `window`: instead of the brokers' own. `bucket`: user and client-id of metric tags; only the clients that share this
-    limit are examined. "": any."""
+    `window`: instead of the brokers' own."""
 
     alterations: Sequence[QuotaAlteration]
     from_ms: int
     to_ms: int
     cluster: str = ""
     window: GivenWindow = _BROKERS_OWN
-    bucket: tuple[str, str] = ("", "")
 
     @property
     def keys(self) -> list[str]:
@@ -102,7 +100,7 @@ def answer(
 ) -> WhatIfAnswer:
     """Raises UnrecordedClusterError, ConnectionError."""
     when = (question.from_ms, question.to_ms, now_ms)
-    recording = Recording(clickhouse, question.cluster, question.keys, *when, question.bucket)
+    recording = Recording(clickhouse, question.cluster, question.keys, *when)
     recording = replace(recording, cluster=_choose_cluster(recording))
     history = recording.history()
     brokers = recording.brokers(question.window)

@@ -65,8 +65,6 @@ FROM
                    countIf(u.throttle_ms > 0 OR u.muted_ms > 0) AS seen_throttled, sum(u.bytes) AS seen_transferred
             FROM {table} AS u
             WHERE cluster = {{cluster:String}} AND {during}
-              AND ({{of_user:String}} = '' OR u.user = {{of_user:String}})
-              AND ({{of_client_id:String}} = '' OR u.client_id = {{of_client_id:String}})
             GROUP BY cityHash64(quota_key, user, client_id, broker_id, gateway_id)
         )
         GROUP BY pair, seen_broker
@@ -152,8 +150,7 @@ class SeenClients(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What gateways recorded of the quota keys `keys` in (from_ms, to_ms]. `bucket`: `seen` has only clients with this
-    user and client-id, "" for any."""
+    """What gateways recorded of the quota keys `keys` in (from_ms, to_ms]."""
 
     clickhouse: ClickHouse
     cluster: str
@@ -161,7 +158,6 @@ class Recording:
     from_ms: int
     to_ms: int
     now_ms: int
-    bucket: tuple[str, str] = ("", "")
 
     def has_usage(self) -> bool:
         """Of the cluster; ends at the first row."""
@@ -212,8 +208,6 @@ class Recording:
             full_s=min(window.full_s for window, _ in windows.distinct),
             most=most,
             one_key=int(len(self.keys) == 1),
-            of_user=self.bucket[0],
-            of_client_id=self.bucket[1],
             **names,
         )
         if not rows:
