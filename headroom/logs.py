@@ -76,5 +76,5 @@ class Seldom(logging.Filter):
 def thin_out(name: str) -> None:
     """Samples the log of a library that logs a line for each request that it refuses."""
     logger = logging.getLogger(name)
-    if not any(isinstance(known, Seldom) for known in logger.filters):
+    if not any(isinstance(kept, Seldom) for kept in logger.filters):
         logger.addFilter(Seldom())

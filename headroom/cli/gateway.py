@@ -132,31 +132,33 @@ def _listener(
 async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list[Finding]:
     """Raises ClusterError when no broker answers at all."""
     cluster = await admin.start()
-    found = [Finding(True, f"cluster {cluster.cluster_id}: {len(cluster.nodes)} brokers")]
-    found += await asyncio.gather(*(_bootstraps(admin, address) for address in admin.bootstrap))
+    findings = [Finding(True, f"cluster {cluster.cluster_id}: {len(cluster.nodes)} brokers")]
+    findings += await asyncio.gather(*(_bootstraps(admin, address) for address in admin.bootstrap))
     for node in cluster.nodes:
         what = f"broker {node.id}: its advertised name {node.host} resolves here"
-        found.append(await _resolves(node.host, what, "the gateway connects to the broker's advertised address"))
-        found.append(await _answers(admin, node))
-    found.append(await _right("client quotas can be read", admin.describe_client_quotas, "DescribeConfigs"))
-    found.append(
+        findings.append(await _resolves(node.host, what, "the gateway connects to the broker's advertised address"))
+        findings.append(await _answers(admin, node))
+    findings.append(await _right("client quotas can be read", admin.describe_client_quotas, "DescribeConfigs"))
+    findings.append(
         await _right("client metrics subscriptions can be read", lambda: read_subscriptions(admin), "DescribeConfigs")
     )
-    found.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
-    if found[-1].ok and not found[-1].is_note:
-        found.append(_clocks(await _clock_skew_ms(admin)))
-    found += mechanism_findings(await admin.offered_mechanisms())
-    found += fact_findings(await read_facts(admin), await _seen_as(cluster))
+    findings.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
+    if findings[-1].ok and not findings[-1].is_note:
+        findings.append(_clocks(await _clock_skew_ms(admin)))
+    findings += mechanism_findings(await admin.offered_mechanisms())
+    findings += fact_findings(await read_facts(admin), await _seen_as(cluster))
     if listener is not None:
         host = listener.advertised_host
         if host or listener.names is None:
-            found += single_address(host, await _addresses(host) if host else [])
+            findings += single_address(host, await _addresses(host) if host else [])
         for host, purpose in listener.advertised(cluster).items():
             what = f"{host}, {purpose}, resolves here"
-            found.append(await _resolves(host, what, "clients are sent to this name, and have to resolve it as well"))
-        found += _ports(listener, cluster)
-        found += _port_mapping(listener, cluster)
-    return found
+            findings.append(
+                await _resolves(host, what, "clients are sent to this name, and have to resolve it as well")
+            )
+        findings += _ports(listener, cluster)
+        findings += _port_mapping(listener, cluster)
+    return findings
 
 
 async def _bootstraps(admin: KafkaAdmin, address: tuple[str, int]) -> Finding:
@@ -168,22 +170,22 @@ async def _bootstraps(admin: KafkaAdmin, address: tuple[str, int]) -> Finding:
 async def _addresses(host: str) -> list[str]:
     """The addresses of a name; none when it does not resolve."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return [str(one[4][0]) for one in found]
+    return [str(address[4][0]) for address in addresses]
 
 
 async def _seen_as(cluster: Cluster) -> dict[int, str]:
     """By broker, the address from which this host connects to it; without those that cannot be reached."""
-    found = {}
+    addresses = {}
     for node in cluster.nodes:
         with suppress(OSError, TimeoutError, UnicodeError):
             async with asyncio.timeout(_CONNECT_S):
                 _, writer = await asyncio.open_connection(node.host, node.port)
-            found[node.id] = str(writer.get_extra_info("sockname")[0])
+            addresses[node.id] = str(writer.get_extra_info("sockname")[0])
             writer.close()
-    return found
+    return addresses
 
 
 async def _resolves(host: str, what: str, advice: str) -> Finding:
@@ -226,10 +228,10 @@ async def _clock_skew_ms(admin: KafkaAdmin) -> float:
     response = await admin.send(NegotiatedRequest(_DESCRIBE_QUORUM, {"topics": [topic]}, least=1))
     middle_ms = (began_ms + now_ms()) / 2
     check("DescribeQuorum", response.error_code, None)
-    for found in (partition for topic in response.topics for partition in topic.partitions):
-        check("DescribeQuorum", found.error_code, None)
-        for voter in found.current_voters:
-            if voter.replica_id == found.leader_id and voter.last_caught_up_timestamp > 0:
+    for partition in (partition for topic in response.topics for partition in topic.partitions):
+        check("DescribeQuorum", partition.error_code, None)
+        for voter in partition.current_voters:
+            if voter.replica_id == partition.leader_id and voter.last_caught_up_timestamp > 0:
                 return float(voter.last_caught_up_timestamp - middle_ms)
     raise NotKafkaError("DescribeQuorum does not tell the leader's time")
 

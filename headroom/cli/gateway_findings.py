@@ -62,7 +62,7 @@ def _address_findings(facts: ClusterFacts, seen_as: Mapping[int, str]) -> Iterat
         if limits.most < NO_LIMIT and limits.most_at(own) <= limits.most:
             before = broker.configs.get(_OVERRIDES, "")
             wanted.setdefault(before, set()).add(own)
-            value = ",".join([*filter(None, [before]), *(f"{one}:{NO_LIMIT}" for one in sorted(wanted[before]))])
+            value = ",".join([*filter(None, [before]), *(f"{name}:{NO_LIMIT}" for name in sorted(wanted[before]))])
             yield Finding(
                 False,
                 f"broker {broker.broker_id} lets the gateway's address {own} have more than {limits.most_at(own)}"

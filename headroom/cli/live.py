@@ -104,16 +104,16 @@ def _document(address: str, query: Mapping[str, str], token: str) -> Any:
 
 
 def _rows(address: str, query: Mapping[str, str], token: str) -> list[Row]:
-    found = _document(address, query, token)
-    rows: list[Row] = found["clients"] if token else found
+    document = _document(address, query, token)
+    rows: list[Row] = document["clients"] if token else document
     return rows
 
 
 def _usage(address: str, row: Row) -> list[tuple[float, float]]:
     """(seconds since 1970, rate) of a client on its worst broker, of the last 15 minutes."""
     names = {name: row[name] for name in ("cluster", "quota_key", "user", "client_id")}
-    found = ask(address, "/api/v1/usage", {**names, "seconds": "900"})["brokers"].get(str(row["broker_id"]), {})
-    return list(zip(found.get("at", ()), found.get("rate", ()), strict=False))
+    usage = ask(address, "/api/v1/usage", {**names, "seconds": "900"})["brokers"].get(str(row["broker_id"]), {})
+    return list(zip(usage.get("at", ()), usage.get("rate", ()), strict=False))
 
 
 def _table(rows: list[Row], group: str, width: int | None) -> list[Text]:

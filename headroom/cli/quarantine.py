@@ -36,21 +36,21 @@ def list_(
     """List quarantined pushes, newest first."""
     wanted = {key: value for key, value in {"reason": reason, "client_id": client_id}.items() if value is not None}
     with one_line_errors(data):
-        found = [one for one in _held(data) if all(one.facts.get(key) == value for key, value in wanted.items())]
+        shown = [push for push in _held(data) if all(push.facts.get(key) == value for key, value in wanted.items())]
     if output is Output.JSON:
-        documents = [{"id": one.id, **one.facts} for one in found]
+        documents = [{"id": push.id, **push.facts} for push in shown]
         typer.echo(json_text(documents))
         return
-    if found:
+    if shown:
         from exporters.text_table import Layout
         from headroom.cli.output.tables import print_table  # slow to import
 
         print_table(
             _HEADINGS,
-            map(_row, found),
+            map(_row, shown),
             Layout(numbers=("bytes",), names=("client id", "principal", "software"), leave=_LEAVE, below=("cause",)),
         )
-    typer.echo(f"{len(found)} in quarantine")
+    typer.echo(f"{len(shown)} in quarantine")
 
 
 @app.command()
@@ -64,9 +64,9 @@ def show(
 ) -> None:
     """Show the sender of a push, why it was dropped, and its payload."""
     with one_line_errors(data):
-        one = _only([one for one in _held(data) if one.id.startswith(id_)], id_)
-        content = one.payload()
-        facts = {**one.facts, "received_at": _received(one.facts)}
+        push = _only([push for push in _held(data) if push.id.startswith(id_)], id_)
+        content = push.payload()
+        facts = {**push.facts, "received_at": _received(push.facts)}
         lines = [f"{key}: {printable(str(value))}" for key, value in facts.items() if key != "received_at_ms"]
         if payload is not None:
             payload.write_bytes(content)
@@ -89,16 +89,18 @@ def replay(
 ) -> None:
     """Write pushes to the spool again, after a fix, and remove them from the quarantine. `serve` may be running."""
     with one_line_errors(data):
-        found = [one for one in _held(data) if one.id.startswith(id_ or "")]
-        wanted = [_only(found, id_)] if id_ else [one for one in found if one.facts.get("reason") == reason]
+        candidates = [push for push in _held(data) if push.id.startswith(id_ or "")]
+        wanted = (
+            [_only(candidates, id_)] if id_ else [push for push in candidates if push.facts.get("reason") == reason]
+        )
         try:
-            pushes = [one.push() for one in wanted]
+            pushes = [push.push() for push in wanted]
         except ValueError as exc:
             raise ArgumentError(str(exc)) from exc
         if pushes:
             _write_to_spool(data / "spool", pushes)
-        for one in wanted:
-            one.path.unlink(missing_ok=True)
+        for push in wanted:
+            push.path.unlink(missing_ok=True)
     typer.echo(f"{len(wanted)} pushes sent again")
 
 
@@ -129,16 +131,16 @@ def _held(data: Path) -> Iterator[Held]:
     return held(directory) if directory.is_dir() else iter(())
 
 
-def _only(found: list[Held], id_: str) -> Held:
+def _only(candidates: list[Held], id_: str) -> Held:
     """Raises ArgumentError."""
-    if len(found) == 1:
-        return found[0]
-    raise ArgumentError(f"{len(found) or 'no'} pushes in quarantine have an id that begins with {id_!r}")
+    if len(candidates) == 1:
+        return candidates[0]
+    raise ArgumentError(f"{len(candidates) or 'no'} pushes in quarantine have an id that begins with {id_!r}")
 
 
-def _row(one: Held) -> tuple[str, ...]:
+def _row(push: Held) -> tuple[str, ...]:
     facts = ("reason", "client_id", "principal", "software", "compression", "bytes", "cause")
-    return one.id, _received(one.facts), *(printable(str(one.facts.get(name, ""))) for name in facts)
+    return push.id, _received(push.facts), *(printable(str(push.facts.get(name, ""))) for name in facts)
 
 
 def _received(facts: dict[str, Any]) -> str:

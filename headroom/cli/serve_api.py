@@ -62,14 +62,14 @@ def _parsed(address: str) -> tuple[type[http.client.HTTPConnection], str, int]:
     raise ArgumentError(f"--http {address!r} is not HOST:PORT or http(s)://HOST[:PORT]")
 
 
-def token_of(given: str) -> str:
+def token_of(flag: str) -> str:
     """The token that a flag gives: itself, or `@FILE`. Raises ArgumentError, whose message does not contain it."""
-    if not given.startswith("@"):
-        return _checked("--token", given)
+    if not flag.startswith("@"):
+        return _checked("--token", flag)
     try:
-        return _checked(given[1:], Path(given[1:]).read_text("utf-8").strip())
+        return _checked(flag[1:], Path(flag[1:]).read_text("utf-8").strip())
     except (OSError, ValueError) as exc:
-        raise ArgumentError(f"--token: cannot read {given[1:]}") from exc
+        raise ArgumentError(f"--token: cannot read {flag[1:]}") from exc
 
 
 def _token() -> str:

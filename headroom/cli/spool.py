@@ -48,10 +48,10 @@ def status(
         from exporters.text_table import Layout
         from headroom.cli.output.tables import print_table  # slow to import
 
-        rows = [(*map(str, one[:-1]), "yes" if one.being_written else "no") for one in segments]
+        rows = [(*map(str, segment[:-1]), "yes" if segment.being_written else "no") for segment in segments]
         headings = ("segment", "writer", "records", "bytes", "position", "being written")
         print_table(headings, rows, Layout(numbers=("records", "bytes", "position")))
-    records, nbytes = sum(one.records for one in segments), sum(one.bytes for one in segments)
+    records, nbytes = sum(segment.records for segment in segments), sum(segment.bytes for segment in segments)
     typer.echo(f"{records} records in {nbytes} bytes are waiting; {state.totals.records} records are finished")
 
 
@@ -64,12 +64,12 @@ def inspect(
     """Show the next records of a segment: kind, size, time and sender; payloads are not decoded."""
     with one_line_errors(data):
         state = read_state(data / "spool")
-        found = {one.segment: one for one in waiting_segments(data / "spool", state.positions)}
-        if segment not in found:
+        waiting = {segment.segment: segment for segment in waiting_segments(data / "spool", state.positions)}
+        if segment not in waiting:
             raise ArgumentError(_NO_SUCH_SEGMENT.format(segment))
         mark = int(segment.split("-")[2], 16)
         with (data / "spool" / segment).open("rb") as file:
-            file.seek(found[segment].position)
+            file.seek(waiting[segment].position)
             for record in scan(file.read(_READ_BYTES), mark, records).records:
                 typer.echo(_line(record))
 
@@ -98,7 +98,7 @@ def skip(
 
 def _document(state: State, segments: list[WaitingSegment]) -> dict[str, object]:
     return {
-        "segments": [one._asdict() for one in segments],
+        "segments": [segment._asdict() for segment in segments],
         "begun": state.intent,
         "finished_records": state.totals.records,
         "finished_bytes": state.totals.bytes,

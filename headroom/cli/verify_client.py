@@ -51,7 +51,7 @@ def verify_client_command(
         raise typer.Exit(1) from exc
     verdicts = check.verdicts
     _PRINTERS[output](verdicts)
-    outcomes = {each.outcome for each in verdicts}
+    outcomes = {verdict.outcome for verdict in verdicts}
     if Outcome.FAIL in outcomes:
         raise typer.Exit(_BROKEN)
     raise typer.Exit(_INCOMPLETE if Outcome.NOT_SEEN in outcomes else 0)

@@ -90,13 +90,13 @@ def _kind(annotation: Any) -> str:
     if origin is Annotated:
         return _kind(arguments[0])
     if origin in (UnionType, Union):
-        return " or ".join(dict.fromkeys(_kind(each) for each in arguments if each is not NoneType))
+        return " or ".join(dict.fromkeys(_kind(argument) for argument in arguments if argument is not NoneType))
     if origin is Literal:
-        return " or ".join(f"`{each}`" for each in arguments)
+        return " or ".join(f"`{argument}`" for argument in arguments)
     if origin is tuple:
         return f"list of {_kind(arguments[0])}"
     if inspect.isclass(annotation) and issubclass(annotation, Enum):
-        return " or ".join(f"`{each.value}`" for each in annotation)
+        return " or ".join(f"`{argument.value}`" for argument in annotation)
     return _KINDS.get(annotation, "mapping" if origin is dict else getattr(annotation, "__name__", str(annotation)))
 
 

@@ -375,6 +375,6 @@ class ServeConfig(Section):
 def _addresses(section: object) -> list[Address]:
     """The addresses that a setting opens, without those that take a free port."""
     if isinstance(section, tuple):
-        return [address for each in section for address in _addresses(each)]
-    found = (section, *(getattr(section, name, None) for name in ("listen", "grpc", "http")))
-    return [address for address in found if isinstance(address, Address) and address.port]
+        return [address for part in section for address in _addresses(part)]
+    parts = (section, *(getattr(section, name, None) for name in ("listen", "grpc", "http")))
+    return [address for address in parts if isinstance(address, Address) and address.port]

@@ -53,13 +53,13 @@ Progress = Callable[[str], None]
 
 def find_java(environ: Mapping[str, str] = os.environ) -> str:
     """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH. Raises PrerequisiteError."""
-    found: list[str] = []
+    unfit: list[str] = []
     for java in _java_candidates(environ):
         version = java_version(java)
         if version >= JAVA_NEEDED:
             return java
-        found.append(f"{java} is {f'Java {version}' if version else 'not a Java that runs'}")
-    seen = "; ".join(found) or "none in JAVA_HOME or PATH"
+        unfit.append(f"{java} is {f'Java {version}' if version else 'not a Java that runs'}")
+    seen = "; ".join(unfit) or "none in JAVA_HOME or PATH"
     raise PrerequisiteError(f"Java {JAVA_NEEDED} or newer is needed: {seen}; set JAVA_HOME to a newer one")
 
 

@@ -61,8 +61,8 @@ def _open_once(address: Address) -> None:
         listening_socket(address.host, address.port).close()
         return
     missing: list[OSError] = []
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    for family, *_, bound in found:
+    infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    for family, *_, bound in infos:
         try:
             with socket.socket(family) as opened:
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -74,5 +74,5 @@ def _open_once(address: Address) -> None:
             if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
             missing.append(exc)
-    if len(missing) == len(found):
+    if len(missing) == len(infos):
         raise missing[0]

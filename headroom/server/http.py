@@ -53,9 +53,9 @@ def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute
         return PlainTextResponse("ok\n")
 
     def readyz(request: Request) -> Response:
-        found = health.verbose()
-        lines = found.lines() if "verbose" in request.query_params else [found.reason or "ready"]
-        return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if found.reason else 200)
+        checks = health.verbose()
+        lines = checks.lines() if "verbose" in request.query_params else [checks.reason or "ready"]
+        return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if checks.reason else 200)
 
     def readyz_kafka(_: Request) -> Response:
         reason = health.not_serving_reason
@@ -106,7 +106,7 @@ class _Server(uvicorn.Server):
             return
         await self.lifespan.startup()
         admission: Admission[TimedConnection] = Admission(self._handshakes)
-        self.servers = [HandshakeServer(one, context, admission, self._connection) for one in sockets]  # type: ignore[misc] # closed only
+        self.servers = [HandshakeServer(listening, context, admission, self._connection) for listening in sockets]  # type: ignore[misc] # closed only
         self.started = True
 
     def _connection(self) -> asyncio.Protocol:

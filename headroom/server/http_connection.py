@@ -48,8 +48,12 @@ class LimitedConnection(H11Protocol):
 
     def _evict_one(self) -> None:
         """Closes the connection that has waited longest; this one if the application is busy with all others."""
-        waiting = [one for one in self.connections if isinstance(one, LimitedConnection) and one.waits_for_peer()]
-        longest = min(waiting, key=lambda one: one._turn, default=self)
+        waiting = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, LimitedConnection) and connection.waits_for_peer()
+        ]
+        longest = min(waiting, key=lambda connection: connection._turn, default=self)
         longest.transport.abort()
         self.connections.discard(longest)  # at once, so that the next one does not choose it again
 

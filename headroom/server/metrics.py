@@ -30,7 +30,9 @@ class Snapshot(Collector):
     """Values of one moment, immutable afterwards."""
 
     def __init__(self, values: Iterable[tuple[SelfMetric, Values]]) -> None:
-        self._values = [(metric, dict(each) if isinstance(each, Mapping) else each) for metric, each in values]
+        self._values = [
+            (metric, dict(reading) if isinstance(reading, Mapping) else reading) for metric, reading in values
+        ]
 
     def totals(self) -> dict[SelfMetric, float]:
         """The sum of each metric over its labels."""

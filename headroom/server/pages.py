@@ -54,20 +54,20 @@ def http_app(
     rules = service.gateway.receiver.rules
 
     def status() -> dict[str, Any]:
-        found = health.verbose()
+        checks = health.verbose()
         return {
-            "ready": not found.reason,
-            "reason": found.reason,
-            "degraded": found.degraded,
-            "oldest_s": found.oldest_s,
+            "ready": not checks.reason,
+            "reason": checks.reason,
+            "degraded": checks.degraded,
+            "oldest_s": checks.oldest_s,
             "cluster": service.cluster() if service.cluster else None,
             "left_out": [
-                {"payer": one.payer, "exchanges": one.number, "last_ms": one.last_ms}
-                for one in service.left_out()[:_PAYERS]
+                {"payer": payer.payer, "exchanges": payer.number, "last_ms": payer.last_ms}
+                for payer in service.left_out()[:_PAYERS]
             ],
             "over_budget": _over_budget(service),
             "version": version_line(),
-            "tiles": tile_rows(_state(config, service, self_metrics, health, found), health.trends.values()),
+            "tiles": tile_rows(_state(config, service, self_metrics, health, checks), health.trends.values()),
             "metrics": metric_rows(self_metrics),
         }
 
@@ -79,7 +79,7 @@ def http_app(
 
 def _over_budget(service: NetworkService) -> list[dict[str, Any]]:
     """Payers of refused requests, and those whose clients have names that are too long to be kept."""
-    names = (PayerUse(one.payer, {"names": one.number}, one.last_ms) for one in service.long_names())
+    names = (PayerUse(payer.payer, {"names": payer.number}, payer.last_ms) for payer in service.long_names())
     return [use._asdict() for use in merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]]
 
 
@@ -92,13 +92,13 @@ def guarded(config: ServeConfig, app: ASGIApp) -> ASGIApp:
 
 
 def _state(
-    config: ServeConfig, service: NetworkService, self_metrics: SelfMetrics, health: Health, found: Verbose
+    config: ServeConfig, service: NetworkService, self_metrics: SelfMetrics, health: Health, checks: Verbose
 ) -> ServiceState:
     now = self_metrics.snapshot().totals()
     window_s, recent = health.recent()
     cluster = service.cluster() if service.cluster else None
     return ServiceState(
-        reason=found.reason,
+        reason=checks.reason,
         brokers=None if cluster is None else len(cluster["brokers"]),
         connections=now.get(catalogue.CONNECTIONS, 0.0),
         upstream_failures=recent.get(catalogue.UPSTREAM_FAILURES, 0.0),
@@ -108,7 +108,7 @@ def _state(
         pushes=recent.get(catalogue.PUSHES, 0.0),
         over_budget=recent.get(catalogue.PAYER_REFUSED, 0.0),
         dropped=recent.get(catalogue.DROPPED, 0.0),
-        oldest_s=found.oldest_s,
+        oldest_s=checks.oldest_s,
         late_s=config.store.late_ms / 1000,
         spool_bytes=now.get(catalogue.SPOOL_BYTES, 0.0),
         spool_max_bytes=config.spool.max_bytes,
@@ -133,13 +133,17 @@ class SubscriptionRows:
         return self._rows
 
     def _row(self, name: str, values: Mapping[str, str]) -> dict[str, Any]:
-        one = self._rules.subscriptions.get(name)
-        if one is None:
+        subscription = self._rules.subscriptions.get(name)
+        if subscription is None:
             return {"name": name, "metrics": [], "interval_ms": None, "match": [], "error": self._error(name, values)}
         match = [f"{key}={pattern}" for key, pattern in _criteria(values)]
         return {
-            "name": name, "metrics": list(one.metrics), "interval_ms": one.interval_ms, "match": match, "error": "",
-        }  # fmt: skip
+            "name": name,
+            "metrics": list(subscription.metrics),
+            "interval_ms": subscription.interval_ms,
+            "match": match,
+            "error": "",
+        }
 
     def _error(self, name: str, values: Mapping[str, str]) -> str:
         try:
@@ -184,16 +188,16 @@ def web_token(config: ServeConfig) -> str | None:
 
 def web_scopes(config: ServeConfig) -> Scopes:
     """The tokens of applications. Raises ServeError."""
-    found: dict[str, ClientScope] = {}
-    for number, each in enumerate(config.web.tokens):
+    scopes: dict[str, ClientScope] = {}
+    for number, setting in enumerate(config.web.tokens):
         source = f"web.tokens.{number}"
-        token = _token_of(each, source)
-        if each.team and config.owners is None:
+        token = _token_of(setting, source)
+        if setting.team and config.owners is None:
             raise ServeError(f"{source}: a team needs the setting owners")
-        if token in found or token == web_token(config):
+        if token in scopes or token == web_token(config):
             raise ServeError(f"{source}: another setting has the same token")
-        found[token] = ClientScope(each.user, each.client_id_prefix, each.team)
-    return Scopes(found.items())
+        scopes[token] = ClientScope(setting.user, setting.client_id_prefix, setting.team)
+    return Scopes(scopes.items())
 
 
 def _token_of(section: WebConfig | ScopedTokenConfig, name: str) -> str:

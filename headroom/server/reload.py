@@ -44,14 +44,14 @@ class Reloaded(NamedTuple):
 
 def differences(before: BaseModel, after: BaseModel, prefix: str = "") -> list[str]:
     """The names of all settings whose values differ."""
-    found = []
+    names = []
     for name in type(before).model_fields:
         old, new = getattr(before, name), getattr(after, name)
         if isinstance(old, BaseModel) and type(old) is type(new):
-            found += differences(old, new, f"{prefix}{name}.")
+            names += differences(old, new, f"{prefix}{name}.")
         elif old != new:
-            found.append(prefix + name)
-    return found
+            names.append(prefix + name)
+    return names
 
 
 class Reload:

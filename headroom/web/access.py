@@ -143,7 +143,7 @@ def _is_address(name: str) -> bool:
 
 def _is_in(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return any(found in network for network in networks)
+    return any(parsed in network for network in networks)

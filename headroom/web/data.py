@@ -96,15 +96,15 @@ class Data:
         self._shared: TTLCache[_Asked, _Reading] = TTLCache(256, _SHARED_S)
         self._seen: TTLCache[_Asked, _Reading] = TTLCache(256, _SEEN_SHARED_S)
 
-    async def headroom(self, given: Given, *, exact: bool = False) -> list[Row]:
+    async def headroom(self, query: Given, *, exact: bool = False) -> list[Row]:
         """Clients with their level, the worst first unless `sort` and `order` say otherwise. `exact`: of the user and
         the client id, of which either may be empty; otherwise an empty one stands for all."""
-        sql, parameters = self._listed(queries.HEADROOM, given, exact=exact)
+        sql, parameters = self._listed(queries.HEADROOM, query, exact=exact)
         return await self._rows(sql, parameters)
 
-    async def own(self, scope: ClientScope, given: Given) -> Row:
+    async def own(self, scope: ClientScope, query: Given) -> Row:
         """What a token's scope may see of its clients, filtered and sorted as `headroom` is."""
-        sql, parameters = self._listed(queries.OWN, given)
+        sql, parameters = self._listed(queries.OWN, query)
         parameters |= {f"scope_{name}": value for name, value in scope._asdict().items()}
         rows, windows = await asyncio.gather(
             self._rows(sql, parameters),
@@ -112,65 +112,65 @@ class Data:
         )
         return me.document(scope, rows, windows, self._owners.owners, now_ms())
 
-    def _listed(self, sql: str, given: Given, *, exact: bool = False) -> tuple[str, dict[str, object]]:
+    def _listed(self, sql: str, query: Given, *, exact: bool = False) -> tuple[str, dict[str, object]]:
         """The query of a list of clients in the order that is asked for, and its parameters."""
-        sort = given.get("sort", "level")
-        order = given.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
+        sort = query.get("sort", "level")
+        order = query.get("order", "asc" if sort in ("client_id", "user", "quota_key", "cluster") else "desc")
         if sort not in queries.SORT_COLUMNS:
             raise BadRequestError(f"sort must be one of {', '.join(queries.SORT_COLUMNS)}")
         if order not in ("asc", "desc"):
             raise BadRequestError("order must be asc or desc")
-        offset = number_of(given, "offset", 0, 10_000_000)
-        parameters = self._filter(given) | {
+        offset = number_of(query, "offset", 0, 10_000_000)
+        parameters = self._filter(query) | {
             "exact": int(exact),
-            "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
+            "limit": number_of(query, "limit", 1000, _MAX_LIMIT),
             "offset": offset,
         }
         return sql.replace("{order}", f"`{sort}` {order}") + (queries.FAR if offset > _NEAR else ""), parameters
 
-    def _filter(self, given: Given) -> dict[str, object]:
-        levels = [level for level in given.get("level", "").split(",") if level]
+    def _filter(self, query: Given) -> dict[str, object]:
+        levels = [level for level in query.get("level", "").split(",") if level]
         for level in levels:
             if level not in LEVELS:
                 raise BadRequestError(f"level must be one or more of {', '.join(LEVELS)}")
-        source = given.get("source", self._source)
+        source = query.get("source", self._source)
         if source not in ("gateway", "jmx", "client", "all"):
             raise BadRequestError("source must be gateway, jmx, client or all")
         names: dict[str, object] = {
-            name: text_of(given, name) for name in ("cluster", "user", "client_id", "rule", "team")
+            name: text_of(query, name) for name in ("cluster", "user", "client_id", "rule", "team")
         }
-        search = text_of(given, "q").strip(" ")
+        search = text_of(query, "q").strip(" ")
         return {
             **names, "exact": 0, "search": search, "address": search if _ADDRESS.fullmatch(search) else "",
             "levels": levels, "source": "" if source == "all" else source,
         }  # fmt: skip
 
-    async def summary(self, given: Given) -> tuple[dict[str, int], list[str]]:
+    async def summary(self, query: Given) -> tuple[dict[str, int], list[str]]:
         """Of the last 60 seconds: the number of clients at each level regardless of the filter on `level`, and the
         names of all clusters."""
-        (found,) = await self._rows(queries.SUMMARY, self._filter(given))
+        (found,) = await self._rows(queries.SUMMARY, self._filter(query))
         return {level: int(found["counts"].get(level, 0)) for level in LEVELS}, found["clusters"]
 
-    async def groups(self, given: Given) -> tuple[list[Row], int]:
+    async def groups(self, query: Given) -> tuple[list[Row], int]:
         """Clients added up by `by` (user, team or rule) and quota key, and the number of such groups."""
-        by = given.get("by", "")
+        by = query.get("by", "")
         if by not in queries.GROUPS:
             raise BadRequestError(f"by must be one of {', '.join(queries.GROUPS)}")
-        parameters = self._filter(given) | {
-            "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
-            "offset": number_of(given, "offset", 0, 10_000_000),
+        parameters = self._filter(query) | {
+            "limit": number_of(query, "limit", 1000, _MAX_LIMIT),
+            "offset": number_of(query, "offset", 0, 10_000_000),
         }
         rows = await self._rows(queries.GROUPED.replace("{by}", queries.GROUPS[by]), parameters)
         return rows, int(rows[0]["groups"]) if rows else 0
 
-    async def seen(self, given: Given) -> list[Row]:
+    async def seen(self, query: Given) -> list[Row]:
         """Clients of the last week that are not active now, by a part of their user or client id; newest first.
 
         What it read, or why it failed, holds for a minute."""
-        search = text_of(given, "q").strip(" ")
+        search = text_of(query, "q").strip(" ")
         if not search:
             return []
-        names = {"search": search, "cluster": text_of(given, "cluster"), "source": self._source, "limit": MOST_SEEN}
+        names = {"search": search, "cluster": text_of(query, "cluster"), "source": self._source, "limit": MOST_SEEN}
         return await self._read(self._seen, queries.SEEN, names)
 
     async def sparklines(self, rows: Sequence[Row]) -> list[list[tuple[int, float]]]:
@@ -182,16 +182,16 @@ class Data:
         points = {row["place"]: [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
         return [points.get(place, []) for place in range(1, len(rows) + 1)]
 
-    async def usage(self, given: Given) -> Row:
+    async def usage(self, query: Given) -> Row:
         """Rate, limit and throttling of one client per broker, over any range; the shares of the limit where levels
         begin; changes of its quota; when further instances of it began to push; with `metric` also what the client
         itself measured."""
-        chosen = chart_range(given)
+        chosen = chart_range(query)
         names: dict[str, object] = {
-            name: text_of(given, name) for name in ("cluster", "quota_key", "user", "client_id")
+            name: text_of(query, name) for name in ("cluster", "quota_key", "user", "client_id")
         }
         parameters = {**names, **chosen._asdict(), "source": self._source}
-        metric = text_of(given, "metric")
+        metric = text_of(query, "metric")
         rows, thresholds, changes, restarts, measured = await asyncio.gather(
             self._rows(usage_chart.USAGE, parameters | {"arriving_s": usage_chart.ARRIVING_S}),
             self._rows(statement("thresholds"), {}),
@@ -210,32 +210,32 @@ class Data:
         shown = {"brokers": by_broker(rows), "steps": steps, **marks, "metric": own if metric else None}
         return {**names, **chosen._asdict(), **shown}
 
-    async def clients(self, given: Given) -> list[Row]:
+    async def clients(self, query: Given) -> list[Row]:
         """Active clients, and whether they push telemetry."""
-        parameters: dict[str, object] = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
+        parameters: dict[str, object] = {name: text_of(query, name) for name in ("cluster", "user", "client_id")}
         parameters |= {
-            "search": text_of(given, "q").strip(" "),
-            "limit": number_of(given, "limit", 1000, _MAX_LIMIT),
-            "offset": number_of(given, "offset", 0, 10_000_000),
+            "search": text_of(query, "q").strip(" "),
+            "limit": number_of(query, "limit", 1000, _MAX_LIMIT),
+            "offset": number_of(query, "offset", 0, 10_000_000),
         }
         return await self._rows(queries.CLIENTS, parameters)
 
-    async def client_count(self, given: Given) -> int:
+    async def client_count(self, query: Given) -> int:
         """Of `clients`, before paging."""
-        (found,) = await self._rows(queries.CLIENT_COUNT, {"search": text_of(given, "q").strip(" ")})
+        (found,) = await self._rows(queries.CLIENT_COUNT, {"search": text_of(query, "q").strip(" ")})
         return int(found["total"])
 
-    async def gateway_share(self, given: Given) -> list[Row]:
+    async def gateway_share(self, query: Given) -> list[Row]:
         """How much of what the brokers meter passes the gateways, most missing bytes first; empty without JMX."""
-        parameters = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
-        limit = number_of(given, "limit", 1000, _MAX_LIMIT)
+        parameters = {name: text_of(query, name) for name in ("cluster", "user", "client_id")}
+        limit = number_of(query, "limit", 1000, _MAX_LIMIT)
         return await self._rows(queries.GATEWAY_SHARE, {**parameters, "limit": limit})
 
-    async def quotas(self, given: Given) -> list[Row]:
+    async def quotas(self, query: Given) -> list[Row]:
         """Every rule with `q` in its entity or key, the number of clients it applies to, and the utilisation of its
         fullest bucket."""
-        names = {"cluster": text_of(given, "cluster"), "of_client": 0, "user": "", "client_id": "", "limit": ALL_RULES}
-        wanted = text_of(given, "q").strip(" ").lower()
+        names = {"cluster": text_of(query, "cluster"), "of_client": 0, "user": "", "client_id": "", "limit": ALL_RULES}
+        wanted = text_of(query, "q").strip(" ").lower()
         rules, matched = await asyncio.gather(self._rows(queries.LIMITS, names), self._rows(queries.CAUGHT, {}))
         caught = {(row["cluster"], row["quota_key"], row["matched_entity"]): row for row in matched}
         found = []
@@ -260,27 +260,27 @@ class Data:
             )
         return found
 
-    async def what_if(self, given: Given) -> Row:
+    async def what_if(self, query: Given) -> Row:
         """The clients that another quota would throttle, by recorded rates, and the line that sets it."""
-        return await self._what_if.ask(question_of(given))
+        return await self._what_if.ask(question_of(query))
 
-    async def payers(self, given: Given) -> list[Row]:
+    async def payers(self, query: Given) -> list[Row]:
         """Who is over the budgets of telemetry or was not metered, then who costs most."""
-        limit = number_of(given, "limit", 20, 1000)
+        limit = number_of(query, "limit", 20, 1000)
         state = self.status()
         # Of all: who is over a budget need not be among those that cost most.
         costs = await self._rows(payers.COSTS, {**payers.NAMES, "limit": _MAX_LIMIT})
         return payers.payer_rows(state["over_budget"], state["left_out"], costs)[:limit]
 
-    async def topics(self, given: Given, *, exact: bool = False) -> list[Row]:
+    async def topics(self, query: Given, *, exact: bool = False) -> list[Row]:
         """Clients' topics with the bytes of a range, estimated, most first; the team of each client, and that of its
         topic. `exact`: as of `headroom`."""
-        seconds = usage_chart.RANGES.get(given.get("range") or _TOPICS_RANGE)
+        seconds = usage_chart.RANGES.get(query.get("range") or _TOPICS_RANGE)
         if seconds is None:
             raise BadRequestError(f"range must be one of {', '.join(usage_chart.RANGES)}")
-        names = {name: text_of(given, name) for name in ("cluster", "user", "client_id", "topic")}
-        limit = number_of(given, "limit", 1000, _MAX_LIMIT)
-        teams = {name: team for name in ("team", "topic_team") if (team := text_of(given, name))}
+        names = {name: text_of(query, name) for name in ("cluster", "user", "client_id", "topic")}
+        limit = number_of(query, "limit", 1000, _MAX_LIMIT)
+        teams = {name: team for name in ("team", "topic_team") if (team := text_of(query, name))}
         parameters = {**names, "exact": int(exact), "seconds": seconds, "limit": _MAX_LIMIT if teams else limit}
         rows = await self._rows(queries.TOPICS, parameters)
         owners = self._owners.owners
@@ -289,17 +289,17 @@ class Data:
             row["topic_team"] = owners.topic_owner(row["topic"]).team
         return [row for row in rows if all(row[name] == team for name, team in teams.items())][:limit]
 
-    async def quota_changes(self, given: Given) -> list[Row]:
-        return await self._rows(queries.CHANGES, {"cluster": text_of(given, "cluster")})
+    async def quota_changes(self, query: Given) -> list[Row]:
+        return await self._rows(queries.CHANGES, {"cluster": text_of(query, "cluster")})
 
-    async def suggestions(self, given: Given) -> list[Row]:
+    async def suggestions(self, query: Given) -> list[Row]:
         """What `headroom quotas suggest` found last: the first rows, each with the number of all (`total`)."""
-        rows = await self._rows(queries.SUGGESTIONS, {"cluster": text_of(given, "cluster"), "limit": MOST_SUGGESTIONS})
+        rows = await self._rows(queries.SUGGESTIONS, {"cluster": text_of(query, "cluster"), "limit": MOST_SUGGESTIONS})
         return [{**row, "entity": entity_text(entity_of_names(row["user"], row["client_id"]))} for row in rows]
 
-    async def subscription_preview(self, given: Given) -> Row:
+    async def subscription_preview(self, query: Given) -> Row:
         """The known instances that a subscription would match, by the rules of the server, and its known metrics."""
-        values = {key: text_of(given, name) for key, name in _SUBSCRIPTION_KEYS.items()}
+        values = {key: text_of(query, name) for key, name in _SUBSCRIPTION_KEYS.items()}
         try:
             wanted = parse_subscription(
                 "preview", {key: value for key, value in values.items() if value}, self._match_keys
@@ -322,13 +322,13 @@ class Data:
     async def jobs(self) -> list[Row]:
         return await self._rows(queries.JOBS, {})
 
-    async def client(self, given: Given) -> Row:
+    async def client(self, query: Given) -> Row:
         """The data of a client's page: its quotas, who shares them, forecasts, who makes it slow, its topics of an
         hour, its own metrics, its instances, and what was recorded of it in a week. A name that is empty is one; a
         client without an id has a page."""
-        if "client_id" not in given:
+        if "client_id" not in query:
             raise BadRequestError("client_id is missing; client_id= is the client whose id is empty")
-        names: dict[str, str] = {name: text_of(given, name) for name in ("cluster", "user", "client_id")}
+        names: dict[str, str] = {name: text_of(query, name) for name in ("cluster", "user", "client_id")}
         quotas, felt, instances, limits, recorded, topics = await asyncio.gather(
             self.headroom(names, exact=True),
             self._rows(queries.FELT, names),

@@ -137,16 +137,16 @@ async def _runbook(request: Request) -> tuple[str, dict[str, Any]]:
 
 
 async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
-    given = {name: value for name, value in request.query_params.items() if value}
-    page = Paging.of(given)
-    asked = {**given, **page.parameters}
+    query = {name: value for name, value in request.query_params.items() if value}
+    page = Paging.of(query)
+    asked = {**query, **page.parameters}
     rows: list[Row] = []
     groups: list[Row] = []
-    if "by" in given:
-        (counts, clusters), (groups, total) = await asyncio.gather(data.summary(given), data.groups(asked))
+    if "by" in query:
+        (counts, clusters), (groups, total) = await asyncio.gather(data.summary(query), data.groups(asked))
     else:
-        (counts, clusters), rows = await asyncio.gather(data.summary(given), data.headroom(asked))
-        chosen = given.get("level", "").split(",") if given.get("level") else LEVELS
+        (counts, clusters), rows = await asyncio.gather(data.summary(query), data.headroom(asked))
+        chosen = query.get("level", "").split(",") if query.get("level") else LEVELS
         total = sum(counts[level] for level in chosen)
         for row, points in zip(rows, await data.sparklines(rows), strict=True):
             row |= {"spark": sparkline(points, row["limit"]), "id": row_id(row), "short": short_reason(row)}
@@ -156,8 +156,8 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         "groups": [{**group, "id": _id_of(group, "cluster", "name", "quota_key")} for group in groups],
         "counts": counts,
         "clusters": clusters,
-        "given": given,
-        "kept": {name: value for name, value in given.items() if name != "offset"},
+        "given": query,
+        "kept": {name: value for name, value in query.items() if name != "offset"},
         "levels": LEVELS,
         "groupings": GROUPS,
         "page": page.shown(len(rows) + len(groups), total),
@@ -166,10 +166,10 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 async def _seen(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     """The clients of the last week that a search finds. It may take seconds: the overview asks and does not wait."""
-    given = {name: value for name, value in request.query_params.items() if value}
+    query = {name: value for name, value in request.query_params.items() if value}
     seen: list[Row] = []
     try:
-        seen, why_none = await data.seen(given), "No other client of the last week has it in its user or client id."
+        seen, why_none = await data.seen(query), "No other client of the last week has it in its user or client id."
     except ConnectionError as exc:
         _unreadable.warning("the clients of the last week cannot be read", error=str(exc))
         why_none = "The clients of the last week could not be searched in time; search again in a minute."
@@ -177,7 +177,7 @@ async def _seen(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         "seen": [{**row, "id": _id_of(row, "cluster", "user", "client_id")} for row in seen],
         "why_none": why_none,
         "most_seen": MOST_SEEN,
-        "given": given,
+        "given": query,
     }
 
 
@@ -203,10 +203,10 @@ def _range(request: Request, client: Mapping[str, Any]) -> str:
 
 
 async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
-    given = {name: value for name, value in request.query_params.items() if value}
-    page = Paging.of(given)
+    query = {name: value for name, value in request.query_params.items() if value}
+    page = Paging.of(query)
     rules, changes, suggestions = await asyncio.gather(
-        data.quotas(given), data.quota_changes(given), data.suggestions(given)
+        data.quotas(query), data.quota_changes(query), data.suggestions(query)
     )
     rows = [
         {**rule, "id": _id_of(rule, "cluster", "entity", "quota_key"), "question": question_of_rule(rule)}
@@ -218,7 +218,7 @@ async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         "clusters": clusters,
         "page": page.shown(len(rows), len(rules)),
         "changes": changes,
-        "given": given,
+        "given": query,
         "not_understood": (data.status()["cluster"] or {}).get("not_understood", []),
     }
     return "quotas.html", {**values, "suggestions": suggestions, **_form({})}
@@ -226,43 +226,47 @@ async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 async def _what_if(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     """The form with the answer below it; with an error in its place."""
-    given = dict(request.query_params)
+    query = dict(request.query_params)
     try:
-        answer, error = await data.what_if(given), ""
+        answer, error = await data.what_if(query), ""
     except (BadRequestError, UnavailableError) as exc:
         answer, error = None, str(exc)
-    return "what_if.html", {"answer": answer, "error": error, **_form(given)}
+    return "what_if.html", {"answer": answer, "error": error, **_form(query)}
 
 
-def _form(given: Mapping[str, str]) -> dict[str, Any]:
-    return {"asked": given, "quota_keys": KEYS, "ranges": RANGES}
+def _form(query: Mapping[str, str]) -> dict[str, Any]:
+    return {"asked": query, "quota_keys": KEYS, "ranges": RANGES}
 
 
 async def _subscriptions(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     """Subscriptions, and who pushes; each has pages of its own."""
-    given = {name: value for name, value in request.query_params.items() if value}
-    page, pushing = Paging.of(given), Paging.of(given, "clients_offset")
-    clients, count = await asyncio.gather(data.clients({**given, **pushing.parameters}), data.client_count(given))
-    wanted = given.get("q", "").strip().lower()
-    found = [one for one in data.subscriptions() if wanted in " ".join(map(str, one.values())).lower()]
+    query = {name: value for name, value in request.query_params.items() if value}
+    page, pushing = Paging.of(query), Paging.of(query, "clients_offset")
+    clients, count = await asyncio.gather(data.clients({**query, **pushing.parameters}), data.client_count(query))
+    wanted = query.get("q", "").strip().lower()
+    matching = [
+        subscription
+        for subscription in data.subscriptions()
+        if wanted in " ".join(map(str, subscription.values())).lower()
+    ]
     return "subscriptions.html", {
-        "subscriptions": page.cut(found),
-        "page": page.shown(len(page.cut(found)), len(found)),
+        "subscriptions": page.cut(matching),
+        "page": page.shown(len(page.cut(matching)), len(matching)),
         "clients": clients,
         "pushing": pushing.shown(len(clients), count),
-        "given": given,
+        "given": query,
         "asked": {},
     }
 
 
 async def _preview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     """The form with the answer below it; with an error in its place."""
-    given = dict(request.query_params)
+    query = dict(request.query_params)
     try:
-        preview, error = await data.subscription_preview(given), ""
+        preview, error = await data.subscription_preview(query), ""
     except BadRequestError as exc:
         preview, error = None, str(exc)
-    return "subscription_preview.html", {"preview": preview, "error": error, "asked": given}
+    return "subscription_preview.html", {"preview": preview, "error": error, "asked": query}
 
 
 async def _status(data: Data, _: Request) -> tuple[str, dict[str, Any]]:
@@ -286,8 +290,8 @@ def fan(forecast: Mapping[str, Any]) -> dict[str, str]:
 
     def points(values: list[float], *, reverse: bool = False) -> str:
         step = 100 / max(len(values) - 1, 1)
-        found = [f"{place * step:.1f},{40 - value / most * 40:.1f}" for place, value in enumerate(values)]
-        return " ".join(reversed(found) if reverse else found)
+        corners = [f"{place * step:.1f},{40 - value / most * 40:.1f}" for place, value in enumerate(values)]
+        return " ".join(reversed(corners) if reverse else corners)
 
     band = f"{points(forecast['p90'])} {points(forecast['p10'], reverse=True)}"
     return {"band": band, "median": points(forecast["p50"]), "limit": f"{40 - 40 / most:.1f}"}

@@ -23,17 +23,17 @@ class UnavailableError(ConnectionError):
     """It cannot be answered now; the message is one line, for the reader."""
 
 
-def text_of(given: Given, name: str) -> str:
+def text_of(query: Given, name: str) -> str:
     """'' when it is missing. Raises BadRequestError."""
-    value = given.get(name, "")
+    value = query.get(name, "")
     if len(value) > _MAX_CHARS:
         raise BadRequestError(f"{name} is longer than {_MAX_CHARS} characters")
     return value
 
 
-def number_of(given: Given, name: str, default: int, most: int) -> int:
+def number_of(query: Given, name: str, default: int, most: int) -> int:
     """From 0 to `most`. Raises BadRequestError."""
-    text = given.get(name, "")
+    text = query.get(name, "")
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= most):
@@ -57,10 +57,10 @@ class Paging(NamedTuple):
     limit: int
 
     @classmethod
-    def of(cls, given: Given, offset: str = "offset") -> Paging:
+    def of(cls, query: Given, offset: str = "offset") -> Paging:
         """By the parameters `limit` and that of the offset. Raises BadRequestError."""
-        limit = number_of(given, "limit", _PAGE_ROWS, _MOST_ROWS) or _PAGE_ROWS
-        return cls(number_of(given, offset, 0, _LAST_ROW), limit)
+        limit = number_of(query, "limit", _PAGE_ROWS, _MOST_ROWS) or _PAGE_ROWS
+        return cls(number_of(query, offset, 0, _LAST_ROW), limit)
 
     @property
     def parameters(self) -> dict[str, str]:

@@ -32,19 +32,19 @@ def payer_rows(
 
     `over`: {payer, refused, last_refused_ms}; `left_out`: {payer, exchanges, last_ms}; `costs`: rows of COSTS.
     """
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
 
     def of(payer: str) -> Row:
         nothing: Row = {"refused": {}, "last_refused_ms": None, "not_metered": 0, "pushes": 0, "bytes": 0, "points": 0}
-        return found.setdefault(payer, {"payer": payer, **nothing, "instances": 0})
+        return rows.setdefault(payer, {"payer": payer, **nothing, "instances": 0})
 
     for use in over:
         of(use["payer"]).update(refused=dict(use["refused"]), last_refused_ms=use["last_refused_ms"])
-    for one in left_out:
-        of(one["payer"]).update(not_metered=one["exchanges"])
+    for payer_left_out in left_out:
+        of(payer_left_out["payer"]).update(not_metered=payer_left_out["exchanges"])
     for cost in costs:
         of(cost["payer"]).update({name: int(cost[name]) for name in ("pushes", "bytes", "points", "instances")})
-    return sorted(found.values(), key=_worst_first)
+    return sorted(rows.values(), key=_worst_first)
 
 
 def _worst_first(row: Row) -> tuple[int, int, int, str]:

@@ -30,8 +30,8 @@ def runbook(name: str) -> str | None:
     """The text of a runbook, as Markdown; None when there is none of that name."""
     if not _NAME.fullmatch(name):
         return None
-    found = next((file for place in _DIRECTORIES if (file := place / f"{name}.md").is_file()), None)
-    return found.read_text(encoding="utf-8") if found else None
+    path = next((file for place in _DIRECTORIES if (file := place / f"{name}.md").is_file()), None)
+    return path.read_text(encoding="utf-8") if path else None
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -63,10 +63,10 @@ def inline(text: str) -> Markup:
     """Code and links to other runbooks, within a paragraph or a cell."""
     parts: list[Markup] = []
     at = 0
-    for found in _INLINE.finditer(text):
-        code, name, target = found.groups()
-        parts.append(escape(text[at : found.start()]))
+    for match in _INLINE.finditer(text):
+        code, name, target = match.groups()
+        parts.append(escape(text[at : match.start()]))
         link = Markup('<a href="/runbooks/{}">{}</a>').format(target, name)
         parts.append(link if code is None else Markup("<code>{}</code>").format(code))
-        at = found.end()
+        at = match.end()
     return Markup().join([*parts, escape(text[at:])])

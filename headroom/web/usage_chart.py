@@ -106,18 +106,18 @@ class ChartRange(NamedTuple):
     step: int
 
 
-def chart_range(given: Given, now_s: Callable[[], float] = time.time) -> ChartRange:
+def chart_range(query: Given, now_s: Callable[[], float] = time.time) -> ChartRange:
     """Parameters: `range` (15m to 30d), or `seconds`, or `from` and `to` in Unix seconds. Raises BadRequestError."""
     now = int(now_s())
-    if "from" in given or "to" in given:
-        from_s, to_s = number_of(given, "from", now - 900, 9_999_999_999), number_of(given, "to", now, 9_999_999_999)
+    if "from" in query or "to" in query:
+        from_s, to_s = number_of(query, "from", now - 900, 9_999_999_999), number_of(query, "to", now, 9_999_999_999)
         if not from_s < to_s <= from_s + _LONGEST_S:
             raise BadRequestError("from must be before to, and at most 30 days")
     else:
-        name = given.get("range", "")
+        name = query.get("range", "")
         if name and name not in RANGES:
             raise BadRequestError(f"range must be one of {', '.join(RANGES)}")
-        seconds = RANGES[name] if name else number_of(given, "seconds", 900, _LONGEST_S)
+        seconds = RANGES[name] if name else number_of(query, "seconds", 900, _LONGEST_S)
         from_s, to_s = now - seconds, now
     wanted = (to_s - from_s) / _MOST_POINTS
     return ChartRange(from_s, to_s, next((step for step in _STEPS if step >= wanted), _STEPS[-1]))

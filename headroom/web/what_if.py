@@ -58,20 +58,20 @@ class FormQuestion(NamedTuple):
         )
 
 
-def question_of(given: Given) -> FormQuestion:
+def question_of(query: Given) -> FormQuestion:
     """Parameters: cluster, user, client_id ('' is no part of the entity, <default> its default), quota_key, value ('':
     remove it), since. Raises BadRequestError with what a broker would refuse."""
-    names = {USER: text_of(given, "user"), CLIENT_ID: text_of(given, "client_id")}
-    if any("\0" in name for name in names.values()) or "\0" in text_of(given, "cluster"):
+    names = {USER: text_of(query, "user"), CLIENT_ID: text_of(query, "client_id")}
+    if any("\0" in name for name in names.values()) or "\0" in text_of(query, "cluster"):
         raise BadRequestError("names must not contain NUL")
     entity = entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in names.items() if name})
-    quota_key, since = given.get("quota_key", KEYS[0]), given.get("since", "1h")
+    quota_key, since = query.get("quota_key", KEYS[0]), query.get("since", "1h")
     if quota_key not in KEYS:
         raise BadRequestError(f"quota_key must be one of {', '.join(KEYS)}")
     if since not in RANGES:
         raise BadRequestError(f"since must be one of {', '.join(RANGES)}")
     question = FormQuestion(
-        text_of(given, "cluster"), entity, quota_key, _value(text_of(given, "value").strip()), since
+        text_of(query, "cluster"), entity, quota_key, _value(text_of(query, "value").strip()), since
     )
     message = refusal(question.alteration)
     if message:
@@ -105,14 +105,14 @@ class WhatIfQueue:
         from_ms, to_ms = whole_minutes(now, RANGES[question.since])
         asked = WhatIfQuestion([question.alteration], from_ms, to_ms, question.cluster)
         try:
-            found = document(answer(asked, self._clickhouse, now), _SHOWN)
+            outcome = document(answer(asked, self._clickhouse, now), _SHOWN)
         except UnrecordedClusterError as exc:
             raise BadRequestError(str(exc)) from exc
         return {
-            **found,
+            **outcome,
             "what_if": question.what_if,
             "since": question.since,
-            "covers_text": coverage_text(found["covers"]),
+            "covers_text": coverage_text(outcome["covers"]),
         }
 
 

@@ -117,11 +117,12 @@ def print_changes(plan: QuotaPlan) -> None:
         values = f"{_value(change.before)} -> {_value(change.after)}"
         why = f" ({change.why})" if change.why else ""
         typer.echo(f"{change.action} {text(change.entity)} {change.key}: {values}{why}", err=True)
-    for each in plan.subscription_changes:
-        why = f" ({each.why})" if each.why else ""
+    for resource in plan.subscription_changes:
+        why = f" ({resource.why})" if resource.why else ""
         typer.echo(
             printable(
-                f"{each.action} subscription {each.name} {each.key}: {_text(each.before)} -> {_text(each.after)}{why}"
+                f"{resource.action} subscription {resource.name} {resource.key}:"
+                f" {_text(resource.before)} -> {_text(resource.after)}{why}"
             ),
             err=True,
         )
@@ -133,15 +134,15 @@ def print_drift(plan: QuotaPlan, output: Output) -> None:
     """`plan`: what would make the cluster equal to the file."""
     headings = ("entity", "quota", "cluster", "file", "owner", "why")
     rows = [
-        (text(each.entity), each.key, _value(each.before), _value(each.after), each.owner, each.why)
-        for each in plan.changes
+        (text(change.entity), change.key, _value(change.before), _value(change.after), change.owner, change.why)
+        for change in plan.changes
     ] + [
-        (f"subscription {each.name}", each.key, _text(each.before), _text(each.after), "", each.why)
-        for each in plan.subscription_changes
+        (f"subscription {resource.name}", resource.key, _text(resource.before), _text(resource.after), "", resource.why)
+        for resource in plan.subscription_changes
     ]
     if output is Output.JSON:
-        resources = [_subscription_difference(each) for each in plan.subscription_changes]
-        quota_output.print_json([_difference(each) for each in plan.changes] + resources)
+        resources = [_subscription_difference(resource) for resource in plan.subscription_changes]
+        quota_output.print_json([_difference(change) for change in plan.changes] + resources)
     elif not rows:
         typer.echo(
             "the cluster has what the file has" if plan.has_subscriptions else "the cluster has the quotas of the file"
@@ -167,8 +168,17 @@ def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
         for change in report.plan.changes[:_SHOWN_ROWS]
     ]
     rows += [
-        (each.action, f"subscription {each.name}", each.key, _text(each.before), _text(each.after), "-", "", each.why)
-        for each in report.plan.subscription_changes[:_SHOWN_ROWS]
+        (
+            resource.action,
+            f"subscription {resource.name}",
+            resource.key,
+            _text(resource.before),
+            _text(resource.after),
+            "-",
+            "",
+            resource.why,
+        )
+        for resource in report.plan.subscription_changes[:_SHOWN_ROWS]
     ]
     return rows
 
@@ -198,9 +208,9 @@ def _report_document(report: PlanReport) -> dict[str, Any]:
             }
             for change in report.plan.changes
         ],
-        "unmanaged": [_difference(each) for each in report.plan.unmanaged],
-        "resource_changes": [_subscription_difference(each) for each in report.plan.subscription_changes],
-        "unmanaged_resources": [_subscription_difference(each) for each in report.plan.unmanaged_subscriptions],
+        "unmanaged": [_difference(change) for change in report.plan.unmanaged],
+        "resource_changes": [_subscription_difference(resource) for resource in report.plan.subscription_changes],
+        "unmanaged_resources": [_subscription_difference(resource) for resource in report.plan.unmanaged_subscriptions],
         "what_if": None if report.answer is None else document(report.answer, 0),
         "harmed_clients": None if report.answer is None else report.harmed_clients,
         "harmed": [client_document(outcome) for outcome in report.harmed],
@@ -211,27 +221,27 @@ def _report_document(report: PlanReport) -> dict[str, Any]:
     }
 
 
-def _difference(each: QuotaDifference) -> dict[str, Any]:
+def _difference(difference: QuotaDifference) -> dict[str, Any]:
     return {
-        "action": each.action,
-        "entity": dict(each.entity),
-        "quota_key": each.key,
-        "before": each.before,
-        "after": each.after,
-        "owner": each.owner,
-        "why": each.why,
+        "action": difference.action,
+        "entity": dict(difference.entity),
+        "quota_key": difference.key,
+        "before": difference.before,
+        "after": difference.after,
+        "owner": difference.owner,
+        "why": difference.why,
     }
 
 
-def _subscription_difference(each: SubscriptionDifference) -> dict[str, Any]:
+def _subscription_difference(difference: SubscriptionDifference) -> dict[str, Any]:
     return {
-        "action": each.action,
+        "action": difference.action,
         "section": "subscriptions",
-        "name": each.name,
-        "key": each.key,
-        "before": each.before,
-        "after": each.after,
-        "why": each.why,
+        "name": difference.name,
+        "key": difference.key,
+        "before": difference.before,
+        "after": difference.after,
+        "why": difference.why,
     }
 
 

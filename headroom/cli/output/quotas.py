@@ -89,8 +89,8 @@ def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
 def print_resolutions_json(resolved: Iterable[Resolved]) -> None:
     """A list in the order of the clients, written one by one because it may be long."""
     separator = "[\n"
-    for one in resolved:
-        _write(separator + json_text(_resolution_document(one), 0))
+    for resolution in resolved:
+        _write(separator + json_text(_resolution_document(resolution), 0))
         separator = ",\n"
     _write("[]\n" if separator == "[\n" else "\n]\n")
 

@@ -14,13 +14,13 @@ _LAYOUT = Layout(
 )
 
 
-def print_preview(found: Preview, since: str) -> None:
+def print_preview(preview: Preview, since: str) -> None:
     """A table and a summary line."""
-    if found.clients:
-        print_table(_HEADINGS, map(_row, found.clients), _LAYOUT)
+    if preview.clients:
+        print_table(_HEADINGS, map(_row, preview.clients), _LAYOUT)
     typer.echo(
-        f"{found.matching} of {found.known} client instances seen in the last {since} match:"
-        f" {found.points_per_second:.1f} points per second at {found.interval_ms} ms"
+        f"{preview.matching} of {preview.known} client instances seen in the last {since} match:"
+        f" {preview.points_per_second:.1f} points per second at {preview.interval_ms} ms"
     )
 
 

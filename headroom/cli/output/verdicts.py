@@ -19,22 +19,25 @@ _NOT_SEEN = "the client did nothing that the rule applies to"
 
 def print_verdicts_table(verdicts: Sequence[RuleVerdict]) -> None:
     """A row for each rule; the frames of violations, shortened, below it."""
-    rows = [(each.rule, each.outcome, str(each.observed), each.reason or MEANINGS[each.rule]) for each in verdicts]
+    rows = [
+        (verdict.rule, verdict.outcome, str(verdict.observed), verdict.reason or MEANINGS[verdict.rule])
+        for verdict in verdicts
+    ]
     print_table(("rule", "outcome", "seen", "reason"), rows, Layout(("seen",), below=("reason",)))
-    for each in verdicts:
-        if each.frame:
-            shown = each.frame[:_TABLE_FRAME_BYTES].hex()
-            sys.stdout.write(f"{each.rule}: frame of {each.frame_bytes} bytes begins with {shown}\n")
+    for verdict in verdicts:
+        if verdict.frame:
+            shown = verdict.frame[:_TABLE_FRAME_BYTES].hex()
+            sys.stdout.write(f"{verdict.rule}: frame of {verdict.frame_bytes} bytes begins with {shown}\n")
 
 
 def print_verdicts_json(verdicts: Sequence[RuleVerdict]) -> None:
     """A list of objects; `frame` is hexadecimal."""
-    print_json([_document(each) for each in verdicts])
+    print_json([_document(verdict) for verdict in verdicts])
 
 
 def print_verdicts_junit(verdicts: Sequence[RuleVerdict]) -> None:
     """A test suite with a test case for each rule: a failure when it was broken, skipped when it was not seen."""
-    counts = {outcome: sum(each.outcome is outcome for each in verdicts) for outcome in Outcome}
+    counts = {outcome: sum(verdict.outcome is outcome for verdict in verdicts) for outcome in Outcome}
     suite = ElementTree.Element(
         "testsuite",
         name="KIP-714",
@@ -43,12 +46,12 @@ def print_verdicts_junit(verdicts: Sequence[RuleVerdict]) -> None:
         errors="0",
         skipped=str(counts[Outcome.NOT_SEEN]),
     )
-    for each in verdicts:
-        case = ElementTree.SubElement(suite, "testcase", classname="headroom.verify-client", name=each.rule)
-        if each.outcome is Outcome.FAIL:
-            failure = ElementTree.SubElement(case, "failure", message=printable(each.reason))
-            failure.text = f"{MEANINGS[each.rule]}\nframe of {each.frame_bytes} bytes: {each.frame.hex()}"
-        elif each.outcome is Outcome.NOT_SEEN:
+    for verdict in verdicts:
+        case = ElementTree.SubElement(suite, "testcase", classname="headroom.verify-client", name=verdict.rule)
+        if verdict.outcome is Outcome.FAIL:
+            failure = ElementTree.SubElement(case, "failure", message=printable(verdict.reason))
+            failure.text = f"{MEANINGS[verdict.rule]}\nframe of {verdict.frame_bytes} bytes: {verdict.frame.hex()}"
+        elif verdict.outcome is Outcome.NOT_SEEN:
             ElementTree.SubElement(case, "skipped", message=_NOT_SEEN)
     ElementTree.indent(suite)
     sys.stdout.write('<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, "unicode") + "\n")

@@ -23,21 +23,21 @@ LAYOUT = Layout(
 
 def print_answer(answer: WhatIfAnswer, output: Output) -> None:
     """As a table: `before -> after` where they differ; clients that the change does not affect are only counted."""
-    found = document(answer)
+    outcome = document(answer)
     if output is Output.JSON:
-        quota_output.print_json(found)
+        quota_output.print_json(outcome)
         return
-    if rows := client_rows(found["clients"]):
+    if rows := client_rows(outcome["clients"]):
         print_table(HEADINGS, rows, LAYOUT)
     else:
         typer.echo("no client would have been throttled for longer or shorter")
-    for line in found["command"].split("\n"):
+    for line in outcome["command"].split("\n"):
         typer.echo(printable(line))  # to copy: never wrapped
-    if found["warning"]:
-        typer.echo(printable(found["warning"]))
+    if outcome["warning"]:
+        typer.echo(printable(outcome["warning"]))
     typer.echo(
-        f"over {found['covers']['seconds']:.0f} s; the change does not affect {found['unaffected']} more;"
-        f" {coverage_text(found['covers'])}"
+        f"over {outcome['covers']['seconds']:.0f} s; the change does not affect {outcome['unaffected']} more;"
+        f" {coverage_text(outcome['covers'])}"
     )
 
 

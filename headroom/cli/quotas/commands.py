@@ -91,10 +91,10 @@ def resolve(
     Also the class of brokers that decide by one instead (client.quota.callback.class).
     """
     with reported_in_one_line():
-        one = who(names, None, None, user=user, client_id=client_id, ip=ip)
-        if (pairs is None) == (one == Who({})):
+        flags = who(names, None, None, user=user, client_id=client_id, ip=ip)
+        if (pairs is None) == (flags == Who({})):
             raise ArgumentError("name a client: --user, --client-id, --ip, --names, or --pairs FILE")
-        clients = [one.client()] if pairs is None else parse_pairs(content_of(pairs))
+        clients = [flags.client()] if pairs is None else parse_pairs(content_of(pairs))
         resolver = Resolver(rules_of(bootstrap_server, from_file, command_config, timeout_ms))
         classes = () if bootstrap_server is None else _callback_classes(bootstrap_server, command_config, timeout_ms)
         resolved = (

@@ -50,7 +50,10 @@ def stale(
 def _print(facts: ClusterFacts, commands: list[str]) -> None:
     throttles = facts.replication_throttles
     if throttles:
-        cells = ((one.where, one.config, one.value, "\n".join(one.stale) or "-") for one in throttles)
+        cells = (
+            (throttle.where, throttle.config, throttle.value, "\n".join(throttle.stale) or "-")
+            for throttle in throttles
+        )
         print_table(_HEADINGS, (tuple(map(printable, row[:3])) + row[3:] for row in cells), _LAYOUT)
     if facts.reassigning is not None:
         typer.echo(f"{facts.reassigning} partitions are being reassigned")

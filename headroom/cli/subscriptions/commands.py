@@ -90,8 +90,8 @@ def describe(
         if output is Output.JSON:
             typer.echo(_json({name: described(values) for name, values in resources.items()}), nl=False)
             return
-        for one, values in resources.items():
-            typer.echo(f"Client metrics configs for {printable(one)} are:")
+        for resource, values in resources.items():
+            typer.echo(f"Client metrics configs for {printable(resource)} are:")
             for key, value in described(values).items():
                 typer.echo(f"  {key}={printable(value)}")
 
@@ -168,19 +168,19 @@ def preview(
     from headroom.subscription_preview import preview_of
 
     with reported_in_one_line():
-        given = _given(metrics, interval, match)
+        changes = _given(metrics, interval, match)
         values: dict[str, str] = {}
         if name is not None:
             values |= _read(bootstrap_server, command_config, timeout_ms).get(name, {})
-        if not values and not given:
+        if not values and not changes:
             raise ArgumentError(
                 "nothing to preview: give --metrics, --interval, --match, or the --name of a subscription"
             )
-        values = {key: value for key, value in {**values, **given}.items() if value}
+        values = {key: value for key, value in {**values, **changes}.items() if value}
         subscription = parse_subscription(name or "preview", values, EXTRA_MATCH_KEYS)
         since_ms = int(time.time() * 1000) - _seconds(since) * 1000
-        found = preview_of(subscription, ClickHouse((_endpoint(url),)), since_ms)
-        typer.echo(_json(found.document()), nl=False) if output is Output.JSON else print_preview(found, since)
+        counts = preview_of(subscription, ClickHouse((_endpoint(url),)), since_ms)
+        typer.echo(_json(counts.document()), nl=False) if output is Output.JSON else print_preview(counts, since)
 
 
 def _endpoint(url: str) -> Endpoint:

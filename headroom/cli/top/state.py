@@ -46,13 +46,13 @@ class TopState:
     @property
     def shown(self) -> list[Row]:
         """The rows that match the filter, grouped and sorted."""
-        found = [
+        matching = [
             row
             for row in self.rows
             if _matches(row, self.filter.lower())
             and (self.within is None or _group_of(row, self.within[0]) == self.within[1:])
         ]
-        rows = grouped(found, self.group) if self.group else found
+        rows = grouped(matching, self.group) if self.group else matching
         return rows if self.sort == SORTS[0] and not self.group else sorted(rows, key=_ORDERS[self.sort])
 
     @property
@@ -75,7 +75,7 @@ def keys_of(typed: bytes) -> list[str]:
     """The keys of what a terminal sent: characters, and the names above. Unknown sequences are left out."""
     keys = []
     while typed:
-        if (name := next((each for each in _SEQUENCES if typed.startswith(each)), None)) is not None:
+        if (name := next((sequence for sequence in _SEQUENCES if typed.startswith(sequence)), None)) is not None:
             keys.append(_SEQUENCES[name])
             typed = typed[len(name) :]
         elif typed[:1] == b"\x1b" and typed[1:2] in (b"[", b"O"):

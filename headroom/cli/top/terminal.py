@@ -57,11 +57,11 @@ class _Question(Generic[Answer]):
         """None while there is none. Raises what the question raised."""
         if not self._found:
             return None
-        found = self._found.pop()
+        result = self._found.pop()
         self._thread = None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 def run_screen(
@@ -91,10 +91,10 @@ def run_screen(
 
 def _answered(state: TopState, rows: _Question[list[Row]], rates: _Question[list[tuple[float, float]]]) -> TopState:
     try:
-        if (found := rows.answer()) is not None:
-            state = refreshed(state, found, time.time())
-        if (known := rates.answer()) is not None and rates.about[0] == state.detail:
-            state = replace(state, usage=tuple(known))
+        if (newest := rows.answer()) is not None:
+            state = refreshed(state, newest, time.time())
+        if (rates_now := rates.answer()) is not None and rates.about[0] == state.detail:
+            state = replace(state, usage=tuple(rates_now))
     except ConnectionError as exc:
         return replace(state, fault=f"{exc}; asking again")
     return state

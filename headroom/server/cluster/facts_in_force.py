@@ -67,10 +67,10 @@ class FactsInForce:
     def window_at(self, broker_id: int) -> QuotaWindow:
         """The window in force at a broker or the CONTROLLER: the settings, which are of brokers, else its own, else
         Kafka's default."""
-        found = self._windows.get(broker_id)
-        if found is None:
-            found = self._windows[broker_id] = self._window(broker_id)
-        return found
+        window = self._windows.get(broker_id)
+        if window is None:
+            window = self._windows[broker_id] = self._window(broker_id)
+        return window
 
     def callback_at(self, broker_id: int) -> str:
         """A broker's client.quota.callback.class, of the CONTROLLER that of the brokers; empty: Kafka's own rules
@@ -143,7 +143,7 @@ class FactsInForce:
             catalogue.CLUSTER_INFO: {cluster: 1.0},
             catalogue.BROKER_INFO: brokers,
             catalogue.FACTS_UNREAD: len(facts.unread),
-            catalogue.STALE_THROTTLES: sum(bool(one.stale) for one in facts.replication_throttles),
+            catalogue.STALE_THROTTLES: sum(bool(throttle.stale) for throttle in facts.replication_throttles),
             catalogue.CLUSTER_REMARKS: len(list(facts.remarks())) + len(list(self.differences())),
         }
 
@@ -159,18 +159,18 @@ class FactsInForce:
         ]
 
     def _window(self, broker_id: int) -> QuotaWindow:
-        known = self.facts.window_at(broker_id) or _KAFKAS_DEFAULT
+        own = self.facts.window_at(broker_id) or _KAFKAS_DEFAULT
         if broker_id == CONTROLLER:
-            return known
-        return known._replace(
-            samples=self._config.window_num or known.samples,
-            window_ms=self._config.window_size_ms or known.window_ms,
+            return own
+        return own._replace(
+            samples=self._config.window_num or own.samples,
+            window_ms=self._config.window_size_ms or own.window_ms,
         )
 
     def _log(self) -> None:
         """Each line once."""
         lines = [*self.facts.remarks(), *self.differences()]
-        lines += [f"{one.what} cannot be read ({one.error}): {one.means}" for one in self.facts.unread]
+        lines += [f"{fact.what} cannot be read ({fact.error}): {fact.means}" for fact in self.facts.unread]
         for line in lines:
             if line not in self._logged:
                 log.warning("the cluster is not as Kafka's defaults", fact=line)

@@ -213,10 +213,10 @@ def _subscriptions(
             file.follow()
             return
         try:
-            found = await read_subscriptions(admin)
+            subscriptions = await read_subscriptions(admin)
         except UnsupportedError:  # brokers before 3.7 have none; the cluster's facts say so once
-            found = {}
-        rules.replace_all(found, now_ms())
+            subscriptions = {}
+        rules.replace_all(subscriptions, now_ms())
 
     return refresh
 

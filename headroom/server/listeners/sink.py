@@ -64,8 +64,8 @@ def _subscriptions(config: ServeConfig, rules: ClientMetrics) -> SubscriptionFil
 
 def _cluster_id(path: Path) -> str:
     try:
-        if path.exists() and re.fullmatch(r"[\w-]{22}", known := path.read_text("utf-8").strip()):
-            return known
+        if path.exists() and re.fullmatch(r"[\w-]{22}", stored := path.read_text("utf-8").strip()):
+            return stored
         drawn = "-"
         while "-" in drawn:  # like Kafka's Uuid.randomUuid(): command lines may read '-' as an option
             drawn = uuid_text(uuid.uuid4().bytes)

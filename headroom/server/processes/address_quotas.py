@@ -76,10 +76,10 @@ class AddressQuotas:
         if self._mode == "enforce":
             wanted.update(*map(overridden_hosts, configs.values()))
         unresolved = islice((name for name in wanted if not self._hosts.get(name)), _MOST_HOSTS)
-        found = dict(await asyncio.gather(*map(_addresses, unresolved)))
-        for name in [name for name, addresses in found.items() if not addresses and name not in self._hosts]:
+        resolved = dict(await asyncio.gather(*map(_addresses, unresolved)))
+        for name in [name for name, addresses in resolved.items() if not addresses and name not in self._hosts]:
             log.warning("a host with a limit on its connections has no address yet", host=printable(name))
-        hosts = {name: addresses for name, addresses in {**self._hosts, **found}.items() if name in wanted}
+        hosts = {name: addresses for name, addresses in {**self._hosts, **resolved}.items() if name in wanted}
         if (configs, hosts) != (self._configs, self._hosts):
             self._configs, self._hosts = configs, hosts
             self._follow()
@@ -150,7 +150,7 @@ async def _addresses(name: str) -> tuple[str, Sequence[str]]:
     """A host name with its addresses; none when it cannot be resolved in time."""
     loop = asyncio.get_running_loop()
     try:
-        found = await asyncio.wait_for(loop.getaddrinfo(name, None), _RESOLVE_TIMEOUT_S)
+        infos = await asyncio.wait_for(loop.getaddrinfo(name, None), _RESOLVE_TIMEOUT_S)
     except (OSError, UnicodeError, TimeoutError):
         return name, ()
-    return name, sorted({str(address[0]) for *_, address in found})
+    return name, sorted({str(address[0]) for *_, address in infos})

@@ -205,15 +205,15 @@ def _listeners(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:
     )
     further = (
         ListenerOptions(
-            one.listen.host,
-            one.listen.port,
-            one.advertised_host,
-            listener_security(config, one, one.name),
-            _port_options(config, one, one.advertised_port, view),
-            networks_of(one.proxy_networks),
-            one.proxy_version,
+            listener.listen.host,
+            listener.listen.port,
+            listener.advertised_host,
+            listener_security(config, listener, listener.name),
+            _port_options(config, listener, listener.advertised_port, view),
+            networks_of(listener.proxy_networks),
+            listener.proxy_version,
         )
-        for one in config.listeners
+        for listener in config.listeners
     )
     return [main, *further]
 

@@ -101,7 +101,7 @@ class CountDifference:
         oldest = self._samples[0]
         if oldest.at_s > at_s - 2 * self._window_s:
             return
-        middle = next(one for one in self._samples if one.at_s >= at_s - self._window_s)
+        middle = next(sample for sample in self._samples if sample.at_s >= at_s - self._window_s)
         if not self._is_synchronized:
             self._is_synchronized = True
             self._offset, self._slack = middle.accounted - middle.received, received - oldest.received

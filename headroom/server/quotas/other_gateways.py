@@ -96,8 +96,8 @@ class OtherGateways:
         keys, users, clients, brokers = (list(column) for column in zip(*buckets, strict=True))
         asked = {"keys": keys, "users": users, "clients": clients, "brokers": list(map(str, brokers))}
         rows = self._store.rows(_RATES, {"cluster": self._meter.cluster, "own": self._own, **asked})
-        found = {
+        rates = {
             (row["quota_key"], row["bucket_user"], row["bucket_client_id"], row["broker_id"]): float(row["rate"])
             for row in rows
         }
-        return {bucket: found.get(bucket, 0.0) for bucket in buckets}
+        return {bucket: rates.get(bucket, 0.0) for bucket in buckets}

@@ -121,13 +121,13 @@ class TopicUsage:
             return
         try:
             async with asyncio.timeout(_ASK_TIMEOUT_S):
-                found = await self._names_of(asked)
+                names = await self._names_of(asked)
         except (ClusterError, OSError) as exc:
             if not self._is_unanswered:
                 log.warning("cannot read the names of topics, which are shown by their ids", error=str(exc))
             self._is_unanswered = True
             return
         self._is_unanswered = False
-        self._names.update((ID_MARK + topic_id.hex(), name) for topic_id, name in found.items())
+        self._names.update((ID_MARK + topic_id.hex(), name) for topic_id, name in names.items())
         while len(self._names) > _MAX_KNOWN:
             del self._names[next(iter(self._names))]
