@@ -11,7 +11,6 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from quota_metrics.config.entities import IP, TYPES, Entity, Rules, entity_of, text
@@ -25,39 +24,96 @@ class QuotaFileError(ValueError):
 
 
 class QuotaDocument(NamedTuple):
-    """The rules of a document. `ignored`: what is not Headroom's, one sentence each."""
+    """The rules of a document. `faults` has a line for each part that is invalid and left out, `ignored` one for each
+    part that is not Headroom's."""
 
     rules: dict[Entity, dict[str, float]]
+    faults: list[str]
     ignored: list[str]
 
 
 def parse_rules(content: str | bytes) -> QuotaDocument:
-    """Raises QuotaFileError."""
-    rules: dict[Entity, dict[str, float]] = {}
-    ignored: list[str] = []
+    """Raises QuotaFileError when the content is not such a document."""
     document = _json(content)
     entries = document.get("entries") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise QuotaFileError('not an object with "entries", a list')
+    read = QuotaDocument({}, [], [])
     if "scram_users" in document:
-        ignored.append(f"scram_users: {SCRAM_IS_IGNORED}")
+        read.ignored.append(f"scram_users: {SCRAM_IS_IGNORED}")
+    lines: list[int] = []
     for number, entry in enumerate(entries):
-        where = f"entries[{number}]"
-        if not isinstance(entry, dict) or not entry.keys() <= {"entity", "values"}:
-            raise QuotaFileError(f'{where}: not an object with "entity" and "values" alone')
-        entity = _entity(where, entry.get("entity"))
-        written = entry.get("values")
-        if isinstance(written, dict) and (credentials := [key for key in SCRAM_MECHANISMS if key in written]):
-            ignored.append(f"{where}: {' and '.join(credentials)} of {text(entity)}: {SCRAM_IS_IGNORED}")
-            written = {key: value for key, value in written.items() if key not in credentials}
-            if not written:
+        count = len(read.faults)
+        try:
+            _read_entry(entry, read)
+        except QuotaFileError as exc:
+            read.faults.append(str(exc))
+        if len(read.faults) > count:
+            lines = lines or _lines_of_entries(content)
+            where = f"line {lines[number]}: entries[{number}]"
+            read.faults[count:] = [f"{where}: {fault}" for fault in read.faults[count:]]
+    return read
+
+
+def _read_entry(entry: Any, read: QuotaDocument) -> None:
+    """Adds the valid values of an entry and names the others. Raises QuotaFileError when it has none."""
+    if not isinstance(entry, dict) or not entry.keys() <= {"entity", "values"}:
+        raise QuotaFileError('not an object with "entity" and "values" alone')
+    entity, written = _entity(entry.get("entity")), entry.get("values")
+    if not isinstance(written, dict):
+        raise QuotaFileError('"values" is not an object')
+    credentials = [key for key in SCRAM_MECHANISMS if key in written]
+    if credentials:
+        read.ignored.append(f"{' and '.join(credentials)} of {text(entity)}: {SCRAM_IS_IGNORED}")
+    keys = KEYS_OF_IPS if entity[0][0] == IP else KEYS_OF_CLIENTS
+    for key, value in written.items():
+        try:
+            if key in credentials:
                 continue
-        values = rules.setdefault(entity, {})
-        for key, value in _values(where, entity, written):
-            if key in values:
-                raise QuotaFileError(f"{where}: {key} of {text(entity)} a second time")
-            values[key] = value
-    return QuotaDocument(rules, ignored)
+            if key not in keys:
+                raise QuotaFileError(f"unknown key {key!r}, not one of {', '.join(keys)}")
+            if key in read.rules.get(entity, {}):
+                raise QuotaFileError(f"{key} of {text(entity)} a second time")
+            number = _number(key, value)
+            read.rules.setdefault(entity, {})[key] = number
+        except QuotaFileError as exc:
+            read.faults.append(str(exc))
+
+
+def _number(key: str, value: Any) -> float:
+    if value == INFINITY:
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise QuotaFileError(f"{key} is not a number")
+    if not 0 < value <= sys.float_info.max:  # false for NaN, too
+        raise QuotaFileError(f"{key} is {value}, not a number greater than 0")
+    return float(value)
+
+
+def _lines_of_entries(content: str | bytes) -> list[int]:
+    """The line on which each entry of a document begins."""
+    document = content if isinstance(content, str) else content.decode(json.detect_encoding(content))
+    decoder, lines = json.JSONDecoder(), list[int]()
+
+    def after(pattern: str, at: int) -> int:
+        found = re.compile(rf"\s*{pattern}\s*").match(document, at)
+        return found.end() if found else at
+
+    at = after("\\{", 0)
+    while at < len(document) and document[at] == '"':
+        key, at = decoder.raw_decode(document, at)
+        at = after(":", at)
+        if key != "entries" or document[at] != "[":
+            at = after(",", decoder.raw_decode(document, at)[1])
+            continue
+        lines, at, line, counted = [], after("\\[", at), 1, 0
+        while document[at] != "]":
+            line += document.count("\n", counted, at)
+            counted = at
+            lines.append(line)
+            at = after(",", decoder.raw_decode(document, at)[1])
+        at = after(",", at + 1)
+    return lines
 
 
 def document(rules: Rules) -> dict[str, Any]:
@@ -97,36 +153,19 @@ def _json(content: str | bytes) -> Any:
         raise QuotaFileError(f"not JSON: {exc}") from exc
 
 
-def _entity(where: str, components: Any) -> Entity:
+def _entity(components: Any) -> Entity:
     if not isinstance(components, dict) or not components:
-        raise QuotaFileError(f'{where}: "entity" is not an object with at least one of {", ".join(TYPES)}')
+        raise QuotaFileError(f'"entity" is not an object with at least one of {", ".join(TYPES)}')
     for kind, name in components.items():
         if kind not in TYPES:
-            raise QuotaFileError(f"{where}: unknown entity type {kind!r}, not one of {', '.join(TYPES)}")
+            raise QuotaFileError(f"unknown entity type {kind!r}, not one of {', '.join(TYPES)}")
         if not _is_name(name):
-            raise QuotaFileError(f"{where}: the name of {kind} is neither a string nor null")
+            raise QuotaFileError(f"the name of {kind} is neither a string nor null")
     if IP in components and len(components) > 1:
-        raise QuotaFileError(f"{where}: ip goes with neither user nor client-id")
+        raise QuotaFileError("ip goes with neither user nor client-id")
     return entity_of(components)
 
 
 def _is_name(name: Any) -> bool:
     """A string or null. JSON's escapes can spell half of a surrogate pair, which is no character."""
     return name is None or (isinstance(name, str) and not re.search("[\ud800-\udfff]", name))
-
-
-def _values(where: str, entity: Entity, values: Any) -> Iterator[tuple[str, float]]:
-    if not isinstance(values, dict):
-        raise QuotaFileError(f'{where}: "values" is not an object')
-    known = KEYS_OF_IPS if entity[0][0] == IP else KEYS_OF_CLIENTS
-    for key, value in values.items():
-        if key not in known:
-            raise QuotaFileError(f"{where}: unknown key {key!r}, not one of {', '.join(known)}")
-        if value == INFINITY:
-            yield key, math.inf
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise QuotaFileError(f"{where}: {key} is not a number")
-        if not 0 < value <= sys.float_info.max:  # false for NaN, too
-            raise QuotaFileError(f"{where}: {key} is {value}, not a number greater than 0")
-        yield key, float(value)

@@ -12,6 +12,8 @@ GiB), or null: the value must not exist. From the day `expires` on, none of the 
 
     subscriptions:                    # as in the file of the setting `subscriptions`, whose parser reads them
       all: {metrics: "*", interval.ms: 60000}
+
+Each entry is read by itself. One with an error is left out, and the error is named with its line.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.entities import TYPES, Entity, QuotaAlteration, Rules, entity_of, text
@@ -30,8 +33,6 @@ from quota_metrics.config.validation import SCRAM_IS_IGNORED, refusal
 
 _UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([kMG]i?B|KiB)")
-_FIELDS = ("entity", "values", "owner", "comment", "expires")
-_BYTE_RATES = ("producer_byte_rate", "consumer_byte_rate")
 SECTIONS = ("quotas", "subscriptions")
 _SCRAM_USERS = "scram_users"
 MAX_TEXT = 1_000  # characters of an owner or a comment
@@ -65,59 +66,204 @@ class DeclaredQuota:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredFile:
-    """A section that the file does not have is None. `subscriptions` are as YAML has them, not yet checked. `ignored`
-    has one sentence for each part that is not Headroom's."""
+    """A section that the file does not have is None. `subscriptions` are as YAML has them, not yet checked. `errors`
+    has a line for each error of the entries that are left out, `ignored` one for each part that is not Headroom's."""
 
     quotas: list[DeclaredQuota] | None
     subscriptions: Any = None
+    errors: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
 
+def _name(written: object) -> object:
+    if not isinstance(written, str):
+        raise ValueError(f"not text: quote it, or write {DEFAULT_ENTITY}")
+    return None if written == DEFAULT_ENTITY else written
+
+
+def _number(written: object) -> object:
+    if written is not None and (isinstance(written, bool) or not isinstance(written, int | float)):
+        raise ValueError("not a number or null")
+    return written
+
+
+def _byte_rate(written: object) -> object:
+    amount = _AMOUNT.fullmatch(written) if isinstance(written, str) else None
+    if amount is not None:
+        return float(amount[1]) * _UNITS[amount[2]]
+    if isinstance(written, str):
+        raise ValueError(f"not a number, with a unit ({', '.join(unit for unit in _UNITS if unit)}) or null")
+    return _number(written)
+
+
+_Name: TypeAlias = Annotated[str | None, BeforeValidator(_name)]
+_Number: TypeAlias = Annotated[float | None, BeforeValidator(_number)]
+_ByteRate: TypeAlias = Annotated[float | None, BeforeValidator(_byte_rate)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
+
+    def written(self) -> dict[str, Any]:
+        """The fields that the file has."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class _Names(_Part):
+    user: _Name = None
+    client_id: _Name = Field(default=None, alias="client-id")
+    ip: _Name = None
+
+
+class _Values(_Part):
+    producer_byte_rate: _ByteRate = None
+    consumer_byte_rate: _ByteRate = None
+    request_percentage: _Number = None
+    controller_mutation_rate: _Number = None
+    connection_creation_rate: _Number = None
+
+
+class _Entry(_Part):
+    entity: _Names
+    values: _Values
+    owner: str = Field(default="", max_length=MAX_TEXT)
+    comment: str = Field(default="", max_length=MAX_TEXT)
+    expires: datetime.date | None = Field(default=None, strict=True)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in keys:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value} a second time", problem_mark=key.start_mark)
+                keys.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def parse_quota_file(content: str | bytes) -> list[DeclaredQuota]:
-    """The quotas of a file. Raises DeclaredQuotaError."""
-    return parse_declared_file(content).quotas or []
+    """The quotas of a file. Raises DeclaredQuotaError for any error."""
+    file = parse_declared_file(content)
+    if file.errors:
+        raise DeclaredQuotaError(file.errors)
+    return file.quotas or []
 
 
 def parse_declared_file(content: str | bytes) -> DeclaredFile:
-    """All sections of a file. Raises DeclaredQuotaError."""
+    """All sections of a file, and the errors of its entries. Raises DeclaredQuotaError when it has no such sections."""
+    try:
+        root = yaml.compose(content, yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        raise DeclaredQuotaError([_yaml_error(exc, "not YAML: ")]) from exc
+    if not isinstance(root, yaml.MappingNode) or not root.value:
+        line = 1 if root is None else _line(root)
+        raise DeclaredQuotaError([f"line {line}: the file is not a mapping with {', '.join(SECTIONS)}"])
     errors: list[str] = []
-    root = _composed(content)
-    fields = _fields(root, (*SECTIONS, _SCRAM_USERS), "the file", errors) if root is not None else {}
-    users = fields.pop(_SCRAM_USERS, None)
-    ignored = [] if users is None else [f"line {_line(users)}: {_SCRAM_USERS}: {SCRAM_IS_IGNORED}"]
-    if not fields and not ignored:
-        errors.append(f"line {_line(root)}: the file is not a mapping with {', '.join(SECTIONS)}")
-        raise DeclaredQuotaError(errors)
-    quotas = _quotas(fields["quotas"], errors) if "quotas" in fields else None
-    subscriptions = _plain(fields["subscriptions"], errors) if "subscriptions" in fields else None
-    if errors:
-        raise DeclaredQuotaError(errors)
-    return DeclaredFile(quotas, subscriptions, ignored)
+    ignored: list[str] = []
+    sections: dict[str, yaml.Node] = {}
+    for key, node in root.value:
+        if not isinstance(key, yaml.ScalarNode):
+            errors.append(f"line {_line(key)}: the file has a field that is not text")
+        elif key.value == _SCRAM_USERS:
+            ignored.append(f"line {_line(key)}: {_SCRAM_USERS}: {SCRAM_IS_IGNORED}")
+        elif key.value not in SECTIONS:
+            errors.append(f"line {_line(key)}: the file has no field {key.value!r}")
+        elif key.value in sections:
+            errors.append(f"line {_line(key)}: {key.value} a second time")
+        else:
+            sections[key.value] = node
+    subscriptions: Any = None
+    if "subscriptions" in sections:
+        try:
+            subscriptions = _constructed(sections["subscriptions"])
+            subscriptions = {} if subscriptions is None else subscriptions
+        except (yaml.YAMLError, ValueError, RecursionError) as exc:
+            errors.append(_yaml_error(exc, "subscriptions: "))
+    quotas = _quotas(sections["quotas"], errors) if "quotas" in sections else None
+    return DeclaredFile(quotas, subscriptions, errors, ignored)
 
 
 def _quotas(entries: yaml.Node, errors: list[str]) -> list[DeclaredQuota]:
+    """Those without errors."""
     if not isinstance(entries, yaml.SequenceNode):
         errors.append(f"line {_line(entries)}: `quotas` is not a list")
         return []
     declared: dict[Entity, DeclaredQuota] = {}
     for node in entries.value:
-        quota = _declared(node, errors)
-        if quota is None:
+        try:
+            entry = _Entry.model_validate(_constructed(node))
+        except ValidationError as exc:
+            errors += [f"line {_line_of(node, error['loc'])}: {_explained(error)}" for error in exc.errors()]
             continue
-        if quota.entity in declared:
-            errors.append(f"line {_line(node)}: {text(quota.entity)} a second time")
-        declared[quota.entity] = quota
+        except (yaml.YAMLError, ValueError, RecursionError) as exc:
+            errors.append(_yaml_error(exc))
+            continue
+        entity, values = entity_of(entry.entity.written()), entry.values.written()
+        refused = [
+            f"line {_line_of(node, ('values', key))}: {text(entity)}: {message}"
+            for key, value in values.items()
+            if (message := refusal(QuotaAlteration(entity, {key: 1.0 if value is None else value})))
+        ]
+        if not entity:
+            refused = [f"line {_line_of(node, ('entity',))}: the entity names none of {', '.join(TYPES)}"]
+        if not values:
+            refused.append(f"line {_line_of(node, ('values',))}: `values` is empty")
+        if entity in declared:
+            refused.append(f"line {_line(node)}: {text(entity)} a second time")
+        errors += refused
+        if not refused:
+            declared[entity] = DeclaredQuota(entity, values, entry.owner, entry.comment, entry.expires)
     return list(declared.values())
 
 
-def _plain(node: yaml.Node, errors: list[str]) -> Any:
-    """A section without content is an empty mapping; one of another type stays what it is, an error."""
-    try:
-        found = yaml.SafeLoader("").construct_object(node, deep=True)
-        return {} if found is None else found
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        errors.append(f"line {_line(node)}: {getattr(exc, 'problem', None) or exc}")
-        return {}
+def _constructed(node: yaml.Node) -> Any:
+    return _Loader("").construct_object(node, deep=True)
+
+
+def _explained(error: Any) -> str:
+    """A fault that pydantic found."""
+    *parents, field_name = [str(part) for part in error["loc"]] or ["the entry"]
+    if error["type"] == "extra_forbidden":
+        return f"{f'`{parents[-1]}`' if parents else 'the entry'} has no field {field_name!r}"
+    if error["type"] == "missing":
+        return f"the entry has no `{field_name}`"
+    if error["type"] in ("model_type", "model_attributes_type"):
+        return f"{field_name} is not a mapping"
+    if error["type"] in ("string_too_long", "string_type") and field_name in ("owner", "comment"):
+        return f"{field_name} is not text of at most {MAX_TEXT} characters"
+    if error["type"].startswith("date"):
+        return f"{field_name} is not a date, as 2027-03-31"
+    return (
+        f"{field_name} is {error['ctx']['error']}"
+        if error["type"] == "value_error"
+        else f"{field_name}: {error['msg']}"
+    )
+
+
+def _yaml_error(exc: Exception, prefix: str = "") -> str:
+    mark = getattr(exc, "problem_mark", None)
+    where = f"line {mark.line + 1}: " if mark else ""
+    return f"{where}{prefix}{getattr(exc, 'problem', None) or exc}"
+
+
+def _line_of(node: yaml.Node, path: Iterable[int | str]) -> int:
+    """Of the key that the path of names leads to, as far as it is in the file."""
+    line = _line(node)
+    for name in path:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        fields = {key.value: (key, value) for key, value in pairs if isinstance(key, yaml.ScalarNode)}
+        if name not in fields:
+            break
+        key, node = fields[name]
+        line = _line(key)
+    return line
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
 
 
 def quota_file(
@@ -167,136 +313,10 @@ def declared_of(rules: Rules, known: Iterable[DeclaredQuota] = ()) -> list[Decla
     return quotas
 
 
-def _composed(content: str | bytes) -> yaml.Node | None:
-    try:
-        node: yaml.Node | None = yaml.compose(content, yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        mark = getattr(exc, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark else ""
-        said = getattr(exc, "problem", None) or exc
-        raise DeclaredQuotaError([f"{where}not YAML: {said}"]) from exc
-    return node
-
-
-def _declared(node: yaml.Node, errors: list[str]) -> DeclaredQuota | None:
-    """None after an error."""
-    count = len(errors)
-    fields = _fields(node, _FIELDS, "the entry", errors)
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    entity = _entity(node, fields.get("entity"), errors)
-    values = _values(node, fields.get("values"), errors)
-    owner, comment = (_text(name, fields.get(name), errors) for name in ("owner", "comment"))
-    expires = _date(fields.get("expires"), errors)
-    if entity is not None and values is not None:
-        for key, value in values.items():
-            if message := refusal(QuotaAlteration(entity, {key: value if value is not None else 1.0})):
-                errors.append(f"line {_line(fields['values'])}: {text(entity)}: {message}")
-    if len(errors) > count or entity is None or values is None:
-        return None
-    return DeclaredQuota(entity, values, owner, comment, expires)
-
-
-def _fields(node: yaml.Node, known: Iterable[str] | None, what: str, errors: list[str]) -> dict[str, yaml.Node]:
-    """The fields of a mapping; `known` None: any."""
-    if not isinstance(node, yaml.MappingNode):
-        errors.append(f"line {_line(node)}: {what} is not a mapping")
-        return {}
-    fields: dict[str, yaml.Node] = {}
-    for key, value in node.value:
-        if not isinstance(key, yaml.ScalarNode) or (known is not None and key.value not in known):
-            errors.append(f"line {_line(key)}: {what} has no field {getattr(key, 'value', '?')!r}")
-        elif key.value in fields:
-            errors.append(f"line {_line(key)}: {key.value} a second time")
-        else:
-            fields[key.value] = value
-    return fields
-
-
-def _entity(entry: yaml.Node, node: yaml.Node | None, errors: list[str]) -> Entity | None:
-    if node is None:
-        errors.append(f"line {_line(entry)}: the entry has no `entity`")
-        return None
-    count = len(errors)
-    names: dict[str, str | None] = {}
-    for kind, name in _fields(node, TYPES, "the entity", errors).items():
-        if not isinstance(name, yaml.ScalarNode) or name.tag != "tag:yaml.org,2002:str":
-            errors.append(f"line {_line(name)}: the name of {kind} is not text: quote it, or write {DEFAULT_ENTITY}")
-            continue
-        names[kind] = None if name.value == DEFAULT_ENTITY else name.value
-    if len(errors) > count:
-        return None
-    if not names:
-        errors.append(f"line {_line(node)}: the entity names none of {', '.join(TYPES)}")
-        return None
-    return entity_of(names)
-
-
-def _values(entry: yaml.Node, node: yaml.Node | None, errors: list[str]) -> dict[str, float | None] | None:
-    """Those without errors."""
-    if node is None:
-        errors.append(f"line {_line(entry)}: the entry has no `values`")
-        return None
-    fields = _fields(node, None, "`values`", errors)
-    if isinstance(node, yaml.MappingNode) and not node.value:
-        errors.append(f"line {_line(node)}: `values` is empty")
-    values: dict[str, float | None] = {}
-    for key, value in fields.items():
-        count = len(errors)
-        found = _value(key, value, errors)
-        if len(errors) == count:
-            values[key] = found
-    return values
-
-
-def _value(key: str, node: yaml.Node, errors: list[str]) -> float | None:
-    found = _scalar(node)
-    if found is None or (isinstance(found, int | float) and not isinstance(found, bool)):
-        return None if found is None else float(found)
-    amount = _AMOUNT.fullmatch(found) if isinstance(found, str) and key in _BYTE_RATES else None
-    if amount is None:
-        units = f", with a unit ({', '.join(unit for unit in _UNITS if unit)})" if key in _BYTE_RATES else ""
-        errors.append(f"line {_line(node)}: {key} is not a number{units} or null")
-        return None
-    return float(amount[1]) * _UNITS[amount[2]]
-
-
-def _text(name: str, node: yaml.Node | None, errors: list[str]) -> str:
-    found = "" if node is None else _scalar(node)
-    if isinstance(found, str) and len(found) <= MAX_TEXT:
-        return found
-    errors.append(f"line {_line(node)}: {name} is not text of at most {MAX_TEXT} characters")
-    return ""
-
-
-def _date(node: yaml.Node | None, errors: list[str]) -> datetime.date | None:
-    found = None if node is None else _scalar(node)
-    if node is None or (isinstance(found, datetime.date) and not isinstance(found, datetime.datetime)):
-        return found
-    errors.append(f"line {_line(node)}: expires is not a date, as 2027-03-31")
-    return None
-
-
-def _scalar(node: yaml.Node) -> Any:
-    """The value of a scalar; a list or a mapping as it is."""
-    if not isinstance(node, yaml.ScalarNode):
-        return node
-    try:
-        return yaml.SafeLoader("").construct_object(node)
-    except (yaml.YAMLError, ValueError):
-        return node.value
-
-
-def _line(node: yaml.Node | None) -> int:
-    return 1 if node is None else node.start_mark.line + 1
-
-
 def _document(quota: DeclaredQuota) -> dict[str, Any]:
-    values = {key: _number(value) for key, value in quota.values.items()}
+    values = {
+        key: int(value) if value is not None and value.is_integer() else value for key, value in quota.values.items()
+    }
     names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in quota.entity}
     more = {"owner": quota.owner, "comment": quota.comment, "expires": quota.expires}
     return {"entity": names, "values": values, **{name: value for name, value in more.items() if value}}
-
-
-def _number(value: float | None) -> float | int | None:
-    return int(value) if value is not None and value.is_integer() else value

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,7 +25,7 @@ from headroom.cli.quotas.cluster_state import (
     read_what_is_there,
     writable_state,
 )
-from headroom.cli.quotas.commands import BootstrapServer, FromFile, app, content_of, rules_of
+from headroom.cli.quotas.commands import BootstrapServer, FromFile, app, content_of, exit_when_incomplete, rules_of
 from headroom.cli.quotas.what_if import URL, ClusterName, Url, answered, clients_of, time_range
 from headroom.errors import ArgumentError
 from quota_metrics.amounts import count_text
@@ -72,7 +70,8 @@ class _Source:
     def state(self, *, subscriptions: bool) -> ClusterState:
         """Raises ArgumentError for subscriptions of a file, which has none."""
         if not subscriptions:
-            return ClusterState(rules_of(self.bootstrap_server, self.from_file, self.command_config, self.timeout_ms))
+            rules, is_complete = rules_of(self.bootstrap_server, self.from_file, self.command_config, self.timeout_ms)
+            return ClusterState(rules, is_complete=is_complete)
         if self.from_file is not None or self.bootstrap_server is None:
             raise ArgumentError("subscriptions are compared with a cluster: give --bootstrap-server")
         return asked(
@@ -115,6 +114,7 @@ def plan(
         if planned.changes and replay:
             report = _replayed(report, state.rules, _question(planned, since, cluster), url)
         output_of_plans.print_report(report, output)
+        exit_when_incomplete(declared.is_complete and state.is_complete)
         if not report.passes:
             raise typer.Exit(DIFFERS)
 
@@ -136,7 +136,7 @@ def apply_file(
 ) -> None:
     """Make the cluster have the quotas and subscriptions of the file. Prints the undo: a file for `apply`."""
     with reported_in_one_line():
-        declared = _declared(file)
+        declared = _declared(file, whole=True)
         state = _Source(bootstrap_server, None, command_config, timeout_ms).state(
             subscriptions=declared.subscriptions is not None
         )
@@ -168,7 +168,7 @@ def export(
 ) -> None:
     """Print the cluster's quotas and subscriptions for plan, apply and drift."""
     with reported_in_one_line():
-        before = _declared(file).file if file is not None and file.exists() else DeclaredFile(None)
+        before = _declared(file, whole=True).file if file is not None and file.exists() else DeclaredFile(None)
         source = _Source(bootstrap_server, from_file, command_config, timeout_ms)
         if from_file is not None or bootstrap_server is None:
             state = source.state(subscriptions=False)
@@ -178,6 +178,7 @@ def export(
             typer.echo(f"headroom: {state.unread}", err=True)
         held = _held(state)
         _write(quota_file(declared_of(held.rules, before.quotas or []), subscriptions=held.subscriptions), file)
+        exit_when_incomplete(state.is_complete)
 
 
 @app.command()
@@ -199,6 +200,7 @@ def drift(
         )
         planned = _plan(state, declared, prune=True)
         output_of_plans.print_drift(planned, output)
+        exit_when_incomplete(declared.is_complete and state.is_complete)
         if planned.count:
             raise typer.Exit(DIFFERS)
 
@@ -221,24 +223,40 @@ def _replayed(report: PlanReport, rules: Rules, question: WhatIfQuestion, url: s
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """A file; `subscriptions`: of its section, None without one."""
+    """A file; `subscriptions`: of its section, None without one. Its errors are named on standard error."""
 
     file: DeclaredFile
     subscriptions: DeclaredSubscriptions | None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of the file was invalid and left out."""
+        return not self.file.errors
 
-def _declared(file: Path) -> _Declared:
-    with _every_error():
-        parsed = parse_declared_file(content_of(file))
-        for line in parsed.ignored:
-            typer.echo(f"headroom: {line}", err=True)
-        section = parsed.subscriptions
-        return _Declared(parsed, None if section is None else declared_subscriptions(section))
+
+def _declared(path: Path, *, whole: bool = False) -> _Declared:
+    """`whole`: exits with 2 when a part of the file is invalid, because a cluster is not changed by half a file."""
+    try:
+        file = parse_declared_file(content_of(path))
+    except DeclaredQuotaError as exc:
+        file = DeclaredFile(None, errors=exc.errors)
+        whole = True
+    subscriptions = None
+    if file.subscriptions is not None:
+        try:
+            subscriptions = declared_subscriptions(file.subscriptions)
+        except DeclaredQuotaError as exc:
+            file.errors.extend(exc.errors)
+    for line in [*file.ignored, *(file.errors if whole else [f"left out: {error}" for error in file.errors])]:
+        typer.echo(f"headroom: {line}", err=True)
+    exit_when_incomplete(not (whole and file.errors))
+    return _Declared(file, subscriptions)
 
 
 def _plan(state: ClusterState, declared: _Declared, *, prune: bool) -> QuotaPlan:
-    """Of the sections that the file has."""
+    """Of the sections that the file has. A file without its invalid parts does not say what it does not name."""
     held = _held(state)
+    prune = prune and declared.is_complete
     planned = quota_plan(held.rules, declared.file.quotas or [], _today(), prune=prune)
     if declared.file.quotas is None:
         planned = replace(planned, changes=[], unmanaged=[])
@@ -257,17 +275,6 @@ def _held(state: ClusterState) -> ClusterState:
     for line in others:
         typer.echo(f"headroom: left out: {line}", err=True)
     return held
-
-
-@contextmanager
-def _every_error() -> Iterator[None]:
-    """Exits with 2 after one line for each error of a file."""
-    try:
-        yield
-    except DeclaredQuotaError as exc:
-        for line in exc.errors:
-            typer.echo(f"headroom: {line}", err=True)
-        raise typer.Exit(2) from exc
 
 
 def _write_undo(planned: QuotaPlan, path: Path | None) -> None:

@@ -32,6 +32,7 @@ class ClusterState:
     rules: Rules
     subscriptions: Subscriptions | None = None
     unread: str = ""
+    is_complete: bool = True  # whether nothing of a file was invalid and left out
 
     @property
     def base(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -63,8 +63,11 @@ def describe(
     """Show configured quotas. Without a filter: all. A type that is not mentioned may have any name or be absent."""
     with reported_in_one_line():
         components = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip).components()
-        rules = rules_of(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
+        rules, is_complete = rules_of(
+            bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict
+        )
         _print_rules(rules if match is None else containing(rules, match), output)
+        exit_when_incomplete(is_complete)
 
 
 @app.command()
@@ -95,7 +98,8 @@ def resolve(
         if (pairs is None) == (flags == Who({})):
             raise ArgumentError("name a client: --user, --client-id, --ip, --names, or --pairs FILE")
         clients = [flags.client()] if pairs is None else parse_pairs(content_of(pairs))
-        resolver = Resolver(rules_of(bootstrap_server, from_file, command_config, timeout_ms))
+        rules, is_complete = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
+        resolver = Resolver(rules)
         classes = () if bootstrap_server is None else _callback_classes(bootstrap_server, command_config, timeout_ms)
         resolved = (
             quota_output.Resolved(
@@ -103,7 +107,7 @@ def resolve(
                 resolver.resolve(*client),
                 classes,
                 _implied_limits(http, *client[:2]),
-                {key: rules for key in CLIENT_KEYS if (rules := resolver.not_understood(key, *client[:2]))},
+                {key: foreign for key in CLIENT_KEYS if (foreign := resolver.not_understood(key, *client[:2]))},
             )
             for client in clients
         )
@@ -114,6 +118,7 @@ def resolve(
                 quota_output.print_resolutions_table(resolved)
             case Output.TEXT:
                 quota_output.print_resolutions(resolved, named=pairs is not None)
+        exit_when_incomplete(is_complete)
 
 
 @app.command()
@@ -137,7 +142,8 @@ def alter(
         entity = who(names, defaults, None, user=user, client_id=client_id, ip=ip).entity()
         alteration = QuotaAlteration(entity, changes(add, delete))
         if from_file is not None:
-            rules = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
+            rules, is_complete = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
+            exit_when_incomplete(is_complete)  # the changed quotas would be written without what was left out
             _check_change(entity, INVALID_REQUEST if (message := refusal(alteration)) else 0, message)
             _print_rules(rules if validate_only else altered(rules, alteration), output)
             return
@@ -184,6 +190,13 @@ def _print_rules(rules: Rules, output: Output) -> None:
             quota_output.print_rules(rules)
 
 
+class ReadRules(NamedTuple):
+    """Rules of a cluster or a file. `is_complete`: whether nothing of the file was invalid and left out."""
+
+    rules: Rules
+    is_complete: bool = True
+
+
 def rules_of(
     bootstrap_server: str | None,
     from_file: Path | None,
@@ -192,21 +205,31 @@ def rules_of(
     components: Iterable[FilterComponent] = (),
     *,
     strict: bool = False,
-) -> Rules:
-    """The quotas of a file or a cluster that match the filter. A cluster applies the filter itself."""
+) -> ReadRules:
+    """The quotas of a file or a cluster that match the filter, which a cluster applies itself. What of a file is left
+    out is named on standard error."""
     address = _one_of(bootstrap_server, from_file)
     components = list(components)
     if from_file is None:
-        return asked(
-            lambda admin: admin.describe_client_quotas(components, strict=strict),
-            address,
-            command_config,
-            timeout_ms,
+        return ReadRules(
+            asked(
+                lambda admin: admin.describe_client_quotas(components, strict=strict),
+                address,
+                command_config,
+                timeout_ms,
+            )
         )
     read = parse_rules(content_of(from_file))
-    for line in read.ignored:
+    for line in [*(f"left out: {fault}" for fault in read.faults), *read.ignored]:
         typer.echo(f"headroom: {line}", err=True)
-    return {entity: values for entity, values in read.rules.items() if matches(entity, components, strict=strict)}
+    rules = {entity: values for entity, values in read.rules.items() if matches(entity, components, strict=strict)}
+    return ReadRules(rules, not read.faults)
+
+
+def exit_when_incomplete(is_complete: bool) -> None:
+    """Exits with 2, at the end, when a file was read without its invalid parts."""
+    if not is_complete:
+        raise typer.Exit(2)
 
 
 def _one_of(bootstrap_server: str | None, from_file: Path | None) -> str:

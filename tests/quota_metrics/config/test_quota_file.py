@@ -41,7 +41,7 @@ quotas:
     ownr: payments
   - values: {}
   - entity: {user: bob}
-    values: {producer_byte_rate: 1.5, request_percentage: 1 MiB, consumer_byte_rate: -1}
+    values: {producer_byte_rate: fast, request_percentage: 1 MiB}
     expires: soon
     comment: [1]
   - entity: {client-id: app}
@@ -51,6 +51,10 @@ quotas:
   - entity: {ip: 10.0.0.1}
     values: {producer_byte_rate: 2}
   - text
+  - entity: {user: carol}
+    values: {producer_byte_rate: 1.5, consumer_byte_rate: -1}
+  - entity: {}
+    values: {producer_byte_rate: 5}
 """
 
 
@@ -78,21 +82,29 @@ def test_every_error_is_listed_with_its_line() -> None:
         parse_quota_file(BAD)
     units = "with a unit (kB, MB, GB, KiB, MiB, GiB) or null"
     assert raised.value.errors == [
-        "line 3: the name of user is not text: quote it, or write <default>",
-        "line 7: the entry has no field 'ownr'",
-        "line 5: the entity has no field 'grup'",
+        "line 3: user is not text: quote it, or write <default>",
+        "line 5: `entity` has no field 'grup'",
         f"line 6: producer_byte_rate is not a number, {units}",
+        "line 6: `values` has no field 'nonsense'",
+        "line 7: the entry has no field 'ownr'",
         "line 8: the entry has no `entity`",
-        "line 8: `values` is empty",
+        f"line 10: producer_byte_rate is not a number, {units}",
         "line 10: request_percentage is not a number or null",
         "line 12: comment is not text of at most 1000 characters",
         "line 11: expires is not a date, as 2027-03-31",
-        "line 10: {user=bob}: producer_byte_rate cannot be a fractional value.",
-        "line 10: {user=bob}: Quota consumer_byte_rate must be greater than 0",
         "line 15: {client-id=app} a second time",
         "line 18: {ip=10.0.0.1}: Invalid configuration key producer_byte_rate",
         "line 19: the entry is not a mapping",
+        "line 21: {user=carol}: producer_byte_rate cannot be a fractional value.",
+        "line 21: {user=carol}: Quota consumer_byte_rate must be greater than 0",
+        "line 22: the entity names none of user, client-id, ip",
     ]
+
+
+def test_entries_without_errors_are_taken_and_the_others_are_named() -> None:
+    file = parse_declared_file(BAD)
+    assert file.quotas == [DeclaredQuota(entity_of({"client-id": "app"}), {"producer_byte_rate": 1.0})]
+    assert len(file.errors) == 16
 
 
 @pytest.mark.parametrize(
@@ -101,7 +113,8 @@ def test_every_error_is_listed_with_its_line() -> None:
         ("{producer_byte_rate: 1.5}", "producer_byte_rate cannot be a fractional value."),
         ("{producer_byte_rate: 0}", "Quota producer_byte_rate must be greater than 0"),
         ("{producer_byte_rate: .nan}", "Quota producer_byte_rate must be greater than 0"),
-        ("{nonsense: 1}", "Invalid configuration key nonsense"),
+        ("{nonsense: 1}", "`values` has no field 'nonsense'"),
+        ("{}", "`values` is empty"),
         ("{producer_byte_rate: true}", "producer_byte_rate is not a number"),
         ("{producer_byte_rate: 1, producer_byte_rate: 2}", "producer_byte_rate a second time"),
     ],
@@ -111,7 +124,19 @@ def test_values_that_a_broker_refuses_are_errors(values: str, message: str) -> N
         parse_quota_file(f"quotas: [{{entity: {{user: u}}, values: {values}}}]")
 
 
-OTHERS = ["", "[]", "quotas: 1", "a: [", "quotas: []\nmore: 1", b"\xff", "&a [*a]", "[" * 9000]
+OTHERS = [
+    "",
+    "[]",
+    "quotas: 1",
+    "a: [",
+    "quotas: []\nmore: 1",
+    "? [a]\n: 1",
+    "quotas: [*a]",
+    "quotas: [{[a]: 1}]",
+    b"\xff",
+    "&a [*a]",
+    "[" * 9000,
+]
 
 
 @pytest.mark.parametrize("content", OTHERS)

@@ -165,8 +165,8 @@ def test_scram_users_are_named_as_ignored_and_the_quotas_are_taken(tmp_path: Pat
     because = "ignored, because SCRAM users and their passwords are for kafka-configs.sh to set"
     assert planned.stderr.splitlines() == [
         f"headroom: line 6: scram_users: {because}",
-        f"headroom: entries[0]: SCRAM-SHA-512 of {{user=bob}}: {because}",
-        f"headroom: entries[1]: SCRAM-SHA-512 of {{user=alice}}: {because}",
+        f"headroom: SCRAM-SHA-512 of {{user=bob}}: {because}",
+        f"headroom: SCRAM-SHA-512 of {{user=alice}}: {because}",
     ]
 
 
@@ -184,14 +184,66 @@ def test_drift_names_values_that_the_file_does_not_have(tmp_path: Path, rules: s
     assert "not in the file" in result.stdout
 
 
-def test_every_error_of_a_file_is_one_line(tmp_path: Path, rules: str) -> None:
-    file = written(tmp_path, "quotas: [{entity: {}, values: {}}, {entity: {user: u}, values: {x: 1}}]")
-    for command in ("plan", "drift"):
-        result = run(command, "-f", file, "--from", rules)
+ODD = (
+    STRICT
+    + """\
+  - entity: {user: bob}
+    values: {x: 1}
+  - entity: {user: 12}
+    values: {producer_byte_rate: 1}
+"""
+)
+
+
+def test_odd_entries_of_the_file_are_named_and_the_rest_is_compared(tmp_path: Path, rules: str) -> None:
+    file = written(tmp_path, ODD)
+    for command in (["plan", "--prune", "--no-replay"], ["drift"]):
+        result = run(*command, "-f", file, "--from", rules, "--output", "json")
         assert result.exit_code == 2
         assert result.stderr.splitlines() == [
-            "headroom: line 1: the entity names none of user, client-id, ip",
-            "headroom: line 1: `values` is empty",
-            "headroom: line 1: {user=u}: Invalid configuration key x",
+            "headroom: left out: line 7: `values` has no field 'x'",
+            "headroom: left out: line 8: user is not text: quote it, or write <default>",
         ]
+        changes = document(result)["changes"] if command[0] == "plan" else json.loads(result.stdout)
+        # What half a file does not name is not said to go.
+        assert [(each["entity"], each["quota_key"], each["after"]) for each in changes] == [
+            ({"user": "alice"}, PRODUCER, 1000.0)
+        ]
+
+
+def test_nothing_is_changed_by_half_a_file(tmp_path: Path, rules: str) -> None:
+    file = written(tmp_path, ODD)
+    for command in (["apply", "--yes", "--bootstrap-server", "127.0.0.1:1"], ["export", "--from", rules]):
+        result = run(*command, "-f", file)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.splitlines()[0] == "headroom: line 7: `values` has no field 'x'"
+    assert Path(file).read_text() == ODD
     assert run("apply", "-f", str(tmp_path / "none.yaml"), "--bootstrap-server", "h:1").exit_code == 2
+    for content in ("", "a: [", "quotas: ["):
+        assert run("plan", "-f", written(tmp_path, content), "--from", rules).exit_code == 2
+
+
+def test_odd_entries_of_kafkas_json_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    odd = '{"entity": {"user": "bob"}, "values": {"producer_byte_rate": 0, "request_percentage": 5}}'
+    entries = ",\n".join(json.dumps(entry) for entry in RULES["entries"])
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(f'{{"version": [{{}}], "entries": [\n{entries},\n{odd},\n7,\n{entries.splitlines()[0][:-1]}]}}')
+    named = [
+        "headroom: left out: line 4: entries[2]: producer_byte_rate is 0, not a number greater than 0",
+        'headroom: left out: line 5: entries[3]: not an object with "entity" and "values" alone',
+        "headroom: left out: line 6: entries[4]: producer_byte_rate of {user=alice} a second time",
+    ]
+    described = run("describe", "--from", str(cluster), "--output", "json")
+    assert (described.exit_code, described.stderr.splitlines()) == (2, named)
+    read = {tuple(entry["entity"].values()): entry["values"] for entry in document(described)["entries"]}
+    assert read == {
+        ("alice",): {PRODUCER: 5000},
+        (None,): {"request_percentage": 50},
+        ("bob",): {"request_percentage": 5},
+    }
+    resolved = run("resolve", "--from", str(cluster), "--user", "alice", "--client-id", "x")
+    assert (resolved.exit_code, "producer_byte_rate=5000" in resolved.stdout) == (2, True)
+    altered = run("alter", "--from", str(cluster), "--user", "alice", "--add", f"{PRODUCER}=1")
+    assert (altered.exit_code, altered.stdout, altered.stderr.splitlines()) == (2, "", named)
+    planned = run("plan", "-f", written(tmp_path, STRICT), "--from", str(cluster), "--no-replay", "--output", "json")
+    assert (planned.exit_code, len(document(planned)["changes"])) == (2, 1)
