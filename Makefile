@@ -32,7 +32,7 @@ LANE = $(BIN)/python -m pytest -q $(DRAWN) -o cache_dir=build/failed
 NO_TESTS := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint check cover compiled test-compiled dist image oracle chaos powerloss chaos-cluster chaos-brokers matrix matrix-platforms attack fuzz bench bench-against scale fleets truth chaos-jobs chaos-streams fmt lock proto docs clean
+.PHONY: help setup demo test test-all lint check cover compiled test-compiled dist image kubernetes oracle chaos powerloss chaos-cluster chaos-brokers matrix matrix-platforms attack fuzz bench bench-against scale fleets truth chaos-jobs chaos-streams fmt lock proto docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -105,6 +105,9 @@ dist: $(READY) ## wheel (compiled) and sdist; dist/
 
 image: $(READY) ## build the image with buildah, start it, have a Java client push through it
 	@$(BIN)/python -m pytest -p no:cacheprovider -q -m image tests/deploy/test_image.py
+
+kubernetes: $(READY) ## as root: a real single-node Kubernetes on this machine, the chart in it, Spark jobs in it; AWAY_S=600 without the store, CHECKS= for some; one line per check
+	@PYTHON=$(abspath $(BIN))/python AWAY_S=$(if $(filter-out 0,$(AWAY_S)),$(AWAY_S),600) tests/kubernetes/run.sh $(CHECKS)
 
 scale: compiled ## CLIENTS=100000 client instances at their interval, INTERVAL_S=0: 3,333 pushes a second, at least 10 s; measured beside the plan
 	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m tests.bench.scale $(CLIENTS) $(INTERVAL_S)

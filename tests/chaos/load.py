@@ -16,6 +16,7 @@ import lz4.frame
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from headroom.demo.processes import LOOPBACK
 from tests.chaos.wire import Subscription, WireClient
 
 POINTS_PER_PUSH = 4
@@ -46,14 +47,17 @@ class Ledger:
 
 
 class Load:
-    """Runs clients between `start` and `stop`. `address` is called before each connection."""
+    """Runs clients between `start` and `stop`. `address` is called before each connection, `source` is our end."""
 
-    def __init__(self, clients: int, address: Callable[[], tuple[str, int]], rng: random.Random) -> None:
+    def __init__(
+        self, clients: int, address: Callable[[], tuple[str, int]], rng: random.Random, source: str = LOOPBACK
+    ) -> None:
         self.ledger = Ledger()
         self.padding_bytes = 0  # extra bytes in each push from now on
         self.is_paused = False  # clients stay connected and push nothing
         self._rngs = [random.Random(rng.random()) for _ in range(clients)]
         self._address = address
+        self._source = source
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
@@ -69,7 +73,7 @@ class Load:
         instance_id, first = bytes(16), number << 32
         while not self._stopping:
             try:
-                client = await WireClient.connect(*self._address(), f"chaos-{number}")
+                client = await WireClient.connect(*self._address(), f"chaos-{number}", self._source)
             except (OSError, EOFError):
                 await asyncio.sleep(_BACK_AFTER_S)
                 continue

@@ -1,0 +1,68 @@
+"""The chart on a real single-node Kubernetes: a line for each check with its figure.
+
+    tests/kubernetes/run.sh [CHECK ...]
+
+run.sh builds and starts the rig, and runs this in its network. AWAY_S=600: for how long the store is away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from tests.kubernetes import clients, faults, jobs, least, release
+from tests.kubernetes.release import Release
+from tests.kubernetes.rig import STATE, CheckError, NotTriedError, Outside, kubectl
+
+CHECKS: dict[str, Callable[[Release], str]] = {
+    "dry-runs": least.dry_runs,
+    "least-values": least.least_values,
+    "install": release.install,
+    "clients-inside": clients.inside,
+    "clients-outside": clients.outside,
+    "otlp": clients.otlp,
+    "cron-job": jobs.cron_job,
+    "spark-submit": jobs.spark_submit,
+    "rollout": faults.rollout,
+    "drain": faults.drain,
+    "out-of-memory": faults.out_of_memory,
+    "store-away": faults.store_away,
+    "any-user": least.any_user,
+    "ipv6-pods": least.ipv6_pods,
+    "uninstall": least.uninstall,
+}
+
+
+def run_check(name: str, target: Release) -> bool:
+    """Prints the check's line; returns whether it did not fail."""
+    began = time.monotonic()
+    try:
+        line, failed = f"ok: {CHECKS[name](target)}", False
+    except NotTriedError as exc:
+        line, failed = f"not tried: {exc}", False
+    except Exception as exc:  # noqa: BLE001 the other checks go on
+        line, failed = f"FAILED: {exc if isinstance(exc, CheckError) else repr(exc)}", True
+    print(f"{name}: {line} [{time.monotonic() - began:.0f} s]", flush=True)
+    return not failed
+
+
+def main(names: list[str]) -> int:
+    """Returns 1 when a check failed."""
+    if unknown := set(names) - CHECKS.keys():
+        print(f"no such check: {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}", file=sys.stderr)
+        return 2
+    (STATE / "host").mkdir(parents=True, exist_ok=True)
+    kubectl("delete", "namespace", "headroom", "tools", "dry", "--ignore-not-found")  # of a rig that was kept
+    with Outside() as outside:
+        target = Release(outside, float(os.environ.get("AWAY_S", "600")))
+        clients.start_pod(target)
+        passed = [run_check(name, target) for name in CHECKS if not names or name in names]
+        if target.traffic is not None:
+            target.traffic.stop()
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
