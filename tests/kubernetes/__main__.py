@@ -8,6 +8,7 @@ run.sh builds and starts the rig, and runs this in its network. AWAY_S=600: for 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -53,7 +54,8 @@ def main(names: list[str]) -> int:
     if unknown := set(names) - CHECKS.keys():
         print(f"no such check: {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}", file=sys.stderr)
         return 2
-    (STATE / "host").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(STATE / "host", ignore_errors=True)
+    (STATE / "host").mkdir(parents=True)
     kubectl("delete", "namespace", "headroom", "tools", "dry", "--ignore-not-found")  # of a rig that was kept
     with Outside() as outside:
         target = Release(outside, float(os.environ.get("AWAY_S", "600")))

@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.kit.images import GATEWAY, IMAGE, ROOT, build, buildah
+from tests.deploy.images import GATEWAY, IMAGE, ROOT, build, buildah
 
 ARCHIVES = ROOT / ".cache" / "kubernetes" / "images"
 TAG = "rig"
