@@ -20,7 +20,7 @@ import pytest
 
 from headroom.demo.jvm import Jvm
 from headroom.demo.processes import first_line, free_ports, start
-from tests.deploy.images import GATEWAY, IMAGE, build, buildah
+from tests.kubernetes.images import GATEWAY, IMAGE, build, buildah
 
 pytestmark = [pytest.mark.image, pytest.mark.java, pytest.mark.timeout(1500)]
 
