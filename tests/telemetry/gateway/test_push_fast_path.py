@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.model import ANONYMOUS, UNKNOWN, Connection, RecordKind
+from exporters.model import RecordKind
 from exporters.spool.records import decode_push
 from quota_metrics.kafka.primitives import ProtocolError, write_uvarint
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.java.hash import subscription_id
+from tests.telemetry.gateway.dialogue import FACTS
 
 NOW_MS = 1_700_000_000_000
-FACTS = Connection("c", "PLAINTEXT", ANONYMOUS, "10.0.0.1", 4000, UNKNOWN, UNKNOWN, 7)
 IDS = [b"\x07" * 16, b"\x08" * 16]
 SUBSCRIPTIONS = [subscription_id(["*"], 1000, client_instance_id) for client_instance_id in IDS]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from exporters.model import Connection, DropReason, Push
+from exporters.model import DropReason, Push
 from telemetry.decode.decoder import Refusal
 from telemetry.ingest.quarantine import Quarantine
+from tests.telemetry.decode.payloads import CONNECTION
 
-CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
 REFUSAL = Refusal(DropReason.DECODE, "no MetricsData\nat all")
 
 

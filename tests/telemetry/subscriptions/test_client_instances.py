@@ -8,16 +8,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from exporters.model import Connection
 from telemetry.subscriptions.client_metrics import Instance, Instances, attributes_of
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS
 from telemetry.subscriptions.subscription import MergedSubscriptions, Subscriptions, parse_subscription
 from telemetry.wire.errors import ErrorCode
+from tests.telemetry.subscriptions.broker import CONNECTION, NOW_MS
+from tests.telemetry.subscriptions.broker import OTHER_ID as ID
 
-NOW_MS = 1_700_000_000_000
 INTERVAL_MS = 300_000
-ID = bytes.fromhex("00112233445566778899aabbccddeeff")
-CONNECTION = Connection("cluster", "PLAINTEXT", "alice", "127.0.0.1", 56078, "apache-kafka-java", "3.5.2", 1)
 
 
 def selection(interval_ms: int = INTERVAL_MS) -> MergedSubscriptions:
