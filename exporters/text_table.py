@@ -68,7 +68,12 @@ def table_lines(
         if (gone := next(leaving, None)) is None:
             return list(_blocks(headings, cells, width, layout))
         shown = [name for name in shown if name != gone]
-    sizes = wide if width is None else _with_room({name: least[name] for name in shown}, wide, width)
+    sizes = dict(wide)
+    if width is not None:  # what is left of the width goes to names that would be cut, from left to right
+        room = width - sum(least[name] for name in shown) - len(_GAP) * (len(shown) - 1)
+        for name in shown:
+            sizes[name] = min(wide[name], least[name] + room)
+            room -= sizes[name] - least[name]
     lines_of_rows = list(_aligned(shown, cells, sizes, width, layout))
     left_out = [name for name in headings if name in layout.leave and name not in shown]
     if left_out:
@@ -93,15 +98,6 @@ def _width(cell: str) -> int:
 
 def _fits(shown: Sequence[str], sizes: Mapping[str, int], width: int) -> bool:
     return sum(sizes[name] for name in shown) + len(_GAP) * (len(shown) - 1) <= width
-
-
-def _with_room(least: Mapping[str, int], wide: Mapping[str, int], width: int) -> dict[str, int]:
-    """What is left of the width goes to names that would be cut, from left to right."""
-    sizes, room = dict(least), width - sum(least.values()) - len(_GAP) * (len(least) - 1)
-    for name, size in least.items():
-        sizes[name] = min(wide[name], size + room)
-        room -= sizes[name] - size
-    return sizes
 
 
 def _aligned(

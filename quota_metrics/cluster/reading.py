@@ -20,7 +20,6 @@ from quota_metrics.cluster.facts import (
     PARTITIONS_OF_TOPICS,
     REASSIGNMENTS,
     THROTTLED_REPLICAS,
-    AddressQuota,
     BrokerFacts,
     ClusterFacts,
     HostAcl,
@@ -64,9 +63,11 @@ async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
 
     brokers = await asyncio.gather(*(read_in_turn(node.id) for node in sorted(cluster.nodes)))
     unread = [fault for broker in brokers for fault in broker.unread]
-    addresses = await _or_unread(_read_address_quotas(admin), unread, (), _ADDRESS_QUOTAS)
+    of_addresses = admin.describe_client_quotas([FilterComponent(IP, MatchType.ANY)])
+    addresses = address_quotas(await _or_unread(of_addresses, unread, {}, _ADDRESS_QUOTAS))
     has_authorizer, acls = await _or_unread(_read_acls(admin), unread, (None, ()), _ACLS)
-    partitions = await _or_unread(_read_partitions(admin), unread, {}, _PARTITIONS)
+    counting = admin.send(metadata_request(None, versions=VERSIONS), read=partition_counts)
+    partitions: Mapping[str, int] = await _or_unread(counting, unread, {}, _PARTITIONS)
     topics = await _or_unread(_read_throttled_replicas(admin, partitions), unread, {}, _TOPICS)
     reassigning = await _or_unread(_count_reassigning(admin, cluster.controller_id), unread, None, _REASSIGNMENTS)
     return ClusterFacts(
@@ -201,10 +202,6 @@ async def _read_configs(admin: KafkaAdmin, broker_id: int) -> Sequence[Any]:
     raise NotKafkaError(f"broker {broker_id} answered DescribeConfigs without its configuration")  # as some clouds do
 
 
-async def _read_address_quotas(admin: KafkaAdmin) -> tuple[AddressQuota, ...]:
-    return address_quotas(await admin.describe_client_quotas([FilterComponent(IP, MatchType.ANY)]))
-
-
 async def _read_acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
     """Whether there is an authorizer, and its ACLs with hosts."""
     fields = {
@@ -224,11 +221,6 @@ async def _read_acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
             return False, ()
         raise
     return True, host_acls(response.resources)
-
-
-async def _read_partitions(admin: KafkaAdmin) -> Mapping[str, int]:
-    counts: Mapping[str, int] = await admin.send(metadata_request(None, versions=VERSIONS), read=partition_counts)
-    return counts
 
 
 async def _read_throttled_replicas(admin: KafkaAdmin, topics: Iterable[str]) -> Any:

@@ -16,7 +16,7 @@ from exporters.model import CONTROLLER, Changes, ExchangeValues, QuotaKey, Usage
 from quota_metrics.measure.implied_limit import ImpliedLimit
 from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.measure.payers import CountByPayer, PlacesByPayer
-from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
+from quota_metrics.measure.quota_in_force import QuotaOf, unknown_quota
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.verdict.thresholds import UNEXPLAINED
 from quota_metrics.windows import QuotaWindow
@@ -288,9 +288,13 @@ class UsageMeter:
             return True  # the size of its fetch responses is unknown
         if throttle_ms > usage.window.window_ms:
             return True
-        rate = self._attempted_rate(client, usage, quota, now_ms)
+        # The highest rate that the broker may have measured for the bucket: the clients' rates and, because it
+        # un-records a throttled Fetch, one more response of the client's largest size.
+        bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
+        rate = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0) + usage.rate.measure(now_ms)
+        if client[0] == _CONSUMER:
+            rate += usage.largest_bytes / usage.window.full_s
         if rate <= _BELOW_LIMIT * quota.limit:
-            bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
             self._note_undecided(bucket)
             if self._has_others:
                 if bucket not in self._others:
@@ -304,16 +308,6 @@ class UsageMeter:
     def _note_undecided(self, bucket: Bucket) -> None:
         if len(self._undecided) < _MAX_UNDECIDED:
             self._undecided.add(bucket)
-
-    def _attempted_rate(self, client: _Client, usage: _Usage, quota: QuotaInForce, now_ms: int) -> float:
-        """The highest rate that the broker may have measured for the bucket: the clients' rates and, because it
-        un-records a throttled Fetch, one more response of the client's largest size."""
-        bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
-        others = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0)
-        rate = others + usage.rate.measure(now_ms)
-        if client[0] == _CONSUMER:
-            rate += usage.largest_bytes / usage.window.full_s
-        return rate
 
     def _admit(self, client: _Client, address: str, now_ms: int) -> _Usage | None:
         chars = len(client[1]) + len(client[2])

@@ -22,13 +22,19 @@ def find_program(configured: Path | None) -> str:
         if configured.is_file() and os.access(configured, os.X_OK):
             return str(configured.resolve())
         raise NoServerError(f"cannot run ClickHouse: {configured} is not an executable file")
-    installed = shutil.which("clickhouse") or _library()
-    if installed is None:
+    if installed := shutil.which("clickhouse"):
+        return installed
+    # Does not import chdb, which would load 800 MB into this process.
+    spec = importlib.util.find_spec("chdb") if sys.platform == "linux" else None
+    directories = (spec.submodule_search_locations if spec else None) or ()
+    libraries = [Path(directory) / _LIBRARY for directory in directories]
+    library = next((library for library in libraries if library.is_file()), None)
+    if library is None:
         install = "install headroom[embedded] or a clickhouse executable on PATH"
         if sys.platform != "linux":
             install = "install a clickhouse executable on PATH (chdb has no server for this system)"
         raise NoServerError(f"cannot find a ClickHouse server: {install}, or name a server with --clickhouse")
-    return installed
+    return str(library)
 
 
 def is_library(program: str) -> bool:
@@ -39,13 +45,3 @@ def is_library(program: str) -> bool:
 def write_guard() -> Path | None:
     """The library that ends a process when a write to a file fails; None where it is not compiled, or not Linux."""
     return _GUARD if sys.platform == "linux" and _GUARD.is_file() else None
-
-
-def _library() -> str | None:
-    """Does not import chdb, which would load 800 MB into this process."""
-    spec = importlib.util.find_spec("chdb") if sys.platform == "linux" else None
-    for directory in (spec.submodule_search_locations if spec else None) or ():
-        library = Path(directory) / _LIBRARY
-        if library.is_file():
-            return str(library)
-    return None
