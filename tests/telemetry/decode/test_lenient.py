@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from typing import Any
 
@@ -46,13 +45,6 @@ def test_push_with_a_text_that_is_no_utf_8_is_kept(place: str) -> None:
     [series] = outcome.decoded.series.values()
     stored = [series.metric, series.unit, *sum(series.attributes + series.resource, ())]
     assert [text for text in stored if "rich" in text] == [REPLACED]
-
-
-def test_compressed_push_is_validated_and_kept() -> None:
-    body = gzip.compress(with_bad_text("rack"))
-    assert validate_payload(1, body, max_decompressed_bytes=1 << 20, limits=PayloadLimits()) is ErrorCode.NONE
-    outcome, refusal = new_decoder().outcome(replace(PUSH, payload=body, compression_type=1))
-    assert (outcome.points, refusal) == (1, None)
 
 
 def test_later_pushes_of_the_structure_use_a_template_and_are_counted() -> None:

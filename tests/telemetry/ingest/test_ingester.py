@@ -111,14 +111,6 @@ def test_invalid_push_is_dropped_alone_and_recorded(bench: Bench) -> None:
     assert bench.balance() == (2, 7, 0)
 
 
-def test_push_over_budget_is_dropped(bench: Bench) -> None:
-    bench.restart(limits=PayloadLimits(points=107))
-    bench.push()
-    bench.step()
-    assert [push["error_code"] for push in bench.store.rows("pushes")] == [87]
-    assert bench.ingester.counts.dropped == {DropReason.OVER_BUDGET: 1}
-
-
 def test_unexpected_exception_drops_only_its_push(bench: Bench) -> None:
     bench.restart(limits=PayloadLimits(chars=cast(int, "many")))  # stands for any unexpected exception
     bench.push()

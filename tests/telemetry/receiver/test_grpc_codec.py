@@ -6,7 +6,6 @@ import contextlib
 import uuid
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -63,14 +62,3 @@ def test_random_messages_are_answered_or_refused_and_records_decode(messages: li
     assert receiver.counts.faults == 0
     for kind, record in records:
         DECODE[kind](record)
-
-
-def test_untrusted_identity_is_rejected_without_side_effects() -> None:
-    rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
-    receiver = TelemetryReceiver(rules, append=lambda *_: None, telemetry_max_bytes=100)
-    request = pb.GetTelemetrySubscriptionsRequest(connection=pb.Connection(principal="admin"))
-    with pytest.raises(NotAllowedError):
-        GrpcMessages(receiver, "ours").get_telemetry_subscriptions(
-            request.SerializeToString(), TRUSTED._replace(trusted=False), 0
-        )
-    assert (len(rules.instances), receiver.counts.gets) == (0, {})

@@ -131,14 +131,6 @@ def test_deleted_file_keeps_previous_subscriptions(file: SubscriptionFile) -> No
     assert set(file.rules.subscriptions) == {"one"}
 
 
-def test_missing_file_is_created_by_keep(tmp_path: Path) -> None:
-    file = new_file(tmp_path / "subscriptions.yaml")
-    file.follow()
-    assert file.fault is None
-    file.keep({"one": {"metrics": "a"}})
-    assert parse(file.path.read_text(), MATCH_KEYS) == {"one": {"metrics": "a"}}
-
-
 def test_keep_writes_the_file_and_applies_subscriptions(file: SubscriptionFile) -> None:
     file.keep({"two": {"metrics": "b"}, "one": {}})
     assert set(file.rules.subscriptions) == {"two"}
@@ -148,13 +140,6 @@ def test_keep_writes_the_file_and_applies_subscriptions(file: SubscriptionFile) 
     again = new_file(file.path)
     again.load()
     assert again.rules.resources == {"two": {"metrics": "b"}}
-
-
-def test_failed_write_changes_nothing(tmp_path: Path) -> None:
-    file = new_file(tmp_path / "no" / "subscriptions.yaml")
-    with pytest.raises(FileNotFoundError):
-        file.keep({"one": {"metrics": "a"}})
-    assert len(file.rules.subscriptions) == 0
 
 
 def test_symlink_is_preserved_and_no_temporary_file_remains(file: SubscriptionFile, tmp_path: Path) -> None:
