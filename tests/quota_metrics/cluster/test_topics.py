@@ -39,9 +39,11 @@ def test_topics_are_those_of_the_entities(version: int) -> None:
     topics = 0
     for _ in range(60):
         entity, body = drawn(rng, version)
-        found = [topic for topic in entity.topics if not topic.error_code]
-        topics += len(found)
-        assert partition_counts(version, Reader(body)) == {topic.name or "": len(topic.partitions) for topic in found}
+        described = [topic for topic in entity.topics if not topic.error_code]
+        topics += len(described)
+        assert partition_counts(version, Reader(body)) == {
+            topic.name or "": len(topic.partitions) for topic in described
+        }
     assert topics
 
 
@@ -97,10 +99,10 @@ def test_paced_client_reads_the_same() -> None:
 
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> list[Any]:
         fake.answers[METADATA] = nodes((1, fake.port), topics=topics)
-        found = []
+        answers = []
         for admin.is_paced in (False, True):
-            found.append((await read_facts(admin)).partitions)
-        return found
+            answers.append((await read_facts(admin)).partitions)
+        return answers
 
     counts, paced_counts = asking(GOOD, ask)
     assert counts == paced_counts

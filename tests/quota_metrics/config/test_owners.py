@@ -119,8 +119,8 @@ def test_owner_is_the_first_that_fits_by_trying_all(
         for number, (of_user, of_id) in enumerate(patterns)
         if fits(of_user or "*", user) and fits(of_id or "*", client_id)
     ]
-    found = parse_owners(yaml.safe_dump({"owners": entries}).encode()).owner(user, client_id)
-    assert found.team == [*expected, UNOWNED][0]
+    owner = parse_owners(yaml.safe_dump({"owners": entries}).encode()).owner(user, client_id)
+    assert owner.team == [*expected, UNOWNED][0]
 
 
 def test_checksum_is_that_of_teams_and_patterns() -> None:

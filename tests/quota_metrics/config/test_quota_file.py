@@ -159,10 +159,10 @@ def test_exported_rules_are_read_again(rules: dict[Entity, dict[str, float]]) ->
 
 
 def test_export_keeps_owner_comment_and_expiry() -> None:
-    known = parse_quota_file(GOOD)
-    rules = {known[0].entity: {"producer_byte_rate": 5.0}, entity_of({"user": "new"}): {"producer_byte_rate": 6.0}}
-    alice, new = declared_of(rules, known)
-    assert (alice.owner, alice.expires, alice.values) == ("payments", known[0].expires, {"producer_byte_rate": 5.0})
+    declared = parse_quota_file(GOOD)
+    rules = {declared[0].entity: {"producer_byte_rate": 5.0}, entity_of({"user": "new"}): {"producer_byte_rate": 6.0}}
+    alice, new = declared_of(rules, declared)
+    assert (alice.owner, alice.expires, alice.values) == ("payments", declared[0].expires, {"producer_byte_rate": 5.0})
     assert (new.owner, new.expires) == ("", None)
 
 

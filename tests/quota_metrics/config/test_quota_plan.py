@@ -28,11 +28,11 @@ PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 def test_only_values_of_the_file_change() -> None:
     rules = {ALICE: {PRODUCER: 5.0, CONSUMER: 6.0}, BOB: {PRODUCER: 7.0}}
     plan = quota_plan(rules, [DeclaredQuota(ALICE, {PRODUCER: 9.0, "request_percentage": 1.0}, "team")], TODAY)
-    assert [(each.action, each.key, each.before, each.after, each.owner) for each in plan.changes] == [
+    assert [(change.action, change.key, change.before, change.after, change.owner) for change in plan.changes] == [
         (Action.CHANGE, PRODUCER, 5.0, 9.0, "team"),
         (Action.SET, "request_percentage", None, 1.0, "team"),
     ]
-    assert [(each.entity, each.key) for each in plan.unmanaged] == [(ALICE, CONSUMER), (BOB, PRODUCER)]
+    assert [(change.entity, change.key) for change in plan.unmanaged] == [(ALICE, CONSUMER), (BOB, PRODUCER)]
 
 
 def test_prune_removes_what_the_file_does_not_name() -> None:
@@ -45,7 +45,7 @@ def test_prune_removes_what_the_file_does_not_name() -> None:
 def test_expired_entries_are_removed() -> None:
     expired = DeclaredQuota(ALICE, {PRODUCER: 5.0, CONSUMER: 5.0}, expires=TODAY)
     plan = quota_plan({ALICE: {PRODUCER: 5.0}}, [expired], TODAY)
-    assert [(each.action, each.key, each.why) for each in plan.changes] == [
+    assert [(change.action, change.key, change.why) for change in plan.changes] == [
         (Action.REMOVE, PRODUCER, "expired on 2026-11-23")
     ]
 
@@ -54,7 +54,7 @@ def test_requests_hold_few_enough_values_and_whole_entities() -> None:
     alterations = [QuotaAlteration(((("user", str(n)),)), {PRODUCER: 1.0, CONSUMER: 1.0}) for n in range(10)]
     batches = list(requests(alterations, most=5))
     assert [len(batch) for batch in batches] == [2] * 5
-    assert [each for batch in batches for each in batch] == alterations
+    assert [change for batch in batches for change in batch] == alterations
     assert list(requests([], most=5)) == []
 
 
@@ -87,11 +87,11 @@ def test_apply_is_idempotent_and_undo_brings_back(
 def test_subscriptions_change_where_they_differ_and_the_undo_brings_them_back() -> None:
     current = {"all": {"metrics": "a.", "interval.ms": "1000"}}
     changes, unmanaged = subscription_differences(current, {"all": {"metrics": "b."}, "new": {"metrics": "c."}})
-    assert [(each.name, each.action, each.before, each.after) for each in changes] == [
+    assert [(change.name, change.action, change.before, change.after) for change in changes] == [
         ("all", Action.CHANGE, "a.", "b."),
         ("new", Action.SET, None, "c."),
     ]
-    assert [(each.key, each.after) for each in unmanaged] == [("interval.ms", None)]
+    assert [(change.key, change.after) for change in unmanaged] == [("interval.ms", None)]
     plan = QuotaPlan("", [], [], changes)
     assert plan.altered_subscriptions == {"all": {"metrics": "b."}, "new": {"metrics": "c."}}
     assert undo(plan) == ([], {"all": {"metrics": "a."}, "new": {"metrics": None}})

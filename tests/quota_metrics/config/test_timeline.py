@@ -48,8 +48,8 @@ def epoch(change: QuotaAlteration, *history: QuotaLimit) -> Epoch:
     return only
 
 
-def names(found: set[tuple[str, str, str]]) -> set[str]:
-    return {f"{user}/{client_id}" for _, user, client_id in found}
+def names(pairs: set[tuple[str, str, str]]) -> set[str]:
+    return {f"{user}/{client_id}" for _, user, client_id in pairs}
 
 
 def test_change_affects_clients_of_its_quota() -> None:

@@ -17,11 +17,11 @@ _rates = st.floats(0, 1e12)
 
 @given(limit=_rates, usage=_rates, window_ms=st.integers(1000, 3_600_000))
 def test_unmuted_client_waits_as_long_as_kafka_would_delay_it(limit: float, usage: float, window_ms: int) -> None:
-    found = pace(BucketMinute(PRODUCE, limit, usage, 0.0, 0.0), window_ms)
+    advice = pace(BucketMinute(PRODUCE, limit, usage, 0.0, 0.0), window_ms)
     over = usage > limit
     wait_ms = min(window_ms * (usage - limit) / limit if limit else math.inf, MAX_WAIT_MS) if over else 0
-    assert found.retry_after_ms == pytest.approx(wait_ms, abs=1)
-    assert found.headroom_bytes_per_s == (0.0 if over else limit - usage)
+    assert advice.retry_after_ms == pytest.approx(wait_ms, abs=1)
+    assert advice.headroom_bytes_per_s == (0.0 if over else limit - usage)
 
 
 @pytest.mark.parametrize(
