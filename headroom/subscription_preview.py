@@ -124,7 +124,10 @@ def preview_of(
     """Examines the client instances seen in the given time, at most `most`. Raises ConnectionError."""
     groups = _groups(subscription, clickhouse, since_ms, most, shown)
     matching = [group for group in groups if group["is_match"]]
-    clients = sorted((client for group in matching for client in _clients(group, subscription)), key=_order)
+    clients = sorted(
+        (client for group in matching for client in _clients(group, subscription)),
+        key=lambda client: (client.cluster, client.client_id, client.principal, client.client_instance_id),
+    )
     return Preview(
         interval_ms=min(subscription.interval_ms, DEFAULT_INTERVAL_MS),
         known=sum(int(group["instances"]) for group in groups),
@@ -175,10 +178,6 @@ def _clients(group: Row, subscription: Subscription) -> Iterator[KnownClient]:
             points=int(wanted) if group["is_sender"] else usual,
             sent_before=bool(group["is_sender"]),
         )
-
-
-def _order(client: KnownClient) -> tuple[str, ...]:
-    return client.cluster, client.client_id, client.principal, client.client_instance_id
 
 
 def usual_points(software_name: str, software_version: str) -> int:

@@ -65,19 +65,15 @@ def utf8(name: str) -> str:
     return name
 
 
-def _where(error: Exception) -> str:
-    """What to check when nothing listens at the address."""
-    refused = isinstance(error, BrokerUnreachableError) and str(error).endswith("Connection refused")
-    return "; check the address, and that a broker or `headroom serve` listens there" if refused else ""
-
-
 @contextmanager
 def reported_in_one_line() -> Iterator[None]:
     """Exits with 1 when the cluster or the store fails or refuses, with 2 when an argument is invalid."""
     try:
         yield
     except (ClusterError, ConnectionError) as exc:
-        typer.echo(f"headroom: {exc}{advice(exc)}{_where(exc)}", err=True)
+        refused = isinstance(exc, BrokerUnreachableError) and str(exc).endswith("Connection refused")
+        where = "; check the address, and that a broker or `headroom serve` listens there" if refused else ""
+        typer.echo(f"headroom: {exc}{advice(exc)}{where}", err=True)
         raise typer.Exit(1) from exc
     except (ArgumentError, QuotaFileError, PropertiesError, InvalidSubscriptionError) as exc:
         typer.echo(f"headroom: {exc}", err=True)

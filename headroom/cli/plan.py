@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from exporters.text_table import Layout
-from headroom.capacity.figures import Figures, load_figures
+from headroom.capacity.figures import load_figures
 from headroom.capacity.model import Line, Workload, plan
 from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
@@ -57,7 +57,8 @@ def plan_command(
         typer.echo(json.dumps({"plan": [line._asdict() for line in lines], "figures": figures.model_dump()}, indent=2))
         return
     print_table(_HEADINGS, (_cells(line) for line in lines), Layout(numbers=("needed",), below=("because",)))
-    typer.echo(_basis(figures))
+    typer.echo(f"Measured {figures.measured} on {figures.machine}, {figures.build}: {figures.source}.")
+    typer.echo("Limits of the model: docs/scale.md.")
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -66,8 +67,3 @@ def _cells(line: Line) -> tuple[str, ...]:
         number, prefixed = bytes_text(value).split()
         return line.name, number, prefixed + unit.removeprefix("bytes"), line.because
     return line.name, f"{value:,.1f}" if unit == "cores" else f"{value:,.0f}", unit, line.because
-
-
-def _basis(figures: Figures) -> str:
-    measured = f"Measured {figures.measured} on {figures.machine}, {figures.build}: {figures.source}."
-    return f"{measured}\nLimits of the model: docs/scale.md."

@@ -116,10 +116,10 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             otlp_readings,
             forward_readings,
         )
-        pages = http_app(config, storage.clickhouse, network_service, self_metrics, health, owners)
-        web.app = guarded(config, pages)
+        web.app = guarded(config, http_app(config, storage.clickhouse, network_service, self_metrics, health, owners))
         _reload_on_hangup(Reload(config, load, partial(_take_over, levels, network_service), owners))
-        _announce(network_service.address, f"http={http} sql={storage.address}{grpc}{otlp}")
+        kafka = f"kafka={_text(network_service.address)} " if network_service.address else ""
+        print(f"ready {kafka}http={http} sql={storage.address}{grpc}{otlp}", flush=True)  # noqa: T201 - promised
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
             [*network_service.periodic_tasks, *syncs, *store_contents.tasks(), health.task()],
@@ -137,11 +137,6 @@ def _health(
         return {metric: values for read in counts for metric, values in read().items()}
 
     return Health(config.data / "spool", config.store.late_ms, not_ready_reason, counted, stop.is_set)
-
-
-def _announce(kafka: tuple[str, int] | None, others: str) -> None:
-    listener = f"kafka={_text(kafka)} " if kafka else ""
-    print(f"ready {listener}{others}", flush=True)  # noqa: T201 - the promised line
 
 
 def _stopped_by_signals() -> asyncio.Event:

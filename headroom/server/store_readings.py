@@ -82,14 +82,11 @@ class StoreReadings:
 
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
-        (known,), jobs = await in_daemon_thread(self._asked)
+        (issues,), jobs = await in_daemon_thread(lambda: (self._store.rows(_KNOWN_ISSUES), self._store.rows(_JOBS)))
         self._values |= {
-            catalogue.KNOWN_ISSUES: float(known["instances"]),
+            catalogue.KNOWN_ISSUES: float(issues["instances"]),
             catalogue.JOB_SUCCESS: {row["job"]: float(row["finished_s"]) for row in jobs},
         }
-
-    def _asked(self) -> tuple[list[Row], list[Row]]:
-        return self._store.rows(_KNOWN_ISSUES), self._store.rows(_JOBS)
 
     def readings(self) -> dict[SelfMetric, Values]:
         """For the registry."""

@@ -93,7 +93,8 @@ class AccessControl:
             return None if reaches(scope["path"]) else PlainTextResponse(_ONLY_ITS_OWN, 403)
         if scope["path"] in OPEN_PATHS or (self._is_loopback and self._token is None and not self._scopes):
             return None
-        if self._is_token(shown) or self._comes_through_proxy(headers, scope):
+        is_token = self._token is not None and hmac.compare_digest(shown.encode(), self._token.encode())
+        if is_token or self._comes_through_proxy(headers, scope):
             return None
         if self._token is None and not self._config.trusted_proxies:
             return PlainTextResponse("not on loopback: set web.token or web.trusted_proxies to read the pages\n", 403)
@@ -107,9 +108,6 @@ class AccessControl:
         host = hosts[0].lower()
         name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
         return name in self._names or _is_address(name)
-
-    def _is_token(self, shown: str) -> bool:
-        return self._token is not None and hmac.compare_digest(shown.encode(), self._token.encode())
 
     def _comes_through_proxy(self, headers: Headers, scope: Scope) -> bool:
         client = scope.get("client")

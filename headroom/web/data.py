@@ -371,8 +371,9 @@ class Data:
     async def _rows(self, sql: str, parameters: Mapping[str, object]) -> list[Row]:
         """Runs one query for all equal requests within a moment, again when it failed."""
         asked = _asked(sql, parameters)
-        if _has_failed(self._shared.get(asked)):
-            self._shared.pop(asked, None)
+        shared = self._shared.get(asked)
+        if shared is not None and shared.done() and (shared.cancelled() or shared.exception() is not None):
+            del self._shared[asked]
         return await self._read(self._shared, sql, parameters)
 
     async def _read(self, shared: TTLCache[_Asked, _Reading], sql: str, parameters: Mapping[str, object]) -> list[Row]:
@@ -388,10 +389,6 @@ class Data:
 
 def _asked(sql: str, parameters: Mapping[str, object]) -> _Asked:
     return sql, repr(sorted(parameters.items()))
-
-
-def _has_failed(task: _Reading | None) -> bool:
-    return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
 
 
 async def _nothing() -> list[Row]:

@@ -106,17 +106,14 @@ def _endpoint(data: Data, page: Page) -> Callable[[Request], Awaitable[Response]
         except HTTPException as exc:
             status_code, template, values = exc.status_code, "error.html", _failure("There is no such page", exc.detail)
         freshness = values.get("freshness") or freshness or await data.watch.freshness()
-        return _html(template, {"path": path, **values, "freshness": freshness}, status_code)
+        text = _TEMPLATES.get_template(template).render({"path": path, **values, "freshness": freshness})
+        return HTMLResponse(text, status_code)
 
     return respond
 
 
 def _failure(heading: str, message: str, runbook: str = "") -> dict[str, str]:
     return {"heading": heading, "message": message, "runbook": runbook}
-
-
-def _html(template: str, values: Mapping[str, Any], status_code: int = 200) -> HTMLResponse:
-    return HTMLResponse(_TEMPLATES.get_template(template).render(values), status_code)
 
 
 async def _freshness(_: Request) -> tuple[str, dict[str, Any]]:

@@ -44,8 +44,7 @@ def payer_rows(
         of(payer_left_out["payer"]).update(not_metered=payer_left_out["exchanges"])
     for cost in costs:
         of(cost["payer"]).update({name: int(cost[name]) for name in ("pushes", "bytes", "points", "instances")})
-    return sorted(rows.values(), key=_worst_first)
-
-
-def _worst_first(row: Row) -> tuple[int, int, int, str]:
-    return -sum(row["refused"].values()), -row["not_metered"], -row["points"], row["payer"]
+    return sorted(
+        rows.values(),
+        key=lambda row: (-sum(row["refused"].values()), -row["not_metered"], -row["points"], row["payer"]),
+    )

@@ -50,13 +50,10 @@ def _prose(text: str) -> Iterator[Block]:
             yield Block("heading", paragraph.removeprefix("## "))
         elif paragraph.startswith("|"):
             head, _, *rows = paragraph.splitlines()
-            yield Block("table", rows=tuple(_cells(row) for row in (head, *rows)))
+            cells = (row.strip("|").split("|") for row in (head, *rows))
+            yield Block("table", rows=tuple(tuple(map(str.strip, row)) for row in cells))
         elif not paragraph.startswith("# "):
             yield Block("text", " ".join(paragraph.split()))
-
-
-def _cells(row: str) -> tuple[str, ...]:
-    return tuple(cell.strip() for cell in row.strip("|").split("|"))
 
 
 def inline(text: str) -> Markup:

@@ -35,6 +35,7 @@ def client_lines(rows: Sequence[Row], width: int | None) -> list[TableLine]:
 
 def _cells(row: Row, *, is_narrow: bool) -> tuple[str, ...]:
     key = row["quota_key"]
+    is_implied = row["limit"] is None and row["implied_limit"] is not None  # by the throttle times
     return (
         row["level"],
         shortened(row["client_id"]),
@@ -44,15 +45,8 @@ def _cells(row: Row, *, is_narrow: bool) -> tuple[str, ...]:
         share_text(row["utilization"]),
         share_text(row["utilization_p95"]),
         rate_text(row["usage"], key),
-        _limit(row),
+        f"implied {rate_text(row['implied_limit'], key)}" if is_implied else rate_text(row["limit"], key),
         duration_text(row["muted_ms"]) if row["muted_ms"] else "-",
         row["impact"] if row["impact"] in HARMS else "-",
         str(row["broker_id"]),
     )
-
-
-def _limit(row: Row) -> str:
-    """The limit; where none is known, the one that throttle times imply."""
-    if row["limit"] is None and row["implied_limit"] is not None:
-        return f"implied {rate_text(row['implied_limit'], row['quota_key'])}"
-    return rate_text(row["limit"], row["quota_key"])

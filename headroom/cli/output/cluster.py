@@ -33,21 +33,16 @@ def print_facts(facts: dict[str, Any]) -> None:
 
 def _cells(broker: dict[str, Any]) -> tuple[str, ...]:
     limits = broker["connection_limits"] | broker["replication_throttles"]
+    samples = broker["quota_window_num"]
     return (
         str(broker["broker_id"]),
         broker["release"],
-        _window(broker),
+        "not read" if samples is None else f"{samples} x {broker['quota_window_size_ms'] / 1000:g} s",
         "not read" if broker["callback_class"] is None else broker["callback_class"] or "-",
         f"{_text(broker['io_threads'])} io, {_text(broker['network_threads'])} network",
         _text(broker["telemetry_max_bytes"]),
         "\n".join(f"{name}={value}" for name, value in sorted(limits.items())) or "-",
     )
-
-
-def _window(broker: dict[str, Any]) -> str:
-    if broker["quota_window_num"] is None:
-        return "not read"
-    return f"{broker['quota_window_num']} x {broker['quota_window_size_ms'] / 1000:g} s"
 
 
 def _text(value: object) -> str:

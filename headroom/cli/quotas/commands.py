@@ -100,7 +100,9 @@ def resolve(
         clients = [flags.client()] if pairs is None else parse_pairs(content_of(pairs))
         rules, is_complete = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
         resolver = Resolver(rules)
-        classes = () if bootstrap_server is None else _callback_classes(bootstrap_server, command_config, timeout_ms)
+        classes: tuple[str, ...] = ()
+        if bootstrap_server is not None:
+            classes = asked(read_callback_classes, bootstrap_server, command_config, timeout_ms)
         resolved = (
             quota_output.Resolved(
                 client,
@@ -155,10 +157,6 @@ def alter(
         )
         for result in results:
             _check_change(result.entity, result.error_code, result.error_message)
-
-
-def _callback_classes(bootstrap_server: str, command_config: Path | None, timeout_ms: int) -> tuple[str, ...]:
-    return asked(read_callback_classes, bootstrap_server, command_config, timeout_ms)
 
 
 def _implied_limits(http: str | None, user: str | None, client_id: str | None) -> dict[str, float]:

@@ -101,19 +101,17 @@ def push_flush(pushes: PushSpool, config: ServeConfig) -> Callable[[], None]:
 
 def telemetry_receiver(config: ServeConfig, pushes: PushSpool) -> TelemetryReceiver:
     """The receiver, whose rules have no subscriptions yet."""
+    limits = config.telemetry
+    payers = PayerLimits(
+        requests=limits.payer_requests, instances=limits.payer_instances, nbytes=float(limits.payer_bytes)
+    )
     return TelemetryReceiver(
         new_rules(config.telemetry),
         append=pushes.append,
         telemetry_max_bytes=config.telemetry.max_bytes,
         validate_payload=_validate(config.telemetry),
         rules_ms=monotonic_ms,
-        payers=Payers(_payer_limits(config.telemetry)),
-    )
-
-
-def _payer_limits(config: TelemetryConfig) -> PayerLimits:
-    return PayerLimits(
-        requests=config.payer_requests, instances=config.payer_instances, nbytes=float(config.payer_bytes)
+        payers=Payers(payers),
     )
 
 
@@ -162,6 +160,9 @@ def new_gateway(
 ) -> Gateway:
     """`topics` gets what is read of sampled frames. `local`: the handlers without a cluster."""
     view = view or ClusterView(AddressGate(), TokenOwners(), lambda: None)
+    sampler, sample = None, config.quotas.topics.sample
+    if topics is not None and sample:
+        sampler = TopicSampler(sample, random.Random().random, topics)  # noqa: S311 no secret
     return Gateway(
         cluster,
         receiver,
@@ -174,7 +175,7 @@ def new_gateway(
             limits=ConnectionLimits(
                 max_request_bytes=config.gateway.max_request_bytes,
                 max_held_request_bytes=2 * config.telemetry.max_bytes + 65_536,
-                topics=None if topics is None else _topic_sampler(config.quotas.topics.sample, topics),
+                topics=sampler,
             ),
             admission=_admission_limits(config),
             connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
@@ -185,11 +186,6 @@ def new_gateway(
             token_owners=view.token_owners,
         ),
     )
-
-
-def _topic_sampler(sample: float, topics: Callable[[SampledTopics], None]) -> TopicSampler | None:
-    """None when it is off."""
-    return TopicSampler(sample, random.Random().random, topics) if sample else None  # noqa: S311 no secret
 
 
 def _listeners(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:

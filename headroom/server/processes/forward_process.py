@@ -97,7 +97,8 @@ def sender_of(settings: ForwardSettings) -> OtlpSender:
         )
     from exporters.otlp.grpc_sender import ForwardTls, GrpcSender
 
-    tls = ForwardTls(*(Path(path).read_bytes() if path else None for path in _pem_files(settings)))
+    pem_files = (settings.ca, settings.certificate, settings.private_key)
+    tls = ForwardTls(*(Path(path).read_bytes() if path else None for path in pem_files))
     return GrpcSender(
         settings.target,
         tls=tls if settings.tls else None,
@@ -105,10 +106,6 @@ def sender_of(settings: ForwardSettings) -> OtlpSender:
         gzip=settings.compression == "gzip",
         timeout_s=settings.timeout_s,
     )
-
-
-def _pem_files(settings: ForwardSettings) -> tuple[str, str, str]:
-    return settings.ca, settings.certificate, settings.private_key
 
 
 class _Reports:

@@ -77,7 +77,7 @@ class NetworkProcesses:
             return
         self._sent_subscriptions = self._subscriptions()
         for listeners in self._gateway.all_ports:
-            listeners.changed = self._send_listeners
+            listeners.changed = lambda: self._send(listeners_message(self._gateway.all_ports))
         try:
             await asyncio.gather(*(child.process.start() for child in self._children))
         except ChildError as exc:
@@ -162,9 +162,6 @@ class NetworkProcesses:
     def _subscriptions(self) -> Message:
         receiver = self._gateway.receiver
         return subscriptions_message(receiver.rules, receiver.telemetry_max_bytes)
-
-    def _send_listeners(self) -> None:
-        self._send(listeners_message(self._gateway.all_ports))
 
     def _send(self, message: Message) -> None:
         for child in self._children:

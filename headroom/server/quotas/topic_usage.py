@@ -77,11 +77,17 @@ class TopicUsage:
 
     def _rows(self, counts: Sequence[TopicCount]) -> list[TopicSample]:
         """Of one client, what was counted under a topic's name and under its id is one row."""
-        began_ms, self._written_ms = self._written_ms, self._end_ms()
+        # Until the whole minute that just passed; until now, when rows of it are written already.
+        began_ms, at_ms = self._written_ms, self._now_ms()
+        minute_ms = at_ms - at_ms % _EVERY_MS
+        self._written_ms = minute_ms if minute_ms > began_ms else at_ms
         nbytes: Counter[tuple[str, str, str, str]] = Counter()
         frames: Counter[tuple[str, str, str, str]] = Counter()
         for count in counts:
-            names = count.user, count.client_id, self._shown(count.topic), count.direction
+            topic = count.topic
+            if topic.startswith(ID_MARK):
+                topic = self._names.get(topic) or uuid_text(bytes.fromhex(topic[len(ID_MARK) :]))
+            names = count.user, count.client_id, topic, count.direction
             nbytes[names] += count.nbytes
             frames[names] += count.frames
         interval_ms = max(self._written_ms - began_ms, 1)
@@ -98,17 +104,6 @@ class TopicUsage:
             )
             for names, total in nbytes.items()
         ]
-
-    def _end_ms(self) -> int:
-        """The whole minute that just passed; now, when rows of it are written already."""
-        at_ms = self._now_ms()
-        minute_ms = at_ms - at_ms % _EVERY_MS
-        return minute_ms if minute_ms > self._written_ms else at_ms
-
-    def _shown(self, topic: str) -> str:
-        if not topic.startswith(ID_MARK):
-            return topic
-        return self._names.get(topic) or uuid_text(bytes.fromhex(topic[len(ID_MARK) :]))
 
     async def _learn(self, counts: Sequence[TopicCount]) -> None:
         """Asks for the names that are missing. Without an answer ids are shown."""
