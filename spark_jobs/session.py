@@ -37,6 +37,8 @@ OLDEST_JAVA = 8 if pyspark.__version__.startswith("3.") else 17
 # Settings on which the jobs' results depend, on any cluster.
 _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
+    # Else SPARK_CONNECT_MODE, or the package pyspark-connect, makes a session of Spark Connect beside our JVM.
+    "spark.api.mode": "classic",
     # Rows partitioned by client are not shuffled again for joins by client and window.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
     # Else each expression takes several more calls to the JVM, to note its line for error messages.

@@ -61,6 +61,19 @@ def test_the_classic_mode_is_no_spark_connect() -> None:
     assert "cannot read the duration" in done.stderr
 
 
+@pytest.mark.spark
+def test_spark_connect_as_the_default_of_an_environment_changes_nothing() -> None:
+    program = (
+        "from spark_jobs.session import session\n"
+        "with session('classic') as spark: print(spark.sparkContext.appName, spark.range(3).count())"
+    )
+    environment = {**os.environ, "SPARK_CONNECT_MODE": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "classic 3\n"), done.stderr[-2000:]
+
+
 def test_a_pyspark_without_a_jvm_is_refused(tmp_path: Path) -> None:
     """As pyspark-client is: the package without SparkContext."""
     (tmp_path / "pyspark").mkdir()
