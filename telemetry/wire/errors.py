@@ -39,4 +39,4 @@ class JavaPatternError(ValueError):
 
 
 class UntranslatableError(JavaPatternError):
-    """A pattern that Java may accept and RE2 cannot express. The message names the construct."""
+    """A pattern that Java may accept and RE2 reads otherwise. The message names the construct."""

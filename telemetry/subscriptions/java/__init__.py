@@ -1,9 +1,8 @@
-"""Java semantics that KIP-714 and principals depend on: hash codes and hash orders, java.util.regex patterns, character
-classes, names of certificates' subjects.
+"""Java semantics that KIP-714 and principals depend on: hash codes and hash orders, java.util.regex patterns, names of
+certificates' subjects.
 
 Sans-I/O. Imports telemetry.wire.errors only.
 
-characters.py  parses characters and character classes of Java patterns into code point ranges
 hash.py        Java's hash codes and iteration orders, as far as subscription ids depend on them
 regex.py       a java.util.regex.Pattern for whole-text matches, run by RE2: time linear in the subject, whatever the
                pattern

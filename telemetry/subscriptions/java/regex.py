@@ -1,69 +1,72 @@
 r"""A java.util.regex.Pattern for whole-text matches, run by RE2: time linear in the subject, whatever the pattern.
 
-The match criteria of a client metrics subscription are Java patterns without flags. Each construct is rewritten to one
-that has the same meaning in RE2 as the original in Java 19+; character sets become code point ranges, so that classes,
-flags and case folding do not depend on RE2. UntranslatableError names the construct where that is not possible:
-features of backtracking engines (backreferences, lookahead, lookbehind, atomic groups, possessive quantifiers), limits
-of RE2 (more than 1000 repetitions, programs over MAX_PROGRAM_BYTES) and rarely used constructs with surprising rules in
-Java: intersections (&&), Unicode properties, \G, \X, \N{...}, \b{g}, the flags d, u, x and U, repetition of an empty
-expression, `^` under the flag m, and `$` or \Z before the end of the pattern.
+The match criteria of a client metrics subscription are Java patterns without flags. Most of what people write means the
+same to both engines and is given to RE2 as it is. What RE2 reads otherwise is refused, and the error names the
+construct: flags, lookaround, backreferences, possessive quantifiers, \b, character properties, sets in sets, `$` before
+the end. Three constructs are spelled out, because hardly a pattern does without them: `.` (Java has five line
+terminators), \s (Java has the vertical tab), \Q...\E.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 import re2
 
-from telemetry.subscriptions.java.characters import (
-    ANY,
-    MAX_DEPTH,
-    NOT_A_LINE_TERMINATOR,
-    CharacterReader,
-    source,
-)
 from telemetry.wire.errors import JavaPatternError, UntranslatableError
 
 MAX_SUBJECT_CHARS: Final = 1024
 MAX_PROGRAM_BYTES: Final = 2 << 20  # of one compiled pattern
-_MAX_REPEAT = 2**31 - 1  # Java's limit; RE2's is 1000
+MAX_DEPTH: Final = 100  # of nested groups
+_MOST_REPETITIONS: Final = 1000  # RE2's limit
 
-_END = r"(?:\z)"  # of `$` and \Z: see _Translator._end
-_LINE_BREAK = r"(?:\r\n|[\n-\r\x{85}\x{2028}\x{2029}])"
-_ASSERTIONS = {"A": r"(?:\A)", "z": r"(?:\z)", "b": r"(?:\b)", "B": r"(?:\B)"}
-_REFUSED_GROUPS = {
+_DOT: Final = r"[^\n\r\x{85}\x{2028}\x{2029}]"
+_SPACE: Final = r"\t-\r\x{20}"
+_COUNTS: Final = re.compile(r"\{([0-9]{1,10})(?:,([0-9]{0,10}))?\}")
+_NAMED_GROUP: Final = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>")
+_CODE_POINT: Final = re.compile(r"\\x(?:[0-9a-fA-F]{2}|\{[0-9a-fA-F]{1,6}\})")
+_SAME_ESCAPES: Final = "aAdDfnrtwWz"  # beside escaped punctuation
+_REFUSED_GROUPS: Final = {
     "(?=": "lookahead",
     "(?!": "negative lookahead",
     "(?<=": "lookbehind",
     "(?<!": "negative lookbehind",
     "(?>": "an atomic group",
 }
-_NAMED_GROUP = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>")
-_NAMED_REFERENCE = re.compile(r"k<([a-zA-Z][a-zA-Z0-9]*)>")
-_FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
-_COUNTS = re.compile(r"\{([0-9]{1,10})(?:(,)([0-9]{0,10}))?\}")
+_REFUSED_ESCAPES: Final = {
+    "b": r"a word boundary: \b",
+    "B": r"a word boundary: \B",
+    "p": r"a character property: \p",
+    "P": r"a character property: \P",
+    "k": r"a backreference: \k",
+    "Z": r"\Z: use $ or \z",
+} | {digit: rf"a backreference: \{digit}" for digit in "123456789"}
 
 
 class JavaPattern:
-    """A compiled pattern. `text`: the Java pattern."""
+    """A compiled pattern. `text`: the Java pattern; `re2`: in RE2's syntax, for another RE2; it matches all of a
+    subject."""
 
-    __slots__ = ("_regexp", "text")
+    __slots__ = ("_regexp", "re2", "text")
 
     def __init__(self, text: str, *, captures: bool = False) -> None:
         """Pattern.compile(text); `groups` needs `captures`. Raises JavaPatternError, or its subclass
         UntranslatableError."""
         self.text = text
+        same = _Scanner(text).pattern()
+        self.re2 = rf"\A(?:{same})\z"
+        options = re2.Options()
+        options.max_mem = MAX_PROGRAM_BYTES
+        options.never_capture = not captures
+        options.log_errors = False
         try:
-            self._regexp = re2.compile(_Translator(_unquoted(text), captures).translate(), _options(captures))
+            self._regexp = re2.compile(same, options)
         except re2.error as exc:
             reason = exc.args[0].decode("utf-8", "replace") if exc.args else "refused by RE2"
+            if reason.startswith(("missing )", "unexpected )")):
+                raise JavaPatternError(f"no pattern: {reason}") from exc
             raise UntranslatableError(f"cannot express {text!r}: {reason}") from exc
-
-    @property
-    def re2(self) -> str:
-        """The pattern in RE2's syntax, for another RE2; it matches all of a subject."""
-        return rf"\A(?:{_Translator(_unquoted(self.text)).translate()})\z"
 
     def matches(self, subject: str) -> bool:
         """Matcher.matches() on the first MAX_SUBJECT_CHARS of the subject, whose length clients choose."""
@@ -72,227 +75,133 @@ class JavaPattern:
 
     def groups(self, subject: str) -> list[str] | None:
         """Matcher.group(0), group(1), ... when all of the subject matches; '' for a group that took no part."""
-        found = self._regexp.fullmatch(subject.encode("utf-8", "replace"))
-        if found is None:
+        match = self._regexp.fullmatch(subject.encode("utf-8", "replace"))
+        if match is None:
             return None
-        return [(found[n] or b"").decode() for n in range(self._regexp.groups + 1)]
+        return [(match[number] or b"").decode() for number in range(self._regexp.groups + 1)]
 
 
-def _options(captures: bool) -> re2.Options:
-    options = re2.Options()
-    options.max_mem = MAX_PROGRAM_BYTES
-    options.never_capture = not captures
-    options.log_errors = False
-    return options
+class _Scanner:
+    """Walks over a pattern once and refuses what RE2 reads otherwise; RE2 itself refuses what is no pattern."""
 
-
-def _unquoted(pattern: str) -> str:
-    r"""Replaces \Q...\E by escaped characters, like Pattern.RemoveQEQuoting."""
-    out: list[str] = []
-    at = 0
-    while at < len(pattern):
-        if pattern.startswith(r"\Q", at):
-            end = pattern.find(r"\E", at + 2)
-            end = len(pattern) if end < 0 else end
-            out += map(_quoted, pattern[at + 2 : end])
-            at = end + 2
-        else:
-            size = 2 if pattern[at] == "\\" else 1
-            out.append(pattern[at : at + size])
-            at += size
-    return "".join(out)
-
-
-def _quoted(character: str) -> str:
-    if character.isdigit() and character.isascii():
-        return rf"\x3{character}"  # an unescaped digit would extend a number before the quotation
-    return character if character.isalpha() or not character.isascii() else "\\" + character
-
-
-class _Group(NamedTuple):
-    """An open group: the state to restore at its end."""
-
-    flags: frozenset[str]
-    ends_before: bool  # an `$` precedes the group
-    ends_outside: bool  # in an earlier alternative of the group around it
-
-
-class _Translator(CharacterReader):
-    """Translates a pattern in one pass. Each atom becomes a self-contained expression, so that quantifiers can follow.
-
-    Because the whole text must match, a final `$` is the end of the text: the last line terminator, which Java's `$`
-    may precede, would remain unmatched. `_ended`: this alternative contains `$`, so nothing else may follow.
-    """
-
-    def __init__(self, text: str, captures: bool = False) -> None:
-        super().__init__(text)
-        self._capturing = "(" if captures else "(?:"
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
         self._out: list[str] = []
-        self._open: list[_Group] = []
-        self._ended = False
-        self._ends = False  # an earlier alternative of this group ends in `$`
-        self._names: set[str] = set()
+        self._depth = 0
+        self._repeatable = False  # an expression precedes that a quantifier may follow
 
-    def translate(self) -> str:
-        while self.at < len(self.text):
-            self._term()
-        if self._open:
-            raise JavaPatternError("unclosed group")
+    def pattern(self) -> str:
+        """Raises JavaPatternError."""
+        while self._at < len(self._text):
+            character = self._text[self._at]
+            if character == "\\":
+                self._escape()
+            elif character == "[":
+                self._set()
+            elif character == "(":
+                self._group()
+            elif character in "*+?{":
+                self._quantifier()
+            elif character == "$":
+                self._end()
+            elif character == ".":
+                self._emit(1, _DOT)
+            else:
+                self._depth -= character == ")"
+                self._emit(1, character, repeatable=character not in "|^")
         return "".join(self._out)
 
-    def _term(self) -> None:
-        first = self.peek()
-        if first == "(":
-            self._open_group()
-        elif first == "|":
-            self._next_alternative()
-        elif first in ("*", "+", "?"):
-            raise JavaPatternError(f"dangling meta character {first!r}")
-        elif first == "{":
-            raise UntranslatableError("cannot express a repetition of an empty expression: '{'")
-        elif first == ")":
-            self._close_group()
+    def _emit(self, length: int, written: str, *, repeatable: bool = True) -> None:
+        self._out.append(written)
+        self._at += length
+        self._repeatable = repeatable
+
+    def _refuse(self, construct: str) -> UntranslatableError:
+        return UntranslatableError(f"cannot express {construct}")
+
+    def _escape(self) -> None:
+        letter = self._text[self._at + 1 : self._at + 2]
+        if letter == "Q":
+            end = self._text.find(r"\E", self._at + 2)
+            quoted = self._text[self._at + 2 : end if end >= 0 else len(self._text)]
+            written = "".join(f"\\x{{{ord(character):x}}}" for character in quoted)
+            self._emit(len(quoted) + 4, written, repeatable=self._repeatable or bool(quoted))
+        elif letter == "s":
+            self._emit(2, f"[{_SPACE}]")
+        elif letter == "S":
+            self._emit(2, f"[^{_SPACE}]")
         else:
-            self._out.append(self._atom())
-            self._out.append(self._quantifier())
+            escape = self._same_escape()
+            self._emit(len(escape), escape, repeatable=letter not in ("A", "z"))
 
-    # --- groups
+    def _same_escape(self) -> str:
+        """An escape that both engines read alike."""
+        letter = self._text[self._at + 1 : self._at + 2]
+        code_point = _CODE_POINT.match(self._text, self._at)
+        if code_point:
+            return code_point[0]
+        if not letter:
+            raise JavaPatternError("the pattern ends in the middle of a construct")
+        is_punctuation = letter.isascii() and letter.isprintable() and not letter.isalnum() and letter != "_"
+        if letter in _SAME_ESCAPES or is_punctuation:
+            return "\\" + letter
+        raise self._refuse(_REFUSED_ESCAPES.get(letter, f"the escape \\{letter}"))
 
-    def _open_group(self) -> None:
-        if not self.text.startswith("(?", self.at):
-            self._push("(", self._capturing)
-            return
-        if self.text.startswith("(?:", self.at):
-            self._push("(?:")
-            return
+    def _set(self) -> None:
+        """A character class, to its end."""
+        begin = self._at
+        self._at += 2 if self._text.startswith("[^", begin) else 1
+        written = [self._text[begin : self._at]]
+        while (character := self._text[self._at : self._at + 1]) != "]" or len(written) == 1:
+            if not character:
+                raise JavaPatternError("a set that does not end: '['")
+            if character in "[]^" or self._text.startswith("&&", self._at):
+                raise self._refuse(f"{'&&' if character == '&' else character!r} in a set: escape it")
+            if character == "\\":
+                space = self._text.startswith(r"\s", self._at)
+                escape = r"\s" if space else self._same_escape()
+                if escape in (r"\A", r"\z"):
+                    raise self._refuse(f"{escape} in a set")
+                written.append(_SPACE if space else escape)
+                self._at += len(escape)
+            else:
+                written.append(character)
+                self._at += 1
+        self._emit(1, "".join(written) + "]")
+
+    def _group(self) -> None:
+        text, at = self._text, self._at
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._refuse(f"more than {MAX_DEPTH} nested groups")
         for head, name in _REFUSED_GROUPS.items():
-            if self.text.startswith(head, self.at):
-                raise UntranslatableError(f"cannot express {name}: '{head}'")
-        named = _NAMED_GROUP.match(self.text, self.at)
-        if named is None:
-            self._open_flags()
-            return
-        if named[1] in self._names:
-            raise JavaPatternError(f"named capturing group <{named[1]}> is already defined")
-        self._names.add(named[1])
-        self._push(named[0], self._capturing)
+            if text.startswith(head, at):
+                raise self._refuse(f"{name}: '{head}'")
+        named = _NAMED_GROUP.match(text, at)
+        head = named[0] if named else "(?:" if text.startswith("(?:", at) else "("
+        if head == "(" and text.startswith("(?", at):
+            raise self._refuse(f"a flag or group of this kind: {text[at : at + 4]!r}")
+        self._emit(len(head), "(" if named else head, repeatable=False)
 
-    def _push(self, head: str, translated: str = "(?:") -> None:
-        if len(self._open) >= MAX_DEPTH:
-            raise UntranslatableError(f"cannot express more than {MAX_DEPTH} nested groups")
-        self._open.append(_Group(self.flags, self._ended, self._ends))
-        self._ends = False
-        self._out.append(translated)
-        self.at += len(head)
+    def _quantifier(self) -> None:
+        counts = _COUNTS.match(self._text, self._at)
+        quantifier = counts[0] if counts else self._text[self._at]
+        if quantifier == "{":
+            raise JavaPatternError("'{' that is no number of repetitions: escape it")
+        if not self._repeatable:
+            raise self._refuse(f"a repetition of nothing: {quantifier!r}")
+        if counts and max(int(count or 0) for count in counts.groups()) > _MOST_REPETITIONS:
+            raise self._refuse(f"more than {_MOST_REPETITIONS} repetitions: {quantifier!r}")
+        following = self._text[self._at + len(quantifier) :][:1]
+        if following == "+":
+            raise self._refuse(f"a possessive quantifier: '{quantifier}+'")
+        lazy = "?" if following == "?" else ""
+        self._emit(len(quantifier + lazy), quantifier + lazy, repeatable=False)
 
-    def _open_flags(self) -> None:
-        found = _FLAGS.match(self.text, self.at)
-        if found is None:
-            raise JavaPatternError("unknown inline modifier or group type")
-        on, off = found[1], found[2] or ""
-        for flag in on + off:
-            if flag in "dxuUc":
-                raise UntranslatableError(f"cannot express the flag {flag!r}")
-            if flag not in "ims":
-                raise JavaPatternError(f"unknown inline modifier {flag!r}")
-        flags = self.flags.union(on).difference(off)
-        if found[3] == ":":
-            self._push(found[0])
-        else:
-            self.at = found.end()
-        self.flags = flags
-
-    def _next_alternative(self) -> None:
-        self._out.append(self.next())
-        self._ends = self._ends or self._ended
-        self._ended = self._open[-1].ends_before if self._open else False
-
-    def _close_group(self) -> None:
-        if not self._open:
-            raise JavaPatternError("unmatched closing ')'")
-        group = self._open.pop()
-        self._out.append(self.next())
-        self._ended = self._ended or self._ends
-        self.flags, self._ends = group.flags, group.ends_outside
-        quantifier = self._quantifier()
-        if self._ended and quantifier.rstrip("?"):
-            raise UntranslatableError("cannot express a repetition of '$'")
-        self._out.append(quantifier)
-
-    def _quantifier(self) -> str:
-        if self.peek() in ("*", "+", "?"):
-            quantifier = self.next()
-        elif self.peek() == "{":
-            quantifier = self._counts()
-        else:
-            return ""
-        if self.peek() == "+":
-            raise UntranslatableError(f"cannot express a possessive quantifier: '{quantifier}+'")
-        return quantifier + (self.next() if self.peek() == "?" else "")
-
-    def _counts(self) -> str:
-        found = _COUNTS.match(self.text, self.at)
-        if found is None:
-            raise JavaPatternError("illegal repetition")
-        least = int(found[1])
-        most = least if found[2] is None else int(found[3] or _MAX_REPEAT)
-        if not least <= most <= _MAX_REPEAT:
-            raise JavaPatternError(f"illegal repetition range {found[0]}")
-        self.at = found.end()
-        return found[0]
-
-    # --- atoms
-
-    def _atom(self) -> str:
-        first = self.next()
-        if first == "^":
-            if "m" in self.flags:
-                raise UntranslatableError("cannot express '^' with the flag 'm'")
-            return _ASSERTIONS["A"]
-        if first == "$":
-            return self._end()
-        if first == "\\":
-            return self._escaped()
-        self._check_not_ended()
-        if first == "[":
-            return source(self.character_class(0))
-        if first == ".":
-            return source(ANY if "s" in self.flags else NOT_A_LINE_TERMINATOR)
-        return self._character(first)
-
-    def _end(self) -> str:
-        self._ended = True
-        return _END
-
-    def _check_not_ended(self) -> None:
-        if self._ended:
-            raise UntranslatableError("cannot express '$' or '\\Z' before the end of the pattern")
-
-    def _escaped(self) -> str:
-        first = self.peek()
-        if first in ("G", "N", "X") or self.text.startswith("b{", self.at):
-            raise UntranslatableError(f"cannot express \\{first}")
-        if first in _ASSERTIONS:
-            return _ASSERTIONS[self.next()]
-        if first == "Z":
-            self.at += 1
-            return self._end()
-        if first == "k":
-            self._refuse_named_reference()
-        if first and first in "123456789":
-            raise UntranslatableError(f"cannot express a backreference: '\\{first}'")
-        self._check_not_ended()
-        if first == "R":
-            self.at += 1
-            return _LINE_BREAK
-        ranges = self.predefined()
-        return self._character(self.escaped_character()) if ranges is None else source(ranges)
-
-    def _character(self, character: str) -> str:
-        return source(self.cased(character, character))
-
-    def _refuse_named_reference(self) -> None:
-        found = _NAMED_REFERENCE.match(self.text, self.at)
-        if found is None or found[1] not in self._names:
-            raise JavaPatternError("reference to a named group that does not exist")
-        raise UntranslatableError(f"cannot express a backreference: '\\{found[0]}'")
+    def _end(self) -> None:
+        """Java's `$` also matches before a last line terminator; before the end of the pattern nothing may follow."""
+        rest = self._text[self._at + 1 :].lstrip("$")
+        if self._depth or (rest and not rest.startswith("|")):
+            raise self._refuse("'$' before the end of the pattern")
+        self._emit(1, r"\z", repeatable=False)
