@@ -1,8 +1,7 @@
 """Quota configuration: entities, the eight levels of precedence, validation, JSON files, history. Sans-I/O.
 
 entities.py      entities, filters, alterations
-precedence.py    the eight levels of precedence, as data
-resolution.py    the quota of a client and the clients that share it
+resolution.py    the eight levels of precedence, the quota of a client, the clients that share it
 validation.py    what a broker refuses
 json_file.py     quotas as JSON
 history.py       changes between descriptions, as rows of quota_limits

@@ -57,12 +57,12 @@ def stored_rules(rules: Rules) -> Rules:
 def address_rates(rules: Rules) -> dict[str | None, float]:
     """connection_creation_rate of each address; None is the default. Entities that name anything else are not Kafka's,
     and limits that are not finite do not limit."""
-    found = {
+    rates = {
         entity[0][1]: values.get(_CONNECTION_CREATION_RATE, math.nan)
         for entity, values in rules.items()
         if len(entity) == 1 and entity[0][0] == IP
     }
-    return {ip: rate for ip, rate in found.items() if math.isfinite(rate)}
+    return {ip: rate for ip, rate in rates.items() if math.isfinite(rate)}
 
 
 def literal_address(name: str) -> str | None:

@@ -96,8 +96,8 @@ def _lines_of_entries(content: str | bytes) -> list[int]:
     decoder, lines = json.JSONDecoder(), list[int]()
 
     def after(pattern: str, at: int) -> int:
-        found = re.compile(rf"\s*{pattern}\s*").match(document, at)
-        return found.end() if found else at
+        match = re.compile(rf"\s*{pattern}\s*").match(document, at)
+        return match.end() if match else at
 
     at = after("\\{", 0)
     while at < len(document) and document[at] == '"':

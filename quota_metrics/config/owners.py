@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from functools import cached_property
 from hashlib import blake2b
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -87,15 +87,16 @@ class _Entry(BaseModel):
     def owns_clients(self) -> bool:
         return self.user is not None or self.client_id is not None
 
-    @property
-    def owner(self) -> Owner:
-        return Owner(self.team, self.contact, self.page)
-
     def fits(self, user: str, client_id: str) -> bool:
-        return self.owns_clients and _fits(self._user, user) and _fits(self._client_id, client_id)
+        of_user, of_client_id, _ = self._patterns
+        return self.owns_clients and all(
+            pattern is None or pattern.match(name) is not None
+            for pattern, name in ((of_user, user), (of_client_id, client_id))
+        )
 
     def fits_topic(self, topic: str) -> bool:
-        return self.topic is not None and _fits(self._topic, topic)
+        pattern = self._patterns[2]
+        return pattern is not None and pattern.match(topic) is not None
 
     @cached_property
     def begins(self) -> list[tuple[str, str]]:
@@ -107,16 +108,12 @@ class _Entry(BaseModel):
         return [client] * self.owns_clients + [("topic", topic)] * (self.topic is not None)
 
     @cached_property
-    def _user(self) -> re.Pattern[str] | None:
-        return _compiled(self.user)
-
-    @cached_property
-    def _client_id(self) -> re.Pattern[str] | None:
-        return _compiled(self.client_id)
-
-    @cached_property
-    def _topic(self) -> re.Pattern[str] | None:
-        return _compiled(self.topic)
+    def _patterns(self) -> tuple[re.Pattern[str] | None, ...]:
+        """Of user, client id and topic. No backtracking into what a `*` has matched, so that no name takes long."""
+        return tuple(
+            None if pattern is None else re.compile(translate(pattern.replace("[", "[[]")))
+            for pattern in (self.user, self.client_id, self.topic)
+        )
 
 
 class Owners(BaseModel):
@@ -133,37 +130,41 @@ class Owners(BaseModel):
         The time grows with the length of the names and with the number of entries that begin as the names do, not with
         that of all entries.
         """
-        found = self._candidates(user=user, client_id=client_id)
-        return next((each.owner for each in found if each.fits(user, client_id)), Owner(UNOWNED))
+        for entry in self._candidates(user=user, client_id=client_id):
+            if entry.fits(user, client_id):
+                return Owner(entry.team, entry.contact, entry.page)
+        return Owner(UNOWNED)
 
     def topic_owner(self, topic: str) -> Owner:
         """The owner of a topic; the team UNOWNED when nobody is."""
-        found = self._candidates(topic=topic)
-        return next((each.owner for each in found if each.fits_topic(topic)), Owner(UNOWNED))
+        for entry in self._candidates(topic=topic):
+            if entry.fits_topic(topic):
+                return Owner(entry.team, entry.contact, entry.page)
+        return Owner(UNOWNED)
 
     @cached_property
     def checksum(self) -> int:
         """Of all owners of clients, 63 bits, not 0: files with the same teams and patterns have one."""
-        patterns = repr([(each.team, each.user, each.client_id) for each in self.owners if each.owns_clients])
+        patterns = repr([(entry.team, entry.user, entry.client_id) for entry in self.owners if entry.owns_clients])
         return int.from_bytes(blake2b(patterns.encode(), digest_size=8).digest()) >> 1 or 1
 
     def _candidates(self, **names: str) -> Iterator[_Entry]:
         """The entries that begin as one of the names does, in the order of the file."""
-        found: list[int] = []
+        numbers: list[int] = []
         for kind, name in names.items():
             for length in self._lengths[kind]:
                 if length > len(name):
                     break
-                found += self._by_beginning.get((kind, name[:length]), ())
-        return (self.owners[number] for number in sorted(found))
+                numbers += self._by_beginning.get((kind, name[:length]), ())
+        return (self.owners[number] for number in sorted(numbers))
 
     @cached_property
     def _by_beginning(self) -> dict[tuple[str, str], list[int]]:
-        found: dict[tuple[str, str], list[int]] = {}
-        for number, each in enumerate(self.owners):
-            for begins in each.begins:
-                found.setdefault(begins, []).append(number)
-        return found
+        numbers: dict[tuple[str, str], list[int]] = {}
+        for number, entry in enumerate(self.owners):
+            for begins in entry.begins:
+                numbers.setdefault(begins, []).append(number)
+        return numbers
 
     @cached_property
     def _lengths(self) -> dict[str, list[int]]:
@@ -181,19 +182,9 @@ def parse_owners(content: bytes) -> Owners:
     if len(content) > _MAX_FILE_BYTES:
         raise OwnersError(f"a file of owners has at most {_MAX_FILE_BYTES} bytes")
     try:
-        found: Any = yaml.safe_load(content) or {}
-        return Owners.model_validate(found)
+        return Owners.model_validate(yaml.safe_load(content) or {})
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as exc:
         raise OwnersError(f"the owners are no YAML: {one_line(exc)}") from exc
     except ValidationError as exc:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors()[:20])
         raise OwnersError(f"wrong owners: {faults}") from exc
-
-
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
-    """Without backtracking into what a `*` has matched, so that no name takes long."""
-    return None if pattern is None else re.compile(translate(pattern.replace("[", "[[]")))
-
-
-def _fits(pattern: re.Pattern[str] | None, name: str) -> bool:
-    return pattern is None or pattern.match(name) is not None

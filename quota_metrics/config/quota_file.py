@@ -302,9 +302,9 @@ def writable(rules: Rules) -> tuple[Rules, list[str]]:
     return held, others
 
 
-def declared_of(rules: Rules, known: Iterable[DeclaredQuota] = ()) -> list[DeclaredQuota]:
-    """Writable rules as entries, in the order of their names, with owner, comment and expiry of `known` entries."""
-    before = {quota.entity: quota for quota in known}
+def declared_of(rules: Rules, earlier: Iterable[DeclaredQuota] = ()) -> list[DeclaredQuota]:
+    """Writable rules as entries, in the order of their names, with owner, comment and expiry of `earlier` entries."""
+    before = {quota.entity: quota for quota in earlier}
     ordered = sorted(rules, key=lambda entity: [(TYPES.index(kind), name or "", name is None) for kind, name in entity])
     quotas = []
     for entity in ordered:

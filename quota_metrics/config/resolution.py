@@ -8,6 +8,7 @@ applies, as in the broker.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from exporters.model import QuotaKey
@@ -23,7 +24,6 @@ from quota_metrics.config.entities import (
     literal_address,
     sanitize,
 )
-from quota_metrics.config.precedence import PRECEDENCE, Named
 
 Tags: TypeAlias = Mapping[str, str]
 
@@ -32,6 +32,27 @@ IP_KEYS = (QuotaKey.CONNECTION_CREATION_RATE.value,)
 
 # ClientQuotaManager's bits: at which levels quotas of a key are configured (quotaTypesEnabled).
 NO_QUOTAS, CLIENT_ID_QUOTA, USER_QUOTA, USER_CLIENT_ID_QUOTA = 0, 1, 2, 4
+
+
+class Named(StrEnum):
+    """The kind of one dimension (user, client-id) of a quota entity."""
+
+    EXACT = "exact"
+    DEFAULT = "default"
+    ABSENT = "absent"
+
+
+# ClientQuotaManager's eight levels, most specific first: (user, client-id) of the configured entity.
+PRECEDENCE: tuple[tuple[Named, Named], ...] = (
+    (Named.EXACT, Named.EXACT),
+    (Named.EXACT, Named.DEFAULT),
+    (Named.EXACT, Named.ABSENT),
+    (Named.DEFAULT, Named.EXACT),
+    (Named.DEFAULT, Named.DEFAULT),
+    (Named.DEFAULT, Named.ABSENT),
+    (Named.ABSENT, Named.EXACT),
+    (Named.ABSENT, Named.DEFAULT),
+)
 
 # The dimensions (user, client-id) in the tags of a level.
 _Form: TypeAlias = tuple[bool, bool]

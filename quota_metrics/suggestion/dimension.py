@@ -10,8 +10,7 @@ from typing import NamedTuple
 from exporters.identity import is_shortened
 from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, entity_of
-from quota_metrics.config.precedence import PRECEDENCE, Named
-from quota_metrics.config.resolution import Resolver
+from quota_metrics.config.resolution import PRECEDENCE, Named, Resolver
 
 
 class Dimension(StrEnum):

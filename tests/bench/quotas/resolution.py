@@ -12,8 +12,7 @@ import tracemalloc
 from collections.abc import Callable
 
 from quota_metrics.config.entities import Entity, Rules, entity_of
-from quota_metrics.config.precedence import PRECEDENCE, Named
-from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
+from quota_metrics.config.resolution import CLIENT_KEYS, PRECEDENCE, Named, Resolver
 
 RULES, PAIRS, SCANNED_PAIRS = 10_000, 100_000, 100
 NAMES = 3_000
