@@ -187,10 +187,10 @@ class _Scanner:
     def _quantifier(self) -> None:
         counts = _COUNTS.match(self._text, self._at)
         quantifier = counts[0] if counts else self._text[self._at]
-        if quantifier == "{":
-            raise JavaPatternError("'{' that is no number of repetitions: escape it")
         if not self._repeatable:
             raise self._refuse(f"a repetition of nothing: {quantifier!r}")
+        if quantifier == "{":
+            raise JavaPatternError("'{' that is no number of repetitions: escape it")
         if counts and max(int(count or 0) for count in counts.groups()) > _MOST_REPETITIONS:
             raise self._refuse(f"more than {_MOST_REPETITIONS} repetitions: {quantifier!r}")
         following = self._text[self._at + len(quantifier) :][:1]
