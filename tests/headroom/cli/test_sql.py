@@ -61,7 +61,7 @@ def test_user_comes_from_url_and_password_from_environment() -> None:
             http(b"Code: 60. DB::Exception: Unknown table 'x'.\n  In scope y. (UNKNOWN_TABLE)\n", "404 Not Found"),
             "headroom: Code: 60. DB::Exception: Unknown table 'x'. In scope y. (UNKNOWN_TABLE)\n",
         ),
-        (http(b"", "503 Service Unavailable"), "headroom: URL: "),
+        (http(b"", "503 Service Unavailable"), "headroom: a proxy before URL answers in its place: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nX-ClickHouse-Format: TSV\r\n\r\nabc", "headroom: URL: "),
         (b"\x00\x00 not HTTP\r\n\r\n", "headroom: URL: "),
         (b"", "headroom: URL: "),
