@@ -7,10 +7,10 @@ cluster_facts.py     `headroom cluster show`: the facts of a cluster that figure
 config.py            `headroom config check | show | reference | reload`: validates, prints, documents and reloads the
                      settings
 data_directory.py    shared by commands that read a data directory: its option, error messages, times
-gateway.py           `headroom gateway check`: checks the prerequisites of a gateway before clients use it
+gateway.py           `headroom gateway check`: checks the prerequisites of a gateway before clients use it;
+                     `share`: the share of the brokers' traffic that passes the gateways
 gateway_findings.py  what `headroom gateway check` finds of a cluster's facts: what changes for a cluster when a
                      gateway is in the path
-gateway_share.py     `headroom gateway share`: the share of the brokers' traffic that passes the gateways
 http_address.py      the address option of commands that query a running `headroom serve`
 live.py              `headroom top`: clients near a limit, and who costs most, from the API of a running `headroom
                      serve`

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -15,14 +15,17 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from exporters.listening_socket import listening_socket
-from exporters.printable import printable
+from exporters.printable import printable, shortened
+from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.gateway_findings import Finding, fact_findings, mechanism_findings, single_address
-from headroom.cli.gateway_share import run_share
 from headroom.cli.http_address import HttpAddress
+from headroom.cli.output.tables import print_table
+from headroom.cli.serve_api import ask
 from headroom.clock import now_ms
 from headroom.config.types import parse_address
 from headroom.errors import ArgumentError
+from quota_metrics.amounts import rate_text, share_text
 from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
@@ -268,3 +271,25 @@ def _port_mapping(listener: PlannedListener, cluster: Cluster) -> Iterator[Findi
             yield Finding(False, what, "the highest port is 65535: choose a lower --advertised-port")
         else:
             yield Finding(True, what, is_note=True)
+
+
+def run_share(address: str, query: Mapping[str, str]) -> int:
+    """Prints the share of the brokers' metered traffic that passes the gateways, per bucket and broker."""
+    headings = ("client", "user", "quota", "seen", "brokers", "gateways", "bypassing", "broker")
+    rows = ask(address, "/api/v1/gateway-share", query)
+    if not rows:
+        typer.echo("nothing to compare: no broker's JMX is read (quotas.jmx.targets), or no client is active")
+        return 0
+    cells = [
+        (
+            shortened(row["client_id"]) or "(all)",
+            shortened(row["user"]) or "(all)",
+            row["quota_key"],
+            share_text(row["share"]),
+            *(rate_text(row[name], row["quota_key"]) for name in ("broker_rate", "gateway_rate", "bypassing_rate")),
+            str(row["broker_id"]),
+        )
+        for row in rows
+    ]
+    print_table(headings, cells, Layout(numbers=headings[3:], names=headings[:2], leave=("broker", "user", "quota")))
+    return 0

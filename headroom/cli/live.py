@@ -92,7 +92,13 @@ def run_top(address: str, query: Mapping[str, str], look: TopLook) -> int:
     from headroom.cli.top.terminal import run_screen
 
     def usage(row: Row) -> list[tuple[float, float]]:
-        return [] if look.token else _usage(address, row)  # the token of an application does not reach it
+        """(seconds since 1970, rate) of a client on its worst broker, of the last 15 minutes."""
+        if look.token:  # the token of an application does not reach it
+            return []
+        names = {name: row[name] for name in ("cluster", "quota_key", "user", "client_id")}
+        brokers = ask(address, "/api/v1/usage", {**names, "seconds": "900"})["brokers"]
+        rates = brokers.get(str(row["broker_id"]), {})
+        return list(zip(rates.get("at", ()), rates.get("rate", ()), strict=False))
 
     read = partial(_rows, address, query, look.token)
     run_screen(read, usage, look.interval_s, TopState(group=look.group))
@@ -107,13 +113,6 @@ def _rows(address: str, query: Mapping[str, str], token: str) -> list[Row]:
     document = _document(address, query, token)
     rows: list[Row] = document["clients"] if token else document
     return rows
-
-
-def _usage(address: str, row: Row) -> list[tuple[float, float]]:
-    """(seconds since 1970, rate) of a client on its worst broker, of the last 15 minutes."""
-    names = {name: row[name] for name in ("cluster", "quota_key", "user", "client_id")}
-    usage = ask(address, "/api/v1/usage", {**names, "seconds": "900"})["brokers"].get(str(row["broker_id"]), {})
-    return list(zip(usage.get("at", ()), usage.get("rate", ()), strict=False))
 
 
 def _table(rows: list[Row], group: str, width: int | None) -> list[Text]:

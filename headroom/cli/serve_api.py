@@ -28,7 +28,8 @@ def ask(address: str, path: str, query: Mapping[str, str], token: str | None = N
     Raises ConnectionError when no `headroom serve` answers, ArgumentError for an invalid address, token or query.
     """
     connect, host, port = _parsed(address)
-    shown = _token() if token is None else token
+    variable = "HEADROOM_WEB__TOKEN"
+    shown = _checked(variable, os.environ.get(variable, "")) if token is None else token
     headers = {"Authorization": f"Bearer {shown}"} if shown else {}
     try:
         connection = connect(host, port, timeout=_TIMEOUT_S)
@@ -72,12 +73,8 @@ def token_of(flag: str) -> str:
         raise ArgumentError(f"--token: cannot read {flag[1:]}") from exc
 
 
-def _token() -> str:
-    """Raises ArgumentError, whose message does not contain the token."""
-    return _checked("HEADROOM_WEB__TOKEN", os.environ.get("HEADROOM_WEB__TOKEN", ""))
-
-
 def _checked(name: str, token: str) -> str:
+    """Raises ArgumentError, whose message does not contain the token."""
     if not _TOKEN.fullmatch(token):
         raise ArgumentError(f"{name} has characters other than visible ASCII")
     return token

@@ -45,7 +45,15 @@ def verify_client_command(
     host, port = _address(listen)
     listener = VerificationListener(check, lambda: time.monotonic_ns() // 1_000_000)
     try:
-        asyncio.run(listener.run(host, port, timeout, _ready, _complete))
+        asyncio.run(
+            listener.run(
+                host,
+                port,
+                timeout,
+                lambda bootstrap: _say(f"ready kafka={bootstrap}"),
+                lambda: _say("complete: close the client"),
+            )
+        )
     except OSError as exc:
         print(f"headroom: cannot listen at {listen}: {exc.strerror}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from exc
@@ -64,14 +72,6 @@ def _address(listen: str) -> tuple[str, int]:
     except ValueError as exc:
         raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen") from exc
     return address.host, address.port
-
-
-def _ready(bootstrap: str) -> None:
-    _say(f"ready kafka={bootstrap}")
-
-
-def _complete() -> None:
-    _say("complete: close the client")
 
 
 def _say(line: str) -> None:

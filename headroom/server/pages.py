@@ -136,7 +136,8 @@ class SubscriptionRows:
         subscription = self._rules.subscriptions.get(name)
         if subscription is None:
             return {"name": name, "metrics": [], "interval_ms": None, "match": [], "error": self._error(name, values)}
-        match = [f"{key}={pattern}" for key, pattern in _criteria(values)]
+        criteria = (entry.strip().partition("=") for entry in str(values.get("match", "")).split(","))
+        match = [f"{key}={pattern}" for key, _, pattern in criteria if key]
         return {
             "name": name,
             "metrics": list(subscription.metrics),
@@ -165,11 +166,6 @@ def metric_rows(self_metrics: SelfMetrics) -> list[dict[str, Any]]:
         if family.name.startswith(_OWN_METRICS)
         for sample in family.samples
     ]
-
-
-def _criteria(values: Any) -> list[tuple[str, str]]:
-    entries = (entry.strip() for entry in str(values.get("match", "")).split(","))
-    return [(key, pattern) for key, _, pattern in (entry.partition("=") for entry in entries) if key]
 
 
 def _reader(config: ServeConfig, writer: ClickHouse) -> ClickHouse:

@@ -12,7 +12,7 @@ import binascii
 import hmac
 import ipaddress
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -113,7 +113,11 @@ class AccessControl:
         client = scope.get("client")
         if not client or not headers.get(self._config.user_header):
             return False
-        return _is_in(client[0], self._config.trusted_proxies)
+        try:
+            address = ipaddress.ip_address(client[0])
+        except ValueError:
+            return False
+        return any(address in network for network in self._config.trusted_proxies)
 
 
 def _shown(headers: Headers) -> str:
@@ -137,11 +141,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_in(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return any(parsed in network for network in networks)

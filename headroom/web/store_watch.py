@@ -82,15 +82,12 @@ class StoreWatch:
                 looking = asyncio.create_task(self._look(time.monotonic()))
                 await asyncio.wait([running, looking], return_when=asyncio.FIRST_COMPLETED)
                 if not running.done():
-                    self._refuse()
+                    if self._error:
+                        raise UnavailableError(f"The store does not answer: {self._error}")
                     await asyncio.wait([running], timeout=_SHARED_S)
             return running.result()
         finally:
             running.cancel()
-
-    def _refuse(self) -> None:
-        if self._error:
-            raise UnavailableError(f"The store does not answer: {self._error}")
 
     async def _look(self, since_s: float) -> None:
         """A look that began at `since_s` (monotonic) or later, or the one that is in progress."""

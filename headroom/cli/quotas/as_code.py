@@ -257,7 +257,8 @@ def _plan(state: ClusterState, declared: _Declared, *, prune: bool) -> QuotaPlan
     """Of the sections that the file has. A file without its invalid parts does not say what it does not name."""
     held = _held(state)
     prune = prune and declared.is_complete
-    planned = quota_plan(held.rules, declared.file.quotas or [], _today(), prune=prune)
+    today = datetime.datetime.now(datetime.UTC).date()
+    planned = quota_plan(held.rules, declared.file.quotas or [], today, prune=prune)
     if declared.file.quotas is None:
         planned = replace(planned, changes=[], unmanaged=[])
     planned = replace(planned, base=state.base, has_subscriptions=declared.subscriptions is not None)
@@ -294,7 +295,3 @@ def _write(content: str, path: Path | None) -> None:
         path.write_text(content, "utf-8")
     except OSError as exc:
         raise ArgumentError(f"{path} cannot be written: {exc.strerror}") from exc
-
-
-def _today() -> datetime.date:
-    return datetime.datetime.now(datetime.UTC).date()

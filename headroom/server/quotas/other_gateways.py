@@ -66,26 +66,20 @@ class OtherGateways:
     async def step(self) -> None:
         """Reads the store while a throttle time waits for it, else once a minute. Raises ConnectionError."""
         buckets = self._meter.take_undecided()
-        if self._is_to_look(waiting=bool(buckets)):
-            self._found(await in_daemon_thread(self._names))
+        # Others may have come or gone since the last look.
+        every_ms = _LOOK_WAITING_MS if buckets else _LOOK_EVERY_MS
+        if self._looked_ms is None or monotonic_ms() - self._looked_ms >= every_ms:
+            names = await in_daemon_thread(self._names)
+            self._looked_ms = monotonic_ms()
+            if names != self.names:
+                log.info("other gateways before this cluster", gateways=sorted(names))
+            self.names = names
         elif not (buckets and self.names):
             return
         if self.names:
             self._meter.others_have(await in_daemon_thread(partial(self._rates, buckets)) if buckets else {})
         else:
             self._meter.is_alone()
-
-    def _is_to_look(self, *, waiting: bool) -> bool:
-        """Whether other gateways may have come or gone since the last look."""
-        if self._looked_ms is None:
-            return True
-        return monotonic_ms() - self._looked_ms >= (_LOOK_WAITING_MS if waiting else _LOOK_EVERY_MS)
-
-    def _found(self, names: frozenset[str]) -> None:
-        self._looked_ms = monotonic_ms()
-        if names != self.names:
-            log.info("other gateways before this cluster", gateways=sorted(names))
-        self.names = names
 
     def _names(self) -> frozenset[str]:
         rows = self._store.rows(_OTHERS, {"cluster": self._meter.cluster, "own": self._own})

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-from headroom.cli.gateway_share import run_share
+from headroom.cli.gateway import run_share
 from headroom.cli.serve_api import ask
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
