@@ -112,7 +112,8 @@ def plan(
         planned = _plan(state, declared, prune=prune)
         report = PlanReport(planned, max_harm)
         if planned.changes and replay:
-            report = _replayed(report, state.rules, _question(planned, since, cluster), url)
+            replayed = alterations_of([change for change in planned.changes if change.key in KEYS])
+            report = _replayed(report, state.rules, WhatIfQuestion(replayed, *time_range(since), cluster), url)
         output_of_plans.print_report(report, output)
         exit_when_incomplete(declared.is_complete and state.is_complete)
         if not report.passes:
@@ -203,12 +204,6 @@ def drift(
         exit_when_incomplete(declared.is_complete and state.is_complete)
         if planned.count:
             raise typer.Exit(DIFFERS)
-
-
-def _question(planned: QuotaPlan, since: str, cluster: str) -> WhatIfQuestion:
-    """Of the changes whose usage is recorded."""
-    replayed = [change for change in planned.changes if change.key in KEYS]
-    return WhatIfQuestion(alterations_of(replayed), *time_range(since), cluster)
 
 
 def _replayed(report: PlanReport, rules: Rules, question: WhatIfQuestion, url: str) -> PlanReport:

@@ -6,7 +6,7 @@ The engine is quota_metrics.what_if, as for page and API.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
@@ -76,7 +76,11 @@ def what_if(
         flags = [*(defaults or ()), *([USER] if user_defaults else ()), *([CLIENT_ID] if client_defaults else ())]
         entity = who(names, flags, None, user=user, client_id=client_id, ip=None).entity()
         alteration = QuotaAlteration(entity, changes(add, delete))
-        _check(alteration)
+        if message := refusal(alteration):
+            raise ArgumentError(message)
+        if unrecorded := sorted(alteration.values.keys() - set(KEYS)):
+            cannot = ", ".join(unrecorded)
+            raise ArgumentError(f"the recording has bytes: {' and '.join(KEYS)} can be replayed, {cannot} cannot")
         from_ms, to_ms = time_range(since, start, end)
         window = GivenWindow(window_num, window_size_ms)
         question = WhatIfQuestion([alteration], from_ms, to_ms, cluster, window)
@@ -129,18 +133,3 @@ def time_range(since: str, start: str = "", end: str = "") -> tuple[int, int]:
     except ValueError as exc:
         raise ArgumentError(str(exc)) from exc
     return start_ms // 1000 * 1000, -(-end_ms // 1000) * 1000
-
-
-def keys_without_bytes(keys: Sequence[str]) -> list[str]:
-    """Quotas of which the recording has no usage."""
-    return sorted(set(keys) - set(KEYS))
-
-
-def _check(alteration: QuotaAlteration) -> None:
-    """Raises ArgumentError for changes that a broker would refuse, and for those that cannot be replayed."""
-    message = refusal(alteration)
-    if message:
-        raise ArgumentError(message)
-    other = keys_without_bytes(list(alteration.values))
-    if other:
-        raise ArgumentError(f"the recording has bytes: {' and '.join(KEYS)} can be replayed, {', '.join(other)} cannot")
