@@ -47,11 +47,14 @@ ASSUMED: Final[Mapping[str, str]] = MappingProxyType(
         "transform_null_in": "0",
         "use_variant_as_common_type": "0",
         # which names, rows and joins are meant
+        "additional_result_filter": "",
+        "additional_table_filters": "{}",
         "allow_experimental_analyzer": "1",
         "any_join_distinct_right_table_keys": "0",
         "asterisk_include_alias_columns": "0",
         "asterisk_include_materialized_columns": "0",
         "count_distinct_implementation": "uniqExact",
+        "dialect": "clickhouse",
         "distributed_group_by_no_merge": "0",
         "do_not_merge_across_partitions_select_final": "0",
         "enable_global_with_statement": "1",
@@ -143,6 +146,9 @@ LIMITS: Final[Mapping[str, int]] = MappingProxyType(
 # With these a profile that cuts results lets a connection read the profile.
 GREETING: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "additional_result_filter": "",
+        "additional_table_filters": "{}",
+        "dialect": "clickhouse",
         "extremes": "0",
         "limit": "0",
         "max_columns_to_read": "0",

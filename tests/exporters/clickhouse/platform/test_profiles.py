@@ -155,6 +155,19 @@ def test_what_a_release_does_not_have_and_what_is_equal_is_not_sent() -> None:
     assert settings_to_send(other, "me") == {"join_algorithm": "default", "compatibility": ""}
 
 
+def test_a_profile_that_filters_rows_or_reads_another_language_is_set_right() -> None:
+    server = {
+        "additional_table_filters": Setting("{'headroom.points':'1 = 0'}"),
+        "additional_result_filter": Setting("cluster = 'a'"),
+        "dialect": Setting("kusto"),
+    }
+    sent = {"additional_table_filters": "{}", "additional_result_filter": "", "dialect": "clickhouse"}
+    assert settings_to_send(server, "me") == sent
+    fixed = {"additional_table_filters": Setting("{'t':'1 = 0'}", 1)}
+    with pytest.raises(StoreSettingError, match=r"additional_table_filters = .* \(needed: '{}'\)"):
+        settings_to_send(fixed, "me")
+
+
 def test_zone_of_the_server_counts_where_the_profile_has_none() -> None:
     server = {"session_timezone": Setting("")}
     assert settings_to_send(server, "me", "UTC") == {}
