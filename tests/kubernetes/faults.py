@@ -24,15 +24,14 @@ from tests.kubernetes.rig import (
 
 STATEFUL_SET = "sts/headroom"
 POD = "headroom-0"
-# Makes the pod's other processes the first that the kernel kills, and takes memory in small parts until it does.
+# Takes memory in parts that are smaller than the gateway, so that the kernel kills the gateway first.
 _TAKE_MEMORY = """
-import glob, os, time
-for name in glob.glob("/proc/[0-9]*/oom_score_adj"):
-    if name.split("/")[2] != str(os.getpid()):
-        open(name, "w").write("1000")
+import os, time
 while True:
     if os.fork() == 0:
-        taken = bytearray(os.urandom(1 << 20) * 24)
+        taken = bytearray(16 << 20)
+        for page in range(0, len(taken), 4096):
+            taken[page] = 1
         time.sleep(600)
     time.sleep(0.05)
 """
