@@ -36,6 +36,7 @@ from tests.kubernetes.rig import (
 )
 
 PAGES_PORT = 9644
+VERSION = "1.34.4"  # helm does not ask the cluster when it renders
 ANY_USER = 1000680000  # as OpenShift chooses one
 EXAMPLES = ROOT / "deploy" / "helm" / "examples"
 ONE_NODE: dict[str, Any] = {
@@ -175,10 +176,11 @@ def dry_runs(release: Release) -> str:
         kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(definition(json.loads(file.read_text()))))
         kubectl("wait", "--for=condition=Established", f"crd/{file.stem}.monitoring.coreos.com", "--timeout=30s")
     create_namespace("dry")
+    strictly = ["--dry-run=server", "--warnings-as-errors", "-o", "name", "-f", "-"]
     counts = {}
     for example in sorted(EXAMPLES.glob("*.yaml")):
-        manifests = helm("template", "dry", CHART, "-n", "dry", "-f", example)
-        accepted = kubectl("-n", "dry", "apply", "--dry-run=server", "-o", "name", "-f", "-", stdin=manifests)
+        manifests = helm("template", "dry", CHART, "-n", "dry", "-f", example, "--kube-version", VERSION)
+        accepted = kubectl("-n", "dry", "apply", *strictly, stdin=manifests)
         counts[example.stem] = len(accepted.splitlines())
     kubectl("delete", "namespace", "dry")
     return ", ".join(f"{name} {count} objects" for name, count in counts.items())

@@ -26,7 +26,7 @@ STATE = ROOT / "build" / "kubernetes"
 NODE, NODE_IP, NODE_IP6 = "rig", "10.99.0.1", "fd00:99::1"
 BROKER_ID = 1
 NAMESPACE = "headroom"  # of the release that most checks look at
-RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+RESTRICTED = [f"pod-security.kubernetes.io/{mode}=restricted" for mode in ("enforce", "warn")]
 
 _Value = TypeVar("_Value")
 
@@ -75,7 +75,7 @@ def until(seconds: float, question: Callable[[], _Value], what: str) -> _Value:
 def create_namespace(name: str) -> None:
     """One that enforces the `restricted` standard."""
     kubectl("create", "namespace", name)
-    kubectl("label", "namespace", name, RESTRICTED)
+    kubectl("label", "namespace", name, *RESTRICTED)
 
 
 def wait_ready(namespace: str, release: str = "headroom", timeout_s: int = 180) -> None:
