@@ -55,6 +55,7 @@ kubernetes() {
 coredns() {
     [ ! -x "$BINARIES/coredns" ] || return 0
     cp "$ROOT/tests/kubernetes/coredns.go" main.go
+    go get github.com/coredns/coredns@v1.15.0
     go mod tidy
     build coredns "" .
 }
