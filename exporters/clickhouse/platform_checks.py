@@ -187,9 +187,12 @@ def _rights(clickhouse: ClickHouse, node: Endpoint, *, exists: bool) -> Iterator
     rights = _GRANTS if exists else f"{_GRANTS}, CREATE DATABASE"
     what = f"the user may write: {rights} ON {node.database}.*"
     advice = "a reader's, or not enough for the storage worker: deploy/clickhouse/roles/writers.sql has the grants"
-    (row,) = clickhouse.rows("SELECT getSetting('readonly') AS level")
+    (row,) = clickhouse.rows("SELECT getSetting('readonly') AS level, getSetting('allow_ddl') AS may_create")
     if row["level"]:
         yield PlatformFinding(False, what, f"its profile has readonly = {row['level']}: {advice}")
+        return
+    if not row["may_create"]:
+        yield PlatformFinding(False, what, "its profile has allow_ddl = 0, with which nobody may create tables")
         return
     try:
         (granted,) = clickhouse.rows(f"CHECK GRANT {rights} ON {node.database}.*")

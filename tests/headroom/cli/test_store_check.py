@@ -23,6 +23,7 @@ PROFILES = {
     "plain": Profile(),
     "nulls": Profile({"join_use_nulls": 1}, frozenset({"join_use_nulls"})),
     "reader": Profile({"readonly": 1, "session_timezone": "UTC"}),
+    "no_tables": Profile({"allow_ddl": 0}),
 }
 
 
@@ -76,6 +77,7 @@ def test_server_that_fits_passes_and_keeps_nothing(two_servers: tuple[ForeignSer
     [
         ("nulls", "profile of user 'nulls' fixes what Headroom's statements need otherwise: join_use_nulls = 1"),
         ("reader", "deploy/clickhouse/roles/writers.sql"),
+        ("no_tables", "allow_ddl = 0, with which nobody may create tables"),
         ("nobody", "refuses user 'nobody'"),
     ],
 )
