@@ -50,7 +50,7 @@ CRITERIA = [
     r"client_source_address=127\.0\.0\.\d+",
     "client_source_port=4.*",
     f"client_instance_id={uuid_text(IDS[0])}",
-    "client_id=(?i)PRODUCER-1",
+    "client_id=[Pp]roducer-(?:1|2)",
 ]
 INVALID = [
     {"interval.ms": "99"},
