@@ -17,7 +17,7 @@ CUTS ?= 100
 AWAY_S ?= 0
 FAULTS ?= 10
 ROUNDS ?= 1
-COMMIT ?= 37ecc2d
+COMMIT ?= c1e7744
 CLIENTS ?= 100000
 INTERVAL_S ?= 0
 # Tests start hundreds of processes; without bytecode on disk each of them compiles all its modules.
@@ -158,7 +158,7 @@ bench: compiled ## figures with their ratio to a baseline of the same run; build
 	@$(BIN)/python -m tests.kit.collector || echo "no OpenTelemetry Collector: otlp_in will fail"
 	@$(BIN)/python -m tests.bench $(SIZES)
 
-bench-against: compiled ## COMMIT=37ecc2d ROUNDS=1: figures of this tree beside those of a commit, alternated in one run
+bench-against: compiled ## COMMIT=c1e7744 ROUNDS=1: figures of this tree beside those of a commit, alternated in one run
 	@$(BIN)/python -m tests.bench.kit.against $(COMMIT) $(ROUNDS)
 
 fmt: $(READY) ## format, and fix what ruff can fix

@@ -1,6 +1,6 @@
 """Figures of this tree beside those of an older commit, alternated in one run: has something become slower since?
 
-`make bench-against COMMIT=37ecc2d ROUNDS=3`, or for some of the figures
+`make bench-against COMMIT=c1e7744 ROUNDS=3`, or for some of the figures
 `python -m tests.bench.kit.against COMMIT ROUNDS NAME ...`. The commit is extracted to a temporary directory and runs
 its own benches with the dependencies of this tree. Each tree runs interpreted and, this one after `make compiled`,
 compiled, as wheel and image are. Each figure is the median of the rounds; `ratio` is to that of the commit in the same
