@@ -45,8 +45,8 @@ def schema_lock(
         if clickhouse.rows(_RUNNING.format(processes=processes))[0]["found"]:
             active_at = time.monotonic()
         elif time.monotonic() - active_at > abandoned_s:
-            asked = {"database": database, "seconds": int(abandoned_s)}
-            if clickhouse.rows(_OLD, asked)[0]["found"]:
+            parameters = {"database": database, "seconds": int(abandoned_s)}
+            if clickhouse.rows(_OLD, parameters)[0]["found"]:
                 clickhouse.command(filled(_DROP, {"database": database}))
         time.sleep(_POLL_S)
     try:

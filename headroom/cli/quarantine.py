@@ -34,23 +34,23 @@ def list_(
     output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
 ) -> None:
     """List quarantined pushes, newest first."""
-    wanted = {key: value for key, value in {"reason": reason, "client_id": client_id}.items() if value is not None}
+    facts = {key: value for key, value in {"reason": reason, "client_id": client_id}.items() if value is not None}
     with one_line_errors(data):
-        shown = [push for push in _held(data) if all(push.facts.get(key) == value for key, value in wanted.items())]
+        matching = [push for push in _held(data) if all(push.facts.get(key) == value for key, value in facts.items())]
     if output is Output.JSON:
-        documents = [{"id": push.id, **push.facts} for push in shown]
+        documents = [{"id": push.id, **push.facts} for push in matching]
         typer.echo(json_text(documents))
         return
-    if shown:
+    if matching:
         from exporters.text_table import Layout
         from headroom.cli.output.tables import print_table  # slow to import
 
         print_table(
             _HEADINGS,
-            map(_row, shown),
+            map(_row, matching),
             Layout(numbers=("bytes",), names=("client id", "principal", "software"), leave=_LEAVE, below=("cause",)),
         )
-    typer.echo(f"{len(shown)} in quarantine")
+    typer.echo(f"{len(matching)} in quarantine")
 
 
 @app.command()

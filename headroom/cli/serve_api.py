@@ -29,8 +29,8 @@ def ask(address: str, path: str, query: Mapping[str, str], token: str | None = N
     """
     connect, host, port = _parsed(address)
     variable = "HEADROOM_WEB__TOKEN"
-    shown = _checked(variable, os.environ.get(variable, "")) if token is None else token
-    headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+    secret = _checked(variable, os.environ.get(variable, "")) if token is None else token
+    headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     try:
         connection = connect(host, port, timeout=_TIMEOUT_S)
         connection.request("GET", f"{path}?{urlencode(query, errors='replace')}", headers=headers)

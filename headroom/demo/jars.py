@@ -185,9 +185,6 @@ def _run_ivy(argv: list[str], progress: Progress) -> None:
     finally:
         stop(ivy)
     if status or complaints:
-        reason = min(complaints, key=_rank) if complaints else f"Ivy ended with {status}"
+        ranked = (complaint for word in _COMPLAINTS for complaint in complaints if word in complaint)
+        reason = next(ranked, f"Ivy ended with {status}")
         raise PrerequisiteError(f"cannot fetch the Kafka jars: {reason}; {MIRROR_VARIABLE} may name a mirror")
-
-
-def _rank(complaint: str) -> int:
-    return next(rank for rank, word in enumerate(_COMPLAINTS) if word in complaint)

@@ -41,7 +41,8 @@ class Jvm(Service):
     def __init__(self, java: str, libs: Path, options: Sequence[str] = _JVM) -> None:
         self._java = java
         self._options = options
-        self._classpath = f"{_py4j_jar()}:{libs}/*"
+        py4j = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
+        self._classpath = f"{py4j}:{libs}/*"
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-jvm-")
         self.log = Path(self._directory.name) / "jvm.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -145,7 +146,3 @@ def java_errors(doing: str) -> Iterator[None]:
 
 def _dotted(config: Mapping[str, str]) -> dict[str, str]:
     return {key.replace("_", "."): value for key, value in config.items()}
-
-
-def _py4j_jar() -> Path:
-    return next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))

@@ -148,8 +148,8 @@ class Data:
     async def summary(self, query: Given) -> tuple[dict[str, int], list[str]]:
         """Of the last 60 seconds: the number of clients at each level regardless of the filter on `level`, and the
         names of all clusters."""
-        (found,) = await self._rows(queries.SUMMARY, self._filter(query))
-        return {level: int(found["counts"].get(level, 0)) for level in LEVELS}, found["clusters"]
+        (summary,) = await self._rows(queries.SUMMARY, self._filter(query))
+        return {level: int(summary["counts"].get(level, 0)) for level in LEVELS}, summary["clusters"]
 
     async def groups(self, query: Given) -> tuple[list[Row], int]:
         """Clients added up by `by` (user, team or rule) and quota key, and the number of such groups."""
@@ -222,8 +222,8 @@ class Data:
 
     async def client_count(self, query: Given) -> int:
         """Of `clients`, before paging."""
-        (found,) = await self._rows(queries.CLIENT_COUNT, {"search": text_of(query, "q").strip(" ")})
-        return int(found["total"])
+        (counted,) = await self._rows(queries.CLIENT_COUNT, {"search": text_of(query, "q").strip(" ")})
+        return int(counted["total"])
 
     async def gateway_share(self, query: Given) -> list[Row]:
         """How much of what the brokers meter passes the gateways, most missing bytes first; empty without JMX."""

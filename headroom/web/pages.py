@@ -136,13 +136,13 @@ async def _runbook(request: Request) -> tuple[str, dict[str, Any]]:
 async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     query = {name: value for name, value in request.query_params.items() if value}
     page = Paging.of(query)
-    asked = {**query, **page.parameters}
+    parameters = {**query, **page.parameters}
     rows: list[Row] = []
     groups: list[Row] = []
     if "by" in query:
-        (counts, clusters), (groups, total) = await asyncio.gather(data.summary(query), data.groups(asked))
+        (counts, clusters), (groups, total) = await asyncio.gather(data.summary(query), data.groups(parameters))
     else:
-        (counts, clusters), rows = await asyncio.gather(data.summary(query), data.headroom(asked))
+        (counts, clusters), rows = await asyncio.gather(data.summary(query), data.headroom(parameters))
         chosen = query.get("level", "").split(",") if query.get("level") else LEVELS
         total = sum(counts[level] for level in chosen)
         for row, points in zip(rows, await data.sparklines(rows), strict=True):
@@ -240,11 +240,11 @@ async def _subscriptions(data: Data, request: Request) -> tuple[str, dict[str, A
     query = {name: value for name, value in request.query_params.items() if value}
     page, pushing = Paging.of(query), Paging.of(query, "clients_offset")
     clients, count = await asyncio.gather(data.clients({**query, **pushing.parameters}), data.client_count(query))
-    wanted = query.get("q", "").strip().lower()
+    text = query.get("q", "").strip().lower()
     matching = [
         subscription
         for subscription in data.subscriptions()
-        if wanted in " ".join(map(str, subscription.values())).lower()
+        if text in " ".join(map(str, subscription.values())).lower()
     ]
     return "subscriptions.html", {
         "subscriptions": page.cut(matching),

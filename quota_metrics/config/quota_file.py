@@ -101,7 +101,7 @@ _Number: TypeAlias = Annotated[float | None, BeforeValidator(_number)]
 _ByteRate: TypeAlias = Annotated[float | None, BeforeValidator(_byte_rate)]
 
 
-class _Part(BaseModel):
+class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
 
     def written(self) -> dict[str, Any]:
@@ -109,13 +109,13 @@ class _Part(BaseModel):
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
-class _Names(_Part):
+class _Names(_FileModel):
     user: _Name = None
     client_id: _Name = Field(default=None, alias="client-id")
     ip: _Name = None
 
 
-class _Values(_Part):
+class _Values(_FileModel):
     producer_byte_rate: _ByteRate = None
     consumer_byte_rate: _ByteRate = None
     request_percentage: _Number = None
@@ -123,7 +123,7 @@ class _Values(_Part):
     connection_creation_rate: _Number = None
 
 
-class _Entry(_Part):
+class _QuotaEntry(_FileModel):
     entity: _Names
     values: _Values
     owner: str = Field(default="", max_length=MAX_TEXT)
@@ -194,7 +194,7 @@ def _quotas(entries: yaml.Node, errors: list[str]) -> list[DeclaredQuota]:
     declared: dict[Entity, DeclaredQuota] = {}
     for node in entries.value:
         try:
-            entry = _Entry.model_validate(_constructed(node))
+            entry = _QuotaEntry.model_validate(_constructed(node))
         except ValidationError as exc:
             errors += [f"line {_line_of(node, error['loc'])}: {_explained(error)}" for error in exc.errors()]
             continue

@@ -226,10 +226,10 @@ class Recording:
     ) -> Iterator[tuple[ClientAtBroker, Recorded]]:
         """All rows of these clients, or those with a throttle time."""
         for part in _divide(clients, throttled_only=throttled_only):
-            wanted = {(client.pair, client.client.broker_id): client.client for client in part}
+            measured = {(client.pair, client.client.broker_id): client.client for client in part}
             pairs = "[" + ",".join(sorted({client.pair for client in part})) + "]"
             for row in self._rows(_USAGE, pairs=pairs, all=int(not throttled_only)):
-                at_broker = wanted.get((row["pair"], row["broker_id"]))
+                at_broker = measured.get((row["pair"], row["broker_id"]))
                 if at_broker is not None:
                     at = [int(at) + self.from_ms for at in row["at"]]
                     yield at_broker, recorded(at, row["spanned"], row["transferred"], row["muted"], row["longest"])

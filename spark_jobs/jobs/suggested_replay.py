@@ -53,19 +53,20 @@ def with_replay(
         key: [QuotaAlteration(change.entity, {key[1]: change.suggested_limit}) for change in of_key if change.changes]
         for key, of_key in suggested.items()
     }
-    asked = [day for day in days if day.quota_key in KEYS and alterations.get((day.cluster, day.quota_key))]
-    if not asked:
+    alterable = [day for day in days if day.quota_key in KEYS and alterations.get((day.cluster, day.quota_key))]
+    if not alterable:
         return suggested
     questions = [
-        WhatIfQuestion(alterations[day.cluster, day.quota_key], day.from_ms, day.to_ms, day.cluster) for day in asked
+        WhatIfQuestion(alterations[day.cluster, day.quota_key], day.from_ms, day.to_ms, day.cluster)
+        for day in alterable
     ]
-    numbers = spark.range(0, len(asked), 1, min(len(asked), 4 * parallelism(spark.sparkContext)))
+    numbers = spark.range(0, len(alterable), 1, min(len(alterable), 4 * parallelism(spark.sparkContext)))
     rows_of_key: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in collected(numbers.mapInArrow(_asking(clickhouse, questions), _COLUMNS)).to_pylist():
-        rows_of_key[asked[row["number"]][:2]].append(row)
+        rows_of_key[alterable[row["number"]][:2]].append(row)
     replayed = dict(suggested)
     for key, rows in rows_of_key.items():
-        unanswered = [asked[row["number"]] for row in rows if row["clients"] < 0]
+        unanswered = [alterable[row["number"]] for row in rows if row["clients"] < 0]
         length_ms = when.to_ms - when.from_ms - sum(day.to_ms - day.from_ms for day in unanswered)
         _report_gaps(key, rows, len(unanswered))
         if length_ms > 0:

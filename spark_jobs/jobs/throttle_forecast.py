@@ -62,9 +62,9 @@ def forecasts(history: DataFrame, last_step: int) -> DataFrame:
         for key, group in frame.groupby(list(BUCKET), dropna=False):
             shares = recorded(group, last_step)
             if len(shares.wanted) >= FEWEST_STEPS:
-                used, wanted = float(shares.used[-1]), float(shares.wanted[-1])
+                used, demand = float(shares.used[-1]), float(shares.wanted[-1])
                 made = forecast(shares.wanted, shares.first_step)
-                rows.append((*key, shares.limit, used, wanted, *_facts(made, wanted)))
+                rows.append((*key, shares.limit, used, demand, *_facts(made, demand)))
         return pd.DataFrame(rows, columns=[part.split()[0] for part in _SCHEMA.split(", ")])
 
     return by_task(history, last_step).applyInPandas(of_task, _SCHEMA)

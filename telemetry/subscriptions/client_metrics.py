@@ -321,12 +321,12 @@ class ClientMetrics:
 
     def replace_all(self, resources: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
         """Replaces all resources. Invalid resources are logged once and ignored."""
-        wanted = {name: dict(values) for name, values in resources.items() if values}
-        if wanted == self.resources:
+        subscribed = {name: dict(values) for name, values in resources.items() if values}
+        if subscribed == self.resources:
             return
-        gone = [name for name in self.resources if name not in wanted]
+        gone = [name for name in self.resources if name not in subscribed]
         put = []
-        for name, values in wanted.items():
+        for name, values in subscribed.items():
             if self.resources.get(name) == values:
                 continue
             try:
@@ -334,7 +334,7 @@ class ClientMetrics:
             except InvalidSubscriptionError as exc:
                 log.warning("invalid client metrics subscription ignored", name=name, error=str(exc))
                 gone.append(name)
-        self.resources = wanted
+        self.resources = subscribed
         remove = [name for name in gone if name in self.subscriptions]
         if put or remove:
             self._change(put, remove, now_ms)

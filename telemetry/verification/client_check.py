@@ -166,10 +166,10 @@ class ClientCheck:
         )
         return Reply(body)
 
-    def _choose_metrics(self, wanted: Wanted, software_name: str) -> tuple[str, ...]:
-        if wanted is Wanted.NOTHING:
+    def _choose_metrics(self, selection: Wanted, software_name: str) -> tuple[str, ...]:
+        if selection is Wanted.NOTHING:
             return ()
-        if wanted is Wanted.ALL:
+        if selection is Wanted.ALL:
             return (all_metrics_for(software_name),)
         return (min(self._check.names, default=_UNNAMED) if self._check else _UNNAMED,)
 

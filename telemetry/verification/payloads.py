@@ -31,7 +31,7 @@ _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 
 class Offer(NamedTuple):
-    """What the client was told: prefixes of metric names ("" and "*" alone are all), ids of codecs, temporality."""
+    """What the client was offered: prefixes of metric names ("" and "*" alone are all), ids of codecs, temporality."""
 
     metrics: tuple[str, ...]
     codecs: bytes

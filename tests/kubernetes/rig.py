@@ -57,8 +57,8 @@ def kubectl(*argv: str | Path, stdin: str = "", timeout_s: float = 180.0) -> str
 
 def helm(*argv: str | Path, values: Mapping[str, Any] | None = None) -> str:
     """`values` are those of a file."""
-    given = ["-f", "-"] if values is not None else []
-    return run("helm", *argv, *given, stdin=yaml.safe_dump(dict(values or {})))
+    values_flags = ["-f", "-"] if values is not None else []
+    return run("helm", *argv, *values_flags, stdin=yaml.safe_dump(dict(values or {})))
 
 
 def until(seconds: float, question: Callable[[], _Value], what: str) -> _Value:

@@ -10,9 +10,9 @@ from tests.matrix.page_table import write_cells
 
 
 def test_each_place_of_each_statement_has_a_value() -> None:
-    asked = list(statements(1_000 * 60_000))
-    assert len(asked) > 15
-    for statement in asked:
+    checked = list(statements(1_000 * 60_000))
+    assert len(checked) > 15
+    for statement in checked:
         places = set(re.findall(r"\{(\w+):\w", statement.sql))
         assert places <= statement.parameters.keys(), statement.name
 

@@ -26,8 +26,8 @@ def print_verdicts_table(verdicts: Sequence[RuleVerdict]) -> None:
     print_table(("rule", "outcome", "seen", "reason"), rows, Layout(("seen",), below=("reason",)))
     for verdict in verdicts:
         if verdict.frame:
-            shown = verdict.frame[:_TABLE_FRAME_BYTES].hex()
-            sys.stdout.write(f"{verdict.rule}: frame of {verdict.frame_bytes} bytes begins with {shown}\n")
+            frame_beginning = verdict.frame[:_TABLE_FRAME_BYTES].hex()
+            sys.stdout.write(f"{verdict.rule}: frame of {verdict.frame_bytes} bytes begins with {frame_beginning}\n")
 
 
 def print_verdicts_json(verdicts: Sequence[RuleVerdict]) -> None:

@@ -22,10 +22,10 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "quotas.md"
 @pytest.fixture
 def example() -> dict[str, Any]:
     """The module that the documentation shows."""
-    found = re.search(r"```python\n(# our_quotas.py.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
-    assert found
+    example = re.search(r"```python\n(# our_quotas.py.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    assert example
     module: dict[str, Any] = {}
-    exec(found[1], module)
+    exec(example[1], module)
     return module
 
 
@@ -34,9 +34,9 @@ def test_documented_example_gives_what_kafkas_example_gives(example: dict[str, A
     callback = QuotaCallback(example["quota"])
 
     def quota(quota_key: str, user: str, broker_id: int = 1) -> Quota:
-        found = callback.quota(quota_key, user, "c", broker_id)
-        assert found
-        return found
+        answer = callback.quota(quota_key, user, "c", broker_id)
+        assert answer
+        return answer
 
     def limits(broker_id: int = 1, group: str = "group0") -> tuple[float, ...]:
         return tuple(quota(key, f"{group}_user1", broker_id).limit for key in (PRODUCER, CONSUMER))

@@ -149,9 +149,9 @@ def test_memory_of_a_computation_does_not_depend_on_the_number_of_series(
     store.close()
 
 
-def _same(rows: list[Any], wanted: list[Any]) -> bool:
-    return len(rows) == len(wanted) and all(
+def _same(rows: list[Any], expected: list[Any]) -> bool:
+    return len(rows) == len(expected) and all(
         a == b or (isinstance(a, float) and math.isclose(a, b, rel_tol=1e-12)) or (a != a and b != b)
-        for left, right in zip(rows, wanted, strict=True)
+        for left, right in zip(rows, expected, strict=True)
         for a, b in zip(left, right, strict=True)
     )

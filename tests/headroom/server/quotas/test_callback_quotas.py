@@ -141,8 +141,8 @@ def test_limits_of_the_python_function_are_those_that_the_class_enforces(
 
     with running(*(partial(load, headroom.kafka, client) for client in clients)):
         eventually(all_full, bool)
-        found = verdicts(headroom.http)
+        verdict_rows = verdicts(headroom.http)
     for client in clients:
-        row = found[client.client_id]
+        row = verdict_rows[client.client_id]
         assert (row["level"], row["limit"]) == ("throttled", client.limit), row
         assert row["utilization"] == pytest.approx(1.0, rel=0.1), row
