@@ -88,20 +88,20 @@ async def open_gateway(
     stack.push_async_callback(topics.write)
     brokers = BrokerRefresh(admin, lambda: gateway.all_ports, partial(first, quota_state.facts_task))
     tokens = TokenOwnersRefresh(admin, lambda: network.send_token_owners())
-    stack.callback(brokers.close)
-    stack.callback(tokens.close)
     view = ClusterView(quota_state.addresses.gate, tokens.owners, brokers.soon)
     gateway = new_gateway(
         config, name, receiver, pushes, observe=meter.exchange, view=view, topics=topics.meter.observe
     )
     address: tuple[str, int] | None = None
-    if config.observe:
-        network = no_network(config, gateway, meter.exchange)
-    else:
+    network = no_network(config, gateway, meter.exchange)  # while listeners open, a client may ask `tokens` already
+    if not config.observe:
         address, network = await open_network(
             config, gateway, cluster.nodes, meter.exchange, stack, quota_state.addresses, topics.meter.add
         )
         periodic_tasks.append(PeriodicTask("brokers", config.gateway.metadata_refresh_ms, brokers.step))
+    network.send_token_owners()  # to processes that asked before all had started
+    stack.callback(brokers.close)  # before the listeners close, so that none is opened meanwhile
+    stack.callback(tokens.close)
 
     async def subscriptions() -> None:
         await refresh()
