@@ -20,9 +20,9 @@ from headroom.cli.output.quota_plan import PlanReport
 from headroom.cli.quotas.cluster_state import (
     ClusterState,
     apply_plan,
-    declared_subscriptions,
     read_state,
     read_what_is_there,
+    valid_subscriptions,
     writable_state,
 )
 from headroom.cli.quotas.commands import BootstrapServer, FromFile, app, content_of, exit_when_incomplete, rules_of
@@ -238,10 +238,9 @@ def _declared(path: Path, *, whole: bool = False) -> _Declared:
         whole = True
     subscriptions = None
     if file.subscriptions is not None:
-        try:
-            subscriptions = declared_subscriptions(file.subscriptions)
-        except DeclaredQuotaError as exc:
-            file.errors.extend(exc.errors)
+        valid, errors = valid_subscriptions(file.subscriptions)
+        file.errors.extend(errors)
+        subscriptions = valid if isinstance(file.subscriptions, dict) else None
     for line in [*file.ignored, *(file.errors if whole else [f"left out: {error}" for error in file.errors])]:
         typer.echo(f"headroom: {line}", err=True)
     exit_when_incomplete(not (whole and file.errors))

@@ -59,14 +59,22 @@ def writable_state(state: ClusterState) -> tuple[ClusterState, list[str]]:
     rules, left_out = writable(state.rules)
     if state.subscriptions is None:
         return replace(state, rules=rules), left_out
-    subscriptions = {}
-    for name, keys in state.subscriptions.items():
+    valid, errors = valid_subscriptions({name: dict(keys) for name, keys in state.subscriptions.items()})
+    subscriptions = {name: dict(keys) for name, keys in state.subscriptions.items() if name in valid}
+    return replace(state, rules=rules, subscriptions=subscriptions), left_out + errors
+
+
+def valid_subscriptions(content: Any) -> tuple[DeclaredSubscriptions, list[str]]:
+    """Those of a section that are valid, and one line for each error of the others."""
+    valid: dict[str, Mapping[str, str | None]] = {}
+    errors: list[str] = []
+    sections = [{name: keys} for name, keys in content.items()] if isinstance(content, dict) else [content]
+    for section in sections:
         try:
-            declared_subscriptions({name: dict(keys)})
-            subscriptions[name] = dict(keys)
+            valid |= declared_subscriptions(section)
         except DeclaredQuotaError as exc:
-            left_out += exc.errors
-    return replace(state, rules=rules, subscriptions=subscriptions), left_out
+            errors += exc.errors
+    return valid, errors
 
 
 def declared_subscriptions(content: Any) -> DeclaredSubscriptions:

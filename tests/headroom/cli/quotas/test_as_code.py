@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headroom.cli.main import app
-from headroom.cli.quotas.cluster_state import ClusterState, writable_state
+from headroom.cli.quotas.cluster_state import ClusterState, valid_subscriptions, writable_state
 from quota_metrics.config.quota_file import parse_quota_file
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
@@ -209,6 +209,13 @@ def test_odd_entries_of_the_file_are_named_and_the_rest_is_compared(tmp_path: Pa
         assert [(each["entity"], each["quota_key"], each["after"]) for each in changes] == [
             ({"user": "alice"}, PRODUCER, 1000.0)
         ]
+
+
+def test_an_odd_subscription_of_the_file_leaves_the_others_valid() -> None:
+    valid, errors = valid_subscriptions({"good": {"interval.ms": "1000"}, "odd": {"interval.ms": "5"}, "none": 1})
+    assert valid == {"good": {"interval.ms": "1000"}}
+    assert [error.partition(": ")[2].partition(":")[0] for error in errors] == ["odd", "none"]
+    assert valid_subscriptions(["good"]) == ({}, ["subscriptions: not a mapping of subscriptions"])
 
 
 def test_nothing_is_changed_by_half_a_file(tmp_path: Path, rules: str) -> None:
