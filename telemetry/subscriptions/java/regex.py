@@ -22,7 +22,7 @@ MAX_DEPTH: Final = 100  # of nested groups
 _MOST_REPETITIONS: Final = 1000  # RE2's limit
 
 _DOT: Final = r"[^\n\r\x{85}\x{2028}\x{2029}]"
-_SPACE: Final = r"\t-\r\x{20}"
+_SPACE: Final = r"\x{20}\t-\r"  # ends with a range: a `-` that follows in a set is a character, as in Java
 _COUNTS: Final = re.compile(r"\{([0-9]{1,10})(?:,([0-9]{0,10}))?\}")
 _NAMED_GROUP: Final = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>")
 _CODE_POINT: Final = re.compile(r"\\x(?:[0-9a-fA-F]{2}|\{[0-9a-fA-F]{1,6}\})")

@@ -140,6 +140,14 @@ def test_random_patterns_compile_or_are_refused(junk: str) -> None:
 
 
 @pytest.mark.java
+@pytest.mark.parametrize("pattern", [r"[\s-z]", r"[\s-.]", r"[\w\s-.]", r"[^\s-z]", r"[a\s-]"])
+def test_a_dash_after_whitespace_in_a_set_is_a_character(jvm: Jvm, pattern: str) -> None:
+    ours, theirs = JavaPattern(pattern), jvm.classes.java.util.regex.Pattern.compile(pattern)
+    for subject in map(chr, range(128)):
+        assert ours.matches(subject) == theirs.matcher(subject).matches(), subject
+
+
+@pytest.mark.java
 def test_random_patterns_match_as_in_java(jvm: Jvm) -> None:
     rng = random.Random(23)
     compared = 0
