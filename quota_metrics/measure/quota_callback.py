@@ -15,7 +15,8 @@ from quota_metrics.config.resolution import Tags
 from quota_metrics.windows import UNLIMITED
 
 # (quota key, user, client id, broker) -> (tags, limit). Clients with equal tags share the limit. A limit of None is no
-# limit; None instead of the pair lets Kafka's own rules apply. The function is called for each row of usage.
+# limit; None instead of the pair lets Kafka's own rules apply. The function is called for each row of usage
+# and for each throttled response.
 Function: TypeAlias = Callable[[str, str, str, int], tuple[Tags, float | None] | None]
 
 
@@ -57,15 +58,15 @@ class QuotaCallback:
             if answer is None:
                 return None
             tags, limit = answer
-        except Exception as exc:  # noqa: BLE001  # third-party code may raise anything
+            if not isinstance(tags, Mapping) or not all(isinstance(part, str) for tag in tags.items() for part in tag):
+                return self._fault(f"answered tags that are not strings by strings: {type(tags).__name__}")
+            if limit is None:
+                return Quota(tags, UNLIMITED)
+            if not isinstance(limit, int | float) or isinstance(limit, bool) or math.isnan(limit):
+                return self._fault(f"answered a limit that is not a number: {type(limit).__name__}", tags)
+            return Quota(tags, float(limit))
+        except Exception as exc:  # noqa: BLE001  # third-party code and its values may raise anything
             return self._fault(f"raised {type(exc).__name__}: {exc}")
-        if not isinstance(tags, Mapping) or not all(isinstance(part, str) for tag in tags.items() for part in tag):
-            return self._fault(f"answered tags that are not strings by strings: {type(tags).__name__}")
-        if limit is None:
-            return Quota(tags, UNLIMITED)
-        if not isinstance(limit, int | float) or isinstance(limit, bool) or math.isnan(limit):
-            return self._fault(f"answered a limit that is not a number: {type(limit).__name__}", tags)
-        return Quota(tags, float(limit))
 
     def _fault(self, what: str, tags: Tags | None = None) -> Quota:
         self.faults += 1

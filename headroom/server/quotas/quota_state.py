@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
+import structlog
+
 from exporters import self_metrics as catalogue
 from exporters.model import StoredFacts, UsageSample
 from exporters.self_metrics import SelfMetric, Values
@@ -23,6 +25,8 @@ from quota_metrics.measure.quota_callback import CallbackError, QuotaCallback
 from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.measure.usage_meter import UsageMeter
+
+log = structlog.get_logger(__name__)
 
 _FACTS_EVERY_MS = 60_000
 
@@ -54,6 +58,7 @@ class QuotaState:
         self.topics = TopicPartitions()
         self._rules: Rules = {}
         self._scraper: JmxScraper | None = None
+        self._logged_faults = 0  # of the callback
 
     def configure(self, rules: Rules) -> None:
         """The cluster's quotas."""
@@ -77,6 +82,9 @@ class QuotaState:
             values |= self._scraper.readings()
         if self._callback is not None:
             values[catalogue.CALLBACK_FAULTS] = self._callback.faults
+            if self._callback.faults > self._logged_faults:
+                log.warning("a quota is not known", error=self._callback.last_fault, faults=self._callback.faults)
+                self._logged_faults = self._callback.faults
         return values
 
     async def _read_facts(self) -> None:

@@ -95,6 +95,7 @@ def test_function_is_loaded_by_path(foreign: types.ModuleType) -> None:
         ("user", 1.0),
         ({}, "10"),
         ({}, True),
+        ({}, 10**400),
         ({}, math.nan),
         ({}, 1, 2),
     ],
