@@ -84,6 +84,10 @@ class _Entry(BaseModel):
         return self
 
     @property
+    def owner(self) -> Owner:
+        return Owner(self.team, self.contact, self.page)
+
+    @property
     def owns_clients(self) -> bool:
         return self.user is not None or self.client_id is not None
 
@@ -132,14 +136,14 @@ class Owners(BaseModel):
         """
         for entry in self._candidates(user=user, client_id=client_id):
             if entry.fits(user, client_id):
-                return Owner(entry.team, entry.contact, entry.page)
+                return entry.owner
         return Owner(UNOWNED)
 
     def topic_owner(self, topic: str) -> Owner:
         """The owner of a topic; the team UNOWNED when nobody is."""
         for entry in self._candidates(topic=topic):
             if entry.fits_topic(topic):
-                return Owner(entry.team, entry.contact, entry.page)
+                return entry.owner
         return Owner(UNOWNED)
 
     @cached_property

@@ -8,10 +8,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from quota_metrics.config.entities import Entity, QuotaAlteration, Rules
 from quota_metrics.config.quota_file import DeclaredQuota
+
+Holder = TypeVar("Holder")  # of values: an entity, or the name of a subscription
+Value = TypeVar("Value")
 
 # The controller writes the records of a request in one batch, of at most 10,000
 # (QuorumController.MAX_RECORDS_PER_BATCH).
@@ -84,10 +87,7 @@ class QuotaPlan:
     @property
     def altered_subscriptions(self) -> DeclaredSubscriptions:
         """Name -> keys to set, None to remove."""
-        keys: dict[str, dict[str, str | None]] = {}
-        for change in self.subscription_changes:
-            keys.setdefault(change.name, {})[change.key] = change.after
-        return keys
+        return _grouped((change.name, change.key, change.after) for change in self.subscription_changes)
 
 
 def quota_plan(
@@ -139,9 +139,7 @@ def subscription_differences(
 
 def alterations_of(changes: Iterable[QuotaDifference]) -> list[QuotaAlteration]:
     """One for each entity."""
-    values: dict[Entity, dict[str, float | None]] = {}
-    for change in changes:
-        values.setdefault(change.entity, {})[change.key] = change.after
+    values = _grouped((change.entity, change.key, change.after) for change in changes)
     return [QuotaAlteration(entity, of_entity) for entity, of_entity in values.items()]
 
 
@@ -163,13 +161,17 @@ def requests(
 
 def undo(plan: QuotaPlan) -> tuple[list[DeclaredQuota], dict[str, dict[str, str | None]]]:
     """Entries and subscriptions that bring back what was before; null for what did not exist."""
-    values: dict[Entity, dict[str, float | None]] = {}
-    for change in plan.changes:
-        values.setdefault(change.entity, {})[change.key] = change.before
-    keys: dict[str, dict[str, str | None]] = {}
-    for difference in plan.subscription_changes:
-        keys.setdefault(difference.name, {})[difference.key] = difference.before
+    values = _grouped((change.entity, change.key, change.before) for change in plan.changes)
+    keys = _grouped((change.name, change.key, change.before) for change in plan.subscription_changes)
     return [DeclaredQuota(entity, of_entity) for entity, of_entity in values.items()], keys
+
+
+def _grouped(values: Iterable[tuple[Holder, str, Value]]) -> dict[Holder, dict[str, Value]]:
+    """By entity, or by name of a subscription: the values by key."""
+    grouped: dict[Holder, dict[str, Value]] = {}
+    for holder, key, value in values:
+        grouped.setdefault(holder, {})[key] = value
+    return grouped
 
 
 def cluster_fingerprint(rules: Rules, subscriptions: Subscriptions | None = None) -> str:
