@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import confluent_kafka
 
+from headroom.demo.jars import find_java
 from tests.kubernetes.release import OUTSIDE_PORT, Release
 from tests.kubernetes.rig import NODE_IP, STATE, CheckError, kubectl, run, until
 
@@ -66,10 +69,10 @@ def in_pod(*argv: str, timeout_s: float = 120.0) -> str:
     return kubectl("-n", TOOLS, "exec", "clients", "--", *argv, timeout_s=timeout_s)
 
 
-def by_java(bootstrap: str, group: str, *java: str, records: int = RECORDS) -> float:
-    """Produces and consumes that many records; seconds that it took. `java`: its command line without the class."""
+def by_java(call: Callable[..., str], bootstrap: str, group: str, *java: str, records: int = RECORDS) -> float:
+    """Produces and consumes that many records; seconds that it took. `call`: runs a command, on the node or in the pod.
+    `java`: its command line without the class."""
     began = time.monotonic()
-    call = run if java[0].startswith("/") else in_pod
     size = ["--record-size", "200", "--throughput", "-1", "--command-property"]
     producer = [f"bootstrap.servers={bootstrap}", f"client.id={group}-producer", "acks=all"]
     perf = "org.apache.kafka.tools"
@@ -84,9 +87,8 @@ def by_java(bootstrap: str, group: str, *java: str, records: int = RECORDS) -> f
     return time.monotonic() - began
 
 
-def by_librdkafka(bootstrap: str, group: str, *python: str, records: int = RECORDS) -> float:
+def by_librdkafka(call: Callable[..., str], bootstrap: str, group: str, *python: str, records: int = RECORDS) -> float:
     began = time.monotonic()
-    call = run if python[0].startswith("/") else in_pod
     said = call(*python, bootstrap, TOPIC, group, str(records))
     if said.split()[-1:] != [str(records)]:
         raise CheckError(f"librdkafka at {bootstrap}: {said[-300:]}")
@@ -96,8 +98,8 @@ def by_librdkafka(bootstrap: str, group: str, *python: str, records: int = RECOR
 def inside(release: Release, group: str = "inside") -> str:
     """By the service's name, from another namespace."""
     java = ["java", "-Xmx200m", "-Dlog4j2.configurationFile=/files/log4j2.properties", "-cp", "/libs/*"]
-    took = by_java(release.bootstrap, f"java-{group}", *java)
-    also = by_librdkafka(release.bootstrap, f"librdkafka-{group}", "python3", "/files/librdkafka.py")
+    took = by_java(in_pod, release.bootstrap, f"java-{group}", *java)
+    also = by_librdkafka(in_pod, release.bootstrap, f"librdkafka-{group}", "python3", "/files/librdkafka.py")
     return f"Java {RECORDS} records in {took:.1f} s, librdkafka {RECORDS} in {also:.1f} s, at {release.bootstrap}"
 
 
@@ -105,10 +107,10 @@ def outside(release: Release) -> str:
     """By the node port, from the node."""
     bootstrap = f"{NODE_IP}:{OUTSIDE_PORT}"
     log4j = f"-Dlog4j2.configurationFile={STATE / 'files' / 'log4j2.properties'}"
-    java = [shutil.which("java") or "", "-Xmx200m", log4j, "-cp", f"{release.outside.libs}/*"]
-    took = by_java(bootstrap, "java-outside", *java)
+    java = [find_java(), "-Xmx200m", log4j, "-cp", f"{release.outside.libs}/*"]
+    took = by_java(run, bootstrap, "java-outside", *java)
     script = str(STATE / "files" / "librdkafka.py")
-    also = by_librdkafka(bootstrap, "librdkafka-outside", shutil.which("python") or "", script)
+    also = by_librdkafka(run, bootstrap, "librdkafka-outside", sys.executable, script)
     return f"Java {RECORDS} records in {took:.1f} s, librdkafka {RECORDS} in {also:.1f} s, at {bootstrap}"
 
 

@@ -5,10 +5,11 @@ set -u
 . "$(dirname "$0")/rig.sh"
 cd "$RIG" 2> /dev/null || exit 0
 
-# stop NAME
+# stop NAME: its process, unless the id belongs to another one by now, as after a reboot
 stop() {
     while read -r pid name; do
-        [ "$name" = "$1" ] && kill "$pid" 2> /dev/null && timeout 20 tail --pid="$pid" -f /dev/null
+        [ "$name" = "$1" ] && ip netns pids $NETWORK 2> /dev/null | grep -qx "$pid" || continue
+        kill "$pid" && timeout 20 tail --pid="$pid" -f /dev/null || kill -9 "$pid"
     done < pids
 }
 
@@ -30,7 +31,8 @@ stop_containers() {
 shims() { pgrep -f "containerd-shim-runc-v2 .*$RIG/containerd/c.sock"; }
 mounts() { grep -o " $RIG[^ ]*" /proc/mounts | sort -r; }
 
-if [ -s pids ]; then
+touch pids
+if [ -s pids ] || [ -e /run/netns/$NETWORK ]; then
     delete_pods > /dev/null 2>&1
     stop kubelet
     stop_containers > /dev/null 2>&1
@@ -44,13 +46,15 @@ if [ -s pids ]; then
     find /var/log/containers -lname "$RIG/*" -delete 2> /dev/null
     rm -rf /var/lib/cni/results /run/containerd/s
     rmdir /var/log/containers /var/lib/cni 2> /dev/null
-    mv pids stopped
 fi
 left=
-while read -r pid name; do [ ! -d "/proc/$pid" ] || left+="$name "; done < stopped
+if [ -e /run/netns/$NETWORK ]; then
+    while read -r pid name; do [ ! -d "/proc/$pid" ] || left+="$name "; done < pids
+fi
 [ -z "$(shims)" ] || left+="shims "
 [ -z "$(mounts)" ] || left+="mounts "
 ip netns ls | grep -q "^$NETWORK" && left+="network "
 [ -z "$(find /sys/fs/cgroup -type d -name kubepods)" ] || left+="control groups "
 rm -rf host etcd kubelet kubelet-pki ipam volumes containerd cni pki ./*.conf
 [ -z "$left" ] || { echo "left: $left"; exit 1; }
+rm -f pids

@@ -17,7 +17,6 @@ from tests.kubernetes.rig import (
     kubectl,
     pod_status,
     ready_again,
-    run,
     until,
     wait_ready,
 )
@@ -55,7 +54,7 @@ def drain(release: Release) -> str:
     traffic, began = watched(release), time.monotonic()
     selected = ["--pod-selector=app.kubernetes.io/name=headroom", "--delete-emptydir-data", "--timeout=20s"]
     try:
-        run("kubectl", "drain", NODE, *selected)
+        kubectl("drain", NODE, *selected)
     except CheckError as exc:
         if "disruption budget" not in str(exc) and "global timeout" not in str(exc):
             raise

@@ -4,6 +4,10 @@
 set -eu
 . "$(dirname "$0")/rig.sh"
 [ ! -s "$RIG/pids" ] || { echo "already up: $RIG/pids"; exit 1; }
+# down.sh removes these directories of containerd and CNI.
+for used in /run/containerd/s /var/lib/cni/results; do
+    [ ! -e $used ] || { echo "another container runtime is here: $used" >&2; exit 1; }
+done
 mkdir -p "$RIG"/{log,pki,cni,containerd}
 cd "$RIG"
 
