@@ -51,11 +51,6 @@ class Prometheus(Service):
                 raise DemoError(f"Prometheus did not start: {complaint(self.log)}")
             time.sleep(0.2)
 
-    def check(self) -> None:
-        """Raises DemoError when it ended."""
-        if self._process is not None and self._process.poll() is not None:
-            raise DemoError(f"Prometheus ended with {self._process.returncode}: {complaint(self.log)}")
-
     def stop(self) -> None:
         if self._process is not None:
             stop(self._process)

@@ -159,6 +159,8 @@ def main(jobs: Sequence[str], releases: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     chosen = sys.argv[1:]
+    if unknown := set(chosen) - {*ALL, *RELEASES}:
+        sys.exit(f"no such job or release: {', '.join(sorted(unknown))}")
     jobs = [job for job in ALL if job in chosen]
     releases = [release for release in RELEASES if release in chosen]
     sys.exit(main(jobs or ALL, releases or RELEASES))
