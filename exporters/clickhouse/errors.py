@@ -126,7 +126,7 @@ def store_error(exc: Exception, server: str, user: str) -> StoreError:
     if isinstance(first, OSError) and first.strerror:
         return StoreAwayError(f"cannot reach {server}: {first.strerror}{hint}")
     if _STATUS_OF_PROXY.match(message):
-        return StoreAwayError(f"a proxy before {server} answers in its place: {_shortened(message)}")
+        return StoreAwayError(f"a proxy before {server} answers in its place: {_shortened(message)}{hint}")
     if _NO_CLICKHOUSE.search(message):
         return StoreAwayError(f"{server} answers, but not as ClickHouse: {_shortened(message)}{hint or _PATH}")
     return StoreAwayError(f"{server}: {_shortened(one_line(first))}")

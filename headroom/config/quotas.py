@@ -121,7 +121,7 @@ class QuotaConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _callback_is_used(self) -> QuotaConfig:
+    def _callback_names_a_function(self) -> QuotaConfig:
         if self.callback and not _IMPORT_PATH.fullmatch(self.callback):
             raise ValueError(f"callback {self.callback!r} is not module:function")
         return self

@@ -36,7 +36,7 @@ _BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def archive(libs: Path) -> Path:
-    """Where the class data archive of these jars is, or would be: see class_archive."""
+    """Where the class data archive of these jars is, or would be: tests/kit/kafka/class_archive.py writes it."""
     return libs.parent / "broker.jsa"
 
 

@@ -120,9 +120,9 @@ class WindowLevels:
 
     def readings(self) -> dict[SelfMetric, Values]:
         """For the registry. Empty when the store could not be read for minutes."""
-        is_stale = self._now_ms() // 1000 - self.window_s > _STALE_S
         if not self._clients:
             return {}
+        is_stale = self._now_ms() // 1000 - self.window_s > _STALE_S
         return {catalogue.SERIES_LEFT_OUT: self._left_out, **({} if is_stale else self._values)}
 
 

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headroom.config.web import WebConfig
 from headroom.web.own.scopes import ME, ME_PAGE, Scopes, give, reaches
 from headroom.web.sparse_log import SparseLog
+from telemetry.gateway.networks import is_in
 
 _ONLY_ITS_OWN = f"this token reaches only {ME} and {ME_PAGE}\n"
 OPEN_PATHS = frozenset({"/metrics", "/healthz", "/readyz", "/readyz/kafka"})  # these need no token
@@ -114,10 +115,9 @@ class AccessControl:
         if not client or not headers.get(self._config.user_header):
             return False
         try:
-            address = ipaddress.ip_address(client[0])
+            return is_in(client[0], self._config.trusted_proxies)
         except ValueError:
             return False
-        return any(address in network for network in self._config.trusted_proxies)
 
 
 def _shown(headers: Headers) -> str:

@@ -134,8 +134,8 @@ class Data:
             if level not in LEVELS:
                 raise BadRequestError(f"level must be one or more of {', '.join(LEVELS)}")
         source = query.get("source", self._source)
-        if source not in ("gateway", "jmx", "client", "all"):
-            raise BadRequestError("source must be gateway, jmx, client or all")
+        if source not in ("gateway", "jmx", "all"):
+            raise BadRequestError("source must be gateway, jmx or all")
         names: dict[str, object] = {
             name: text_of(query, name) for name in ("cluster", "user", "client_id", "rule", "team")
         }

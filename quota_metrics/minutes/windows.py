@@ -20,7 +20,6 @@ import pyarrow as pa
 from quota_metrics.minutes import muted
 from quota_metrics.minutes.columns import Bools, Floats, Ints, NameCodes, joined_codes, per_run, run_of_row, starts_of
 from quota_metrics.minutes.exact_rules import Claims, fullest_parts, fullness, percentiles, split_clients
-from quota_metrics.minutes.records import paused_collector
 from quota_metrics.minutes.rows import STATES, ClientLimits, LimitInterval, MinuteRows, MinuteTable, table_of
 from quota_metrics.verdict.thresholds import UNEXPLAINED
 from quota_metrics.verdict.window import SUMMED, Window
@@ -77,7 +76,6 @@ def windows_of(minutes: pa.Table, window_s: int, to_ms: int, limits: ClientLimit
     return _table(table, parts)
 
 
-@paused_collector()
 def window_rows(table: pa.Table) -> list[Window]:
     """The rows of `windows_of` as values."""
     columns = [_values(table.column(name)) for name in Window._fields]

@@ -379,12 +379,8 @@ class Ingester:
         try:
             for start in range(0, len(times), _IDS_AT_ONCE):
                 ids = decoded.push_ids[start : start + _IDS_AT_ONCE]
-                parameters = {
-                    "ids": [str(UUID(bytes=id_)) for id_ in ids],
-                    "first_ms": min(times),
-                    "last_ms": max(times),
-                }
-                stored_ids = self._store.query_arrow(_STORED_PUSHES, parameters)["id"].to_pylist()
+                pushes = {"ids": [str(UUID(bytes=id_)) for id_ in ids], "first_ms": min(times), "last_ms": max(times)}
+                stored_ids = self._store.query_arrow(_STORED_PUSHES, pushes)["id"].to_pylist()
                 stored.update(UUID(text).bytes for text in stored_ids)
         except QueryError as exc:
             raise TransientWriteError(f"cannot ask the store which pushes it has: {exc}") from exc

@@ -70,10 +70,8 @@ def connected(endpoint: Endpoint, timeout_s: float) -> Client:
     # The library reads the profile before it sets anything, and this profile does not let it.
     with _GREETING_LOCK:
         http_client: Any = HttpClient
-        before, http_client.params = (
-            http_client.params,
-            dict(GREETING),
-        )  # all connections that are opened meanwhile have them
+        before = http_client.params
+        http_client.params = dict(GREETING)  # of all connections that are opened meanwhile
         try:
             return connect()
         finally:
