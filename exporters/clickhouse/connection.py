@@ -92,13 +92,10 @@ class Endpoint:
         return replace(endpoint, is_direct=endpoint.is_loopback)
 
     @classmethod
-    def parse_nodes(
-        cls, urls: str, password: str = "", tls: TlsFiles = TlsFiles(), *, direct: bool = False
-    ) -> tuple[Endpoint, ...]:
-        """The nodes of a cluster: URLs with commas between them, all with one database. `direct`: the managed server.
-        Raises ValueError."""
+    def parse_nodes(cls, urls: str, password: str = "", tls: TlsFiles = TlsFiles()) -> tuple[Endpoint, ...]:
+        """The nodes of a cluster: URLs with commas between them, all with one database. Raises ValueError."""
         parsed = (cls.parse(url.strip(), password, tls) for url in urls.split(","))
-        nodes = tuple(replace(node, is_direct=direct) for node in parsed)
+        nodes = tuple(replace(node, is_direct=False) for node in parsed)
         if len(databases := {node.database for node in nodes}) > 1:
             raise ValueError(f"the nodes of a cluster have one database, these have {', '.join(sorted(databases))}")
         return nodes

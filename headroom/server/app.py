@@ -149,7 +149,7 @@ def _stopped_by_signals() -> asyncio.Event:
 
 
 async def _take_over(levels: LevelsWorker, network_service: NetworkService, new: ServeConfig) -> None:
-    levels.follow(new.levels.thresholds, new.owners)
+    levels.follow(new)
     await network_service.follow(new)
 
 

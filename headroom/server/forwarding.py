@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from typing import Any
 
 from exporters import self_metrics as catalogue
@@ -31,7 +30,7 @@ class Forwarding:
     store are served."""
 
     def __init__(self, settings: ForwardSettings) -> None:
-        self.child = ChildProcess(_VALUES, first=lambda: asdict(settings), heard=self._heard, ended=self._ended)
+        self.child = ChildProcess(_VALUES, first=settings.model_dump, heard=self._heard, ended=self._ended)
         self._counts = _NOTHING  # as last reported; those of LostPush and LostPoint continue after a restart
         self._failures_before = 0  # of processes that ended
 
@@ -69,7 +68,11 @@ def open_forwarding(config: ServeConfig, stack: AsyncExitStack) -> Forwarding | 
     except OSError as exc:
         raise ServeError(f"cannot forward: {config.data} has no hard links: {exc.strerror}") from exc
     check_forward_files(config)
-    forwarding = Forwarding(_settings(config))
+    telemetry = config.telemetry
+    settings = ForwardSettings(
+        data=config.data, forward=config.forward, max_decompressed_bytes=telemetry.max_decompressed_bytes
+    )
+    forwarding = Forwarding(settings)
     stack.push_async_callback(forwarding.child.stop, _STOP_S)
     return forwarding
 
@@ -81,23 +84,3 @@ def check_forward_files(config: ServeConfig) -> None:
             path.read_bytes()
         except OSError as exc:
             raise ServeError(f"cannot forward: cannot read {path}: {exc.strerror}") from exc
-
-
-def _settings(config: ServeConfig) -> ForwardSettings:
-    forward = config.forward
-    return ForwardSettings(
-        mirror=str(config.data / "forward"),
-        protocol=forward.protocol,
-        target=forward.url if forward.protocol == "http" else forward.target,
-        tls=(forward.endpoint or "").startswith("https:"),
-        headers={name: value.get_secret_value() for name, value in forward.headers.items()},
-        ca=str(forward.ca or ""),
-        certificate=str(forward.certificate or ""),
-        private_key=str(forward.private_key or ""),
-        compression=forward.compression,
-        timeout_s=forward.timeout_ms / 1000,
-        metrics=forward.metrics,
-        match=forward.match,
-        max_lag_bytes=forward.max_lag_bytes,
-        max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
-    )

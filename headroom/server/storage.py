@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import structlog
 
@@ -21,7 +21,6 @@ from headroom.server.addresses import address_fault
 from headroom.server.processes.child import ChildError, ChildProcess, ChildValues, passed_environment
 from headroom.server.processes.storage_process import WorkerSettings
 from headroom.server.processes.storage_worker import StorageWorker
-from headroom.server.processes.store_nodes import StoreNodes
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +57,12 @@ async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
     else:
         managed, server = await _open_server(config, stack)
         nodes, address = (managed,), managed.netloc
-    worker = StorageWorker(_worker_settings(config, nodes), config.store.stalled_ms)
+    mirror_bytes = config.forward.max_lag_bytes if config.forward.endpoint else 0
+    worker = StorageWorker(
+        WorkerSettings(
+            data=config.data, nodes=nodes, store=config.store, telemetry=config.telemetry, mirror_bytes=mirror_bytes
+        )
+    )
     try:
         await worker.child.start()
     except ChildError as exc:
@@ -118,23 +122,4 @@ def server_values(server: ManagedServer) -> ChildValues:
         answers=server.answers,
         output=server.output,
         cause=server.last_error,
-    )
-
-
-def _worker_settings(config: ServeConfig, nodes: tuple[Endpoint, ...]) -> WorkerSettings:
-    return WorkerSettings(
-        spool=str(config.data / "spool"),
-        mirror=str(config.data / "forward") if config.forward.endpoint else "",
-        mirror_bytes=config.forward.max_lag_bytes,
-        store=asdict(StoreNodes.of(nodes, config.store.options)),
-        max_decompressed_bytes=config.telemetry.max_decompressed_bytes,
-        max_client_points=config.telemetry.max_client_points,
-        max_client_series=config.telemetry.max_client_series,
-        batch_ms=config.store.batch_ms,
-        batch_records=config.store.batch_records,
-        batch_bytes=config.store.batch_bytes,
-        rollup_ms=config.store.rollup_ms,
-        quarantine=str(config.data / "quarantine"),
-        quarantine_records=config.store.quarantine_records,
-        quarantine_bytes=config.store.quarantine_bytes,
     )

@@ -18,7 +18,6 @@ network_supervisor.py     the parent's side of the further network processes: st
 parent_pipes.py           the child's side of the pipes to its parent: messages by standard input and output
 storage_counts.py         the counts of records for /metrics, and the difference between them
 storage_process.py        the storage worker's process: follows the spool and writes to ClickHouse
-store_nodes.py            the nodes of the store, as a part of the first message to a child
 storage_worker.py         the parent's side of the storage worker: its last reports, whether it makes progress, and
                           what follows its death
 upstream_certificates.py  certificates with which the gateway connects to brokers on behalf of its clients: a file per

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ import structlog
 
 from exporters.otlp.outcome import OtlpSender
 from exporters.spool.mirror import MirrorReader
+from headroom.config.forward import ForwardConfig
+from headroom.config.types import Section
 from headroom.server.processes.messages import READY
 from headroom.server.processes.parent_pipes import ParentThread, parent_of_background_process
 from telemetry.forward.forwarder import Forwarder, Stopped
@@ -30,23 +31,11 @@ _POLL_S = 0.2
 _FAULT_LOGGED_EVERY_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardSettings:
-    """The first message of the parent. `target` is HOST:PORT for gRPC and a URL for HTTP."""
+class ForwardSettings(Section):
+    """The first message of the parent."""
 
-    mirror: str  # a directory
-    protocol: str
-    target: str
-    tls: bool
-    headers: dict[str, str]
-    ca: str
-    certificate: str
-    private_key: str
-    compression: str
-    timeout_s: float
-    metrics: str
-    match: str
-    max_lag_bytes: int
+    data: Path
+    forward: ForwardConfig
     max_decompressed_bytes: int
 
 
@@ -57,16 +46,16 @@ def main() -> int:
     stamina.instrumentation.set_on_retry_hooks([])  # _Reports logs a receiver that does not answer
     parent.follow()
     stopping = parent.stopping
-    reader = MirrorReader(Path(settings.mirror))
-    sender = sender_of(settings)
+    reader = MirrorReader(settings.data / "forward")
+    sender = sender_of(settings.forward)
     parent.send(READY)
     reports = _Reports(reader, parent)
     forwarder = Forwarder(
         reader,
         sender,
-        ForwardSelection(settings.metrics, settings.match),
+        ForwardSelection(settings.forward.metrics, settings.forward.match),
         max_decompressed_bytes=settings.max_decompressed_bytes,
-        max_lag_bytes=settings.max_lag_bytes,
+        max_lag_bytes=settings.forward.max_lag_bytes,
         is_stopping=stopping.is_set,
         on_failure=lambda: reports.report(forwarder),
     )
@@ -82,30 +71,28 @@ def main() -> int:
     return 0
 
 
-def sender_of(settings: ForwardSettings) -> OtlpSender:
+def sender_of(config: ForwardConfig) -> OtlpSender:
     """A sender of the protocol. Raises OSError when a certificate cannot be read."""
-    if settings.protocol == "http":
+    headers = {name: value.get_secret_value() for name, value in config.headers.items()}
+    timeout_s = config.timeout_ms / 1000
+    pem_files = (config.ca, config.certificate, config.private_key)
+    if config.protocol == "http":
         from exporters.otlp.http_sender import HttpSender
 
-        files = {"ca_certs": settings.ca, "cert_file": settings.certificate, "key_file": settings.private_key}
+        names = ("ca_certs", "cert_file", "key_file")
         return HttpSender(
-            settings.target,
-            tls_files={name: path for name, path in files.items() if path},
-            headers=settings.headers,
-            compression=settings.compression,
-            timeout_s=settings.timeout_s,
+            config.url,
+            tls_files={name: str(path) for name, path in zip(names, pem_files, strict=True) if path},
+            headers=headers,
+            compression=config.compression,
+            timeout_s=timeout_s,
         )
     from exporters.otlp.grpc_sender import ForwardTls, GrpcSender
 
-    pem_files = (settings.ca, settings.certificate, settings.private_key)
-    tls = ForwardTls(*(Path(path).read_bytes() if path else None for path in pem_files))
-    return GrpcSender(
-        settings.target,
-        tls=tls if settings.tls else None,
-        headers=settings.headers,
-        gzip=settings.compression == "gzip",
-        timeout_s=settings.timeout_s,
-    )
+    tls = ForwardTls(*(path.read_bytes() if path else None for path in pem_files))
+    is_tls = (config.endpoint or "").startswith("https:")
+    gzip = config.compression == "gzip"
+    return GrpcSender(config.target, tls=tls if is_tls else None, headers=headers, gzip=gzip, timeout_s=timeout_s)
 
 
 class _Reports:

@@ -1,7 +1,7 @@
 """The levels process: computes the levels of clients into the store, beside the processes that forward frames.
 
 Started by headroom/server/levels_worker.py; messages.py has the protocol. Its settings include the store's password. It
-gets {"thresholds", "owners"} when those change, and sends {"computed": SECOND} when newer levels can be read: the start
+gets {"levels", "owners"} when those change, and sends {"computed": SECOND} when newer levels can be read: the start
 of the 60 seconds that they are about. A store that is away is asked again.
 """
 
@@ -10,25 +10,25 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError, is_without_schema
 from headroom.clock import now_ms
+from headroom.config.quotas import LevelsConfig
+from headroom.config.types import Section
 from headroom.errors import ServeError
 from headroom.owners import owners_of
 from headroom.server.level_schedule import LevelSchedule
 from headroom.server.process_limits import tune_for_batches
 from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import parent_of_background_process
-from headroom.server.processes.store_nodes import StoreNodes
 from quota_metrics.minutes.live import LiveLevels
 from quota_metrics.minutes.teams import Teams
-from quota_metrics.verdict.thresholds import Thresholds
 
 log = structlog.get_logger(__name__)
 
@@ -38,15 +38,14 @@ _TIMEOUT_S: Final = 60.0
 _EXECUTION_S: Final = 50  # then ClickHouse says itself that it takes too long
 
 
-@dataclass(frozen=True, slots=True)
-class LevelsSettings:
+class LevelsSettings(Section):
     """The first message of the parent."""
 
-    store: dict[str, Any]  # fields of StoreNodes
+    nodes: tuple[Endpoint, ...]
+    client_settings: dict[str, str]  # of connections to the store
     service: str  # name of this run of the service
-    every_ms: int
-    thresholds: list[float]  # the fields of Thresholds
-    owners: str  # a file; empty: none
+    levels: LevelsConfig
+    owners: Path | None
 
 
 def main() -> int:
@@ -54,9 +53,8 @@ def main() -> int:
     parent = parent_of_background_process()
     settings = LevelsSettings(**parent.settings)
     tune_for_batches()
-    nodes = StoreNodes(**settings.store)
     limits = {"max_execution_time": str(_EXECUTION_S)}
-    store = ClickHouse(nodes.endpoints, _TIMEOUT_S, settings={**limits, **nodes.store_options.client_settings()})
+    store = ClickHouse(settings.nodes, _TIMEOUT_S, settings={**limits, **settings.client_settings})
     teams = Teams()
     schedule = LevelSchedule(
         store,
@@ -64,7 +62,7 @@ def main() -> int:
         settings.service,
         lambda start_s: parent.send({"computed": start_s}),
         now_ms,
-        settings.every_ms,
+        settings.levels.every_ms,
     )
     changes: list[Message] = [parent.settings]
     parent.follow(changes.append)
@@ -79,7 +77,7 @@ def _run(schedule: LevelSchedule, teams: Teams, changes: list[Message], stopping
     while not stopping.is_set():
         while changes:
             message = changes.pop(0)
-            schedule.thresholds = Thresholds(*message["thresholds"])
+            schedule.thresholds = LevelsConfig(**message["levels"]).thresholds
             try:
                 teams.follow(owners_of(Path(message["owners"]) if message["owners"] else None))
             except ServeError as exc:  # the parent read it before: it has just been changed

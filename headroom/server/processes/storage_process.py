@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,18 @@ import stamina
 import stamina.instrumentation
 import structlog
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 from exporters.printable import one_line
 from exporters.spool.mirror import Mirror
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import holds_usage
 from headroom.clock import now_ms
+from headroom.config.settings import StoreConfig, TelemetryConfig
+from headroom.config.types import Section
 from headroom.server.process_limits import tune_for_batches
 from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import ParentThread, parent_of_background_process
-from headroom.server.processes.store_nodes import StoreNodes
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress, Suspect
@@ -47,25 +48,15 @@ _LONGER = 2  # with the 400,000 rows a second that one worker writes, less than 
 _FIRST_TRY_POLL_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
+class WorkerSettings(Section):
     """The first message of the parent."""
 
-    spool: str
-    mirror: str  # the directory in which the forwarding process follows the spool; empty: no forwarding
-    mirror_bytes: int  # how much it may hold
-    store: dict[str, Any]  # fields of StoreNodes
-    max_decompressed_bytes: int
-    max_client_points: int  # in a minute
-    max_client_series: int
-    batch_ms: int
-    batch_records: int
-    batch_bytes: int
-    rollup_ms: int
-    quarantine: str  # a directory
-    quarantine_records: int
-    quarantine_bytes: int
-    suspect: tuple[str, int, int, int, int] | None = None  # fields of telemetry.ingest.progress.Suspect
+    data: Path
+    nodes: tuple[Endpoint, ...]
+    store: StoreConfig
+    telemetry: TelemetryConfig
+    mirror_bytes: int = 0  # how much the forwarding process may leave in its mirror; 0: no forwarding
+    suspect: Suspect | None = None
 
 
 def main() -> int:
@@ -75,10 +66,9 @@ def main() -> int:
     tune_for_batches()
     stamina.instrumentation.set_on_retry_hooks([])  # _failed logs an unreachable store, but not at each retry
     try:
-        mirror = Mirror(Path(settings.mirror), settings.mirror_bytes) if settings.mirror else None
-        reader = _open_spool(Path(settings.spool), mirror)
-        nodes = StoreNodes(**settings.store)
-        store = Store(*nodes.endpoints, options=nodes.store_options)
+        mirror = Mirror(settings.data / "forward", settings.mirror_bytes) if settings.mirror_bytes else None
+        reader = _open_spool(settings.data / "spool", mirror)
+        store = Store(*settings.nodes, options=settings.store.options)
         follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()
     except _OpenError as exc:
@@ -111,7 +101,7 @@ class _Follower:
         self._first_try = threading.Thread(target=self._try_store, daemon=True)
         self._fault: str | None = None  # why writes fail
         self._fault_logged_at = -_FAULT_LOGGED_EVERY_S
-        self._settings = settings
+        self._batch_s = settings.store.batch_ms / 1000
         self._parent = parent
         self._stopping = parent.stopping
         self._logged_at = 0.0
@@ -120,17 +110,19 @@ class _Follower:
         self._ingester = Ingester(
             reader,
             store,
-            Quarantine(Path(settings.quarantine), settings.quarantine_records, settings.quarantine_bytes),
+            Quarantine(
+                settings.data / "quarantine", settings.store.quarantine_records, settings.store.quarantine_bytes
+            ),
             IngestOptions(
-                max_decompressed_bytes=settings.max_decompressed_bytes,
-                rollup_interval_ms=settings.rollup_ms,
-                max_records=settings.batch_records,
-                max_bytes=settings.batch_bytes,
-                max_client_points=settings.max_client_points,
-                max_client_series=settings.max_client_series,
+                max_decompressed_bytes=settings.telemetry.max_decompressed_bytes,
+                rollup_interval_ms=settings.store.rollup_ms,
+                max_records=settings.store.batch_records,
+                max_bytes=settings.store.batch_bytes,
+                max_client_points=settings.telemetry.max_client_points,
+                max_client_series=settings.telemetry.max_client_series,
             ),
             self._progress,
-            suspect=Suspect(*settings.suspect) if settings.suspect else None,
+            suspect=settings.suspect,
             on_batch=lambda batch: self._send({"batch": [batch.segment, batch.start, batch.end]}),
         )
 
@@ -151,13 +143,13 @@ class _Follower:
         while self._first_try.is_alive():
             if self._stopping.wait(_FIRST_TRY_POLL_S):
                 return
-        batch_s = interval_s = self._settings.batch_ms / 1000
+        interval_s = self._batch_s
         while not self._stopping.is_set():
             began_s, before = time.monotonic(), self._ingester.counts.points_written
             self._drain(attempts=None)
             self._ingester.roll_up(now_ms)
             self._report_counts()
-            interval_s = next_interval_s(batch_s, interval_s, self._ingester.counts.points_written - before)
+            interval_s = next_interval_s(self._batch_s, interval_s, self._ingester.counts.points_written - before)
             self._stopping.wait(began_s + interval_s - time.monotonic())
         self._drain(attempts=1)
 

@@ -6,7 +6,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from typing import Any
 
 import structlog
@@ -15,7 +14,7 @@ from exporters.model import DropReason
 from headroom.server.processes.child import ChildProcess, ChildValues
 from headroom.server.processes.messages import Message
 from headroom.server.processes.storage_process import WorkerSettings
-from telemetry.ingest.progress import Stage, Suspect, suspect_after
+from telemetry.ingest.progress import Stage, suspect_after
 
 log = structlog.get_logger(__name__)
 
@@ -34,25 +33,22 @@ _VALUES = ChildValues(
 class StorageWorker:
     """One worker process at a time: `child`. It is ready when it has tried to reach the store once."""
 
-    def __init__(self, settings: WorkerSettings, stalled_ms: int = 60_000) -> None:
-        """Not ready when nothing was written for `stalled_ms` while records are buffered. Also not ready for as long
-        after a refusal, but only until the store accepts other records.
+    def __init__(self, settings: WorkerSettings) -> None:
+        """Not ready when nothing was written for `store.stalled_ms` while records are buffered. Also not ready for as
+        long after a refusal, but only until the store accepts other records.
         """
-        self.child = ChildProcess(
-            _VALUES, first=lambda: asdict(self.settings), heard=self.heard, ended=self.suspect_batch
-        )
+        self.child = ChildProcess(_VALUES, first=self._first, heard=self.heard, ended=self.suspect_batch)
         self.settings = settings
         self.counts: dict[str, Any] = {}  # last reported; they include those of previous workers
         self.received_before = 0  # records in the spool before this start
         self.counted: Callable[[], None] = lambda: None  # called when `counts` change
         self._fault: str | None = None  # why the store accepts no rows, as last reported
         self._reached = False  # whether the store has ever accepted rows
-        self._stalled_s = stalled_ms / 1000
+        self._stalled_s = settings.store.stalled_ms / 1000
         self._progress = StoreProgress()
         self._idle_s = 0.0  # since the worker last advanced, as reported at `_heard_at_s`
         self._heard_at_s = time.monotonic()
         self._batch: tuple[str, int, int] | None = None  # segment, start and end of the current batch
-        self._suspect: Suspect | None = None
 
     @property
     def store_up(self) -> bool:
@@ -98,10 +94,13 @@ class StorageWorker:
     def suspect_batch(self) -> None:
         """Makes the next worker split the batch at which this one died."""
         if self._batch is not None:
-            self._suspect = suspect_after(self._suspect, *self._batch, self.settings.batch_records)
-            self.settings = replace(self.settings, suspect=self._suspect)
-            log.warning("the batch will be read in pieces", **self._suspect._asdict())
+            suspect = suspect_after(self.settings.suspect, *self._batch, self.settings.store.batch_records)
+            self.settings = self.settings.model_copy(update={"suspect": suspect})
+            log.warning("the batch will be read in pieces", **suspect._asdict())
             self._batch = None
+
+    def _first(self) -> Message:
+        return self.settings.model_dump(exclude={"store": {"server"}})
 
 
 class StoreProgress:

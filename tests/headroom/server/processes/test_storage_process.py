@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
@@ -98,7 +96,7 @@ raise SystemExit(storage_process.main())
 
 
 def test_fatal_fault_exits_the_process(tmp_path: Path) -> None:
-    settings = json.dumps(asdict(worker_settings(tmp_path)))
+    settings = worker_settings(tmp_path).model_dump_json()
     with subprocess.Popen(
         [sys.executable, "-c", FATAL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as worker:
