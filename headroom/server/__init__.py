@@ -6,6 +6,6 @@ is the HTTP endpoint (http_connection.py limits its clients); pages.py has the w
 processes/ has the child processes and their supervisors; levels_worker.py runs the levels process, in which
 level_schedule.py says when what is computed; forwarding.py runs the forwarding process; store_readings.py puts
 contents of the store on /metrics; health.py says what is wrong although the service is ready; reload.py reads the
-settings again; access.py reads certificates and tokens; metrics.py and periodic.py are shared by all;
+settings again; metrics.py and periodic.py are shared by all;
 process_limits.py tunes malloc and forbids core dumps. Imports everything except headroom.cli and headroom.demo.
 """

@@ -92,8 +92,7 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             network_service = await open_gateway(config, start.admin, cluster, spools, storage.clickhouse, stack)
         else:
             return 0
-        grpc, grpc_readings = await _open_grpc(config, network_service, stack)
-        otlp, otlp_readings = await _open_otlp(config, network_service, pushes, stack)
+        receivers, receiver_readings = await _open_receivers(config, network_service, pushes, stack)
         owners = OwnersInForce(owners_of(config.owners))
         store_contents = _store_contents(config, storage, levels)
         network = network_service.network
@@ -112,14 +111,13 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             health.readings,
             storage.server_readings,
             store_contents.readings,
-            grpc_readings,
-            otlp_readings,
+            receiver_readings,
             forward_readings,
         )
         web.app = guarded(config, http_app(config, storage.clickhouse, network_service, self_metrics, health, owners))
         _reload_on_hangup(Reload(config, load, partial(_take_over, levels, network_service), owners))
         kafka = f"kafka={_text(network_service.address)} " if network_service.address else ""
-        print(f"ready {kafka}http={http} sql={storage.address}{grpc}{otlp}", flush=True)  # noqa: T201 - promised
+        print(f"ready {kafka}http={http} sql={storage.address}{receivers}", flush=True)  # noqa: T201 - promised
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
             [*network_service.periodic_tasks, *syncs, *store_contents.tasks(), health.task()],
@@ -191,29 +189,15 @@ def _lock(data: Path) -> TextIO:
     return file
 
 
-async def _open_grpc(
-    config: ServeConfig, network_service: NetworkService, stack: AsyncExitStack
-) -> tuple[str, Readings]:
-    """Opens the gRPC receiver; returns its part of the ready line and its readings. Raises ServeError."""
-    if config.grpc.listen is None:
-        return "", dict
-    from headroom.server.listeners.grpc_receiver import (
-        open_grpc,
-    )  # gRPC takes 20 MB, so it is imported only if configured
-
-    address, readings = await open_grpc(config, config.grpc.listen, network_service.gateway, stack)
-    return f" grpc={address}", readings
-
-
-async def _open_otlp(
+async def _open_receivers(
     config: ServeConfig, network_service: NetworkService, pushes: PushSpool, stack: AsyncExitStack
 ) -> tuple[str, Readings]:
-    """Opens the OTLP receivers; returns their part of the ready line and their readings. Raises ServeError."""
-    if config.otlp.grpc is None and config.otlp.http is None:
+    """Opens the gRPC and OTLP receivers; returns their part of the ready line and their readings. Raises ServeError."""
+    if config.grpc.listen is None and config.otlp.grpc is None and config.otlp.http is None:
         return "", dict
-    from headroom.server.listeners.otlp_receivers import open_otlp
+    from headroom.server.listeners.receivers import open_receivers  # imports gRPC, which takes 20 MB
 
-    opened, readings = await open_otlp(config, network_service.gateway, pushes, stack)
+    opened, readings = await open_receivers(config, network_service.gateway, pushes, stack)
     return "".join(f" {name}={address}" for name, address in opened.items()), readings
 
 

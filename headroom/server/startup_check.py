@@ -50,7 +50,7 @@ def _checks(config: ServeConfig) -> Iterator[Callable[[], object]]:
     }
     for name, receiver in receivers.items():
         if receiver is not None:
-            from headroom.server.access import tls_of, tokens_of  # imports gRPC, which takes 20 MB
+            from headroom.server.listeners.receivers import tls_of, tokens_of  # imports gRPC, which takes 20 MB
 
             yield partial(tokens_of, receiver, name)
             yield partial(tls_of, receiver, name)

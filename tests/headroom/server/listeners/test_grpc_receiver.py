@@ -15,7 +15,7 @@ import pytest
 from headroom.config.settings import Address, ConfigError, ServeConfig
 from headroom.config.sources import load
 from headroom.errors import ServeError
-from headroom.server.listeners.grpc_receiver import open_grpc
+from headroom.server.listeners.receivers import open_grpc
 from telemetry.gateway.server import Gateway
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
