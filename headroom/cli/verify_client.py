@@ -14,8 +14,8 @@ from headroom.cli.output.forms import Output
 from headroom.cli.output.verdicts import print_verdicts_json, print_verdicts_junit, print_verdicts_table
 from headroom.config.types import Address, parse_address
 from telemetry.verification.client_check import ClientCheck
+from telemetry.verification.findings import Outcome
 from telemetry.verification.listener import VerificationListener
-from telemetry.verification.rules import Outcome
 
 app = typer.Typer()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporters.model import OTLP_LISTENERS, Push
-from telemetry.subscriptions.client_metrics import attributes_of
+from telemetry.subscriptions.kip714_rules import attributes_of
 from telemetry.subscriptions.subscription import (
     ALL_METRICS,
     EXTRA_MATCH_KEYS,

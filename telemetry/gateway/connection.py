@@ -37,7 +37,7 @@ from telemetry.gateway.responses import (
 from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientIdentity, SaslSession
 from telemetry.gateway.topic_sampling import SampledFrame, TopicSampler
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.subscriptions.client_metrics import PushRequest
+from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.wire.address_rewrites import AddressOf
 from telemetry.wire.apis import (
     API_VERSIONS,

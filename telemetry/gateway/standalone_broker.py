@@ -29,8 +29,8 @@ from quota_metrics.kafka.primitives import (
 from telemetry.gateway.networks import Administrators
 from telemetry.gateway.responses import LocalAnswer
 from telemetry.gateway.security.client_identity import software_of
-from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.config_admin import Alteration, alter, describe, list_resources
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.apis import (
     ALTER_CONFIGS,

@@ -27,7 +27,7 @@ import structlog
 import yaml
 
 from exporters.printable import one_line
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription import DEFAULTS, MATCH, METRICS, parse_subscription
 
 log = structlog.get_logger(__name__)

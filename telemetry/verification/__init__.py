@@ -1,6 +1,6 @@
 """Checks a client against KIP-714: a sink that plays a script of answers and watches what the client does.
 
-rules.py      the names of the rules, and what was found about each
+findings.py   the rules that a client must keep, by name, and what was found about each
 script.py     what the client is offered and answered, stage by stage
 payloads.py   what the bytes of a push must be
 one_topic.py  answers producers

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.receiver.receiver import all_metrics_for
-from telemetry.subscriptions.client_metrics import ZERO_ID
+from telemetry.subscriptions.kip714_rules import ZERO_ID
+from telemetry.verification.findings import Findings, KipRule, RuleVerdict
 from telemetry.verification.payloads import Offer, PayloadCheck
-from telemetry.verification.rules import Findings, KipRule, RuleVerdict
 from telemetry.verification.script import SCRIPT, Wanted
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS
 from telemetry.wire.errors import ErrorCode

@@ -21,7 +21,7 @@ from telemetry.decode.bounds import (
     codec_name,
     decompress,
 )
-from telemetry.verification.rules import Findings, KipRule
+from telemetry.verification.findings import Findings, KipRule
 
 MAX_DECOMPRESSED_BYTES: Final = 16 << 20
 _LIMITS: Final = PayloadLimits()

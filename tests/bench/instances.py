@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from exporters.model import Connection
-from telemetry.subscriptions.client_metrics import ZERO_ID, ClientMetrics, PushRequest
+from telemetry.subscriptions.kip714_rules import ZERO_ID, ClientMetrics, PushRequest
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
 from tests.bench.figure import tell

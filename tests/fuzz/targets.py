@@ -29,7 +29,7 @@ from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.ingest.arrow_tables import points_table
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.address_rewrites import REWRITES, produce
 from telemetry.wire.apis import APIS, PRODUCE

@@ -20,7 +20,7 @@ from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from tests.kit.fake_clickhouse import fake_clickhouse, http
 from tests.kit.gateways import LOOPBACK
 from tests.kit.ways import files_that_run, listed

@@ -11,7 +11,7 @@ from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.responses import LocalAnswer
 from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 LOOPBACK = "127.0.0.1"
 

@@ -20,7 +20,7 @@ from telemetry.receiver.grpc_auth import Access
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
 from telemetry.receiver.grpc_server import GrpcLimits, GrpcServer, GrpcTls
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 CLUSTER = "ours"
 TOKEN = "the-token-of-the-plug-in"

@@ -17,7 +17,7 @@ from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 CLUSTER = "sinkClusterAAAAAAAAAAA"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.subscriptions.client_metrics import PushRequest
+from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.apis import PUSH_TELEMETRY
 from telemetry.wire.telemetry_messages import read_push, read_push_head

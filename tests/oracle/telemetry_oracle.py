@@ -20,8 +20,8 @@ from py4j.protocol import Py4JJavaError
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.primitives import Reader, write_compact_bytes
-from telemetry.subscriptions.client_metrics import ZERO_ID, attributes_of
 from telemetry.subscriptions.java.hash import instance_subscription_id, uuid_hash, uuid_text
+from telemetry.subscriptions.kip714_rules import ZERO_ID, attributes_of
 from telemetry.subscriptions.subscription import without_covered
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from exporters.model import Connection, RecordKind
 from headroom.demo.jvm import Jvm
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import InvalidSubscriptionError
 from tests.kit.telemetry_requests import answered

@@ -11,7 +11,7 @@ from exporters.printable import printable
 from exporters.text_table import Layout
 from headroom.cli.output.quotas import print_json
 from headroom.cli.output.tables import print_table
-from telemetry.verification.rules import MEANINGS, Outcome, RuleVerdict
+from telemetry.verification.findings import MEANINGS, Outcome, RuleVerdict
 
 _TABLE_FRAME_BYTES = 64
 _NOT_SEEN = "the client did nothing that the rule applies to"

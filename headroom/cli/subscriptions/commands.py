@@ -22,8 +22,8 @@ from headroom.errors import ArgumentError
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions, subscription_names
 from spark_jobs.time_range import parse_duration
-from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.java.hash import uuid_text
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription import (
     EXTRA_MATCH_KEYS,
     INTERVAL_MS,

@@ -27,8 +27,8 @@ from headroom.server.processes.assembly import (
     telemetry_receiver,
 )
 from telemetry.gateway.standalone_broker import SinkAnswers
-from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.java.hash import uuid_text
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 _CLUSTER_ID = "cluster-id"

@@ -38,7 +38,7 @@ from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.receiver.group_commit import MOST_WAITING
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.payers import PayerLimits, Payers
 from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.subscriptions.subscription_file import SubscriptionFile, SubscriptionFileError

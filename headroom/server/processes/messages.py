@@ -26,7 +26,7 @@ from exporters.model import Exchange
 from headroom.config.settings import Address, ServeConfig
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.security.sasl_tokens import TokenOwners
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 MAX_LINE_BYTES = 64 << 20  # the most that all subscriptions can take as JSON
 

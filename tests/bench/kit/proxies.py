@@ -33,7 +33,7 @@ from telemetry.gateway.security.listener_security import ListenerSecurity, Liste
 from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 _Start: TypeAlias = Callable[[int, ssl.SSLContext | None], Awaitable[int]]
 

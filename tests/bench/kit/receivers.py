@@ -23,7 +23,7 @@ from telemetry.gateway.networks import Administrators
 from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 INTERVAL_MS = 100

@@ -23,7 +23,7 @@ from headroom.server.health import Health
 from headroom.server.http import web_app
 from headroom.server.metrics import SelfMetrics, receiver_readings
 from telemetry.receiver.receiver import ReceiverCounts, TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.wire.errors import ErrorCode
 
 KIP_714 = {

@@ -9,7 +9,7 @@ from exporters.model import ANONYMOUS, UNKNOWN, Connection, Exchange
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.responses import LocalAnswer
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.subscriptions.client_metrics import PushRequest
+from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.apis import APIS
 

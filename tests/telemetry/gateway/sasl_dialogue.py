@@ -9,7 +9,7 @@ from exporters.model import ANONYMOUS, UNKNOWN, Connection
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.subscriptions.client_metrics import PushRequest
+from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payers import Caller
 from tests.telemetry.gateway.dialogue import request, response
 

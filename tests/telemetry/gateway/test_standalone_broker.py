@@ -17,7 +17,7 @@ from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway import standalone_broker as sink
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.apis import APIS
 from telemetry.wire.errors import ErrorCode

@@ -9,8 +9,8 @@ from typing import Any
 from exporters.model import Connection, RecordKind
 from quota_metrics.kafka.primitives import Reader, write_compact_bytes
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
 from telemetry.subscriptions.java.hash import subscription_id
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.payers import Caller, Payers
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.telemetry_requests import answered, answered_oversize

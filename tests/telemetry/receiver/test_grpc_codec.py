@@ -16,7 +16,7 @@ from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_auth import MessageError, NotAllowedError, Peer
 from telemetry.receiver.grpc_codec import GrpcMessages
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 TRUSTED = Peer("127.0.0.1", 1, None, trusted=True)
 DECODE = {RecordKind.PUSH: decode_push, RecordKind.INSTANCE: decode_instance}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from exporters.model import Connection
-from telemetry.subscriptions.client_metrics import ClientMetrics, Instance, PushRequest
 from telemetry.subscriptions.java.hash import subscription_id
+from telemetry.subscriptions.kip714_rules import ClientMetrics, Instance, PushRequest
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
 

@@ -1,4 +1,4 @@
-"""telemetry/subscriptions/client_metrics.py: the attributes of an instance, and which instances are evicted."""
+"""telemetry/subscriptions/kip714_rules.py: the attributes of an instance, and which instances are evicted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from telemetry.subscriptions.client_metrics import Instance, Instances, attributes_of
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS
+from telemetry.subscriptions.kip714_rules import Instance, Instances, attributes_of
 from telemetry.subscriptions.subscription import MergedSubscriptions, Subscriptions, parse_subscription
 from telemetry.wire.errors import ErrorCode
 from tests.telemetry.subscriptions.broker import CONNECTION, NOW_MS

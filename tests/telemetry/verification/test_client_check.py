@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from telemetry.verification.client_check import TELEMETRY_MAX_BYTES, ClientCheck, Request
-from telemetry.verification.rules import MAX_FRAME_SHOWN_BYTES, MEANINGS, KipRule, Outcome
+from telemetry.verification.findings import MAX_FRAME_SHOWN_BYTES, MEANINGS, KipRule, Outcome
 from telemetry.wire.apis import PUSH_TELEMETRY
 from tests.telemetry.verification.scripted_client import ID, INTERVAL_MS, PATIENCE_MS, ScriptedClient
 

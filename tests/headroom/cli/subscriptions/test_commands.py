@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from headroom.cli.subscriptions.commands import app
 from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, OTHER_POINTS, usual_points
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from tests.kit.sinks import RunningSink
 

@@ -23,7 +23,7 @@ from headroom.server.processes.assembly import (
     sync_task,
     telemetry_receiver,
 )
-from telemetry.subscriptions.client_metrics import PushRequest
+from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
 

@@ -14,7 +14,7 @@ from headroom.config.settings import Address, ServeConfig
 from headroom.config.sources import load
 from headroom.demo.processes import LOOPBACK
 from headroom.server.processes.messages import config_message, config_of, line, message_of, subscriptions_message
-from telemetry.subscriptions.client_metrics import ClientMetrics
+from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 SETTINGS = """
 upstream: [broker1:9092, "[::1]:9093"]

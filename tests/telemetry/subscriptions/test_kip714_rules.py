@@ -1,4 +1,4 @@
-"""telemetry/subscriptions/client_metrics.py: Kafka's ClientMetricsManagerTest, and where we differ on purpose.
+"""telemetry/subscriptions/kip714_rules.py: Kafka's ClientMetricsManagerTest, and where we differ on purpose.
 
 Where that test uses two threads, this one sends two requests in one millisecond, because the rules have no threads. The
 test's counts of JMX metrics have no counterpart.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from telemetry.subscriptions.client_metrics import RESERVED_IDS, ZERO_ID, ClientMetrics
 from telemetry.subscriptions.java.hash import subscription_id, uuid_text
+from telemetry.subscriptions.kip714_rules import RESERVED_IDS, ZERO_ID, ClientMetrics
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import InvalidSubscriptionError
 from tests.telemetry.subscriptions.broker import (

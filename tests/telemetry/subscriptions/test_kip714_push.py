@@ -1,4 +1,4 @@
-"""PushTelemetry by telemetry/subscriptions/client_metrics.py: ClientMetricsManagerTest, and where we differ."""
+"""PushTelemetry by telemetry/subscriptions/kip714_rules.py: ClientMetricsManagerTest, and where we differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from telemetry.subscriptions.client_metrics import RESERVED_IDS
+from telemetry.subscriptions.kip714_rules import RESERVED_IDS
 from telemetry.wire.errors import ErrorCode
 from tests.telemetry.subscriptions.broker import (
     CONNECTION,

@@ -1,4 +1,4 @@
-"""The rules that a client is checked by, and what was found about each. Sans-I/O.
+"""What was found about each rule that a client must keep. Sans-I/O.
 
 Source: KIP-714, sections "Client behavior", "Client telemetry receiver" and the errors of GetTelemetrySubscriptions and
 PushTelemetry; where it leaves a choice, what Java's and the C client do both passes.

@@ -1,4 +1,4 @@
-"""The broker-side rules of KIP-714 for GetTelemetrySubscriptions and PushTelemetry, and the state of client instances.
+"""The rules of KIP-714 that a broker applies to GetTelemetrySubscriptions and PushTelemetry, and its client instances.
 
 Sans-I/O: time and new ids are parameters. Source: ClientMetricsManager of Kafka 4.3 with its caches,
 ClientMetricsInstance and ClientMetricsInstanceMetadata; order of checks and codes are the same. Deliberate differences:
