@@ -2,7 +2,7 @@
 
 Commands parse flags and print; the work is done by the packages they call. Heavy imports are inside commands.
 
-cluster.py           shared by commands that query a cluster: options, connection, error messages
+cluster.py           shared by commands that query a cluster or the store: options, connection, error messages
 cluster_facts.py     `headroom cluster show`: the facts of a cluster that figures depend on
 config.py            `headroom config check | show | reference | reload`: validates, prints, documents and reloads the
                      settings

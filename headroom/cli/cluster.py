@@ -1,8 +1,9 @@
-"""Shared by commands that query a cluster: options, connection, error messages."""
+"""Shared by commands that query a cluster or the store: options, connection, error messages."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.connection import Endpoint, password_of, tls_of
 from exporters.clickhouse.errors import advice
 from headroom.errors import ArgumentError
 from quota_metrics.config.json_file import QuotaFileError
@@ -54,6 +57,15 @@ def asked(
             await admin.close()
 
     return asyncio.run(run())
+
+
+def clickhouse_of(url: str, timeout_s: float = 30.0) -> ClickHouse:
+    """The store at a URL, with the password of the environment. Raises ArgumentError."""
+    try:
+        endpoint = Endpoint.parse(url, password_of(os.environ), tls_of(os.environ))
+    except (ValueError, OSError) as exc:
+        raise ArgumentError(str(exc)) from exc
+    return ClickHouse((endpoint,), timeout_s=timeout_s)
 
 
 def utf8(name: str) -> str:

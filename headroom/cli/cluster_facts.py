@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,26 +35,18 @@ def show(
     Also what could not be read, and what that means. Exit 1 when nobody answers, 2 for invalid arguments.
     """
     from headroom.cli.output.cluster import print_facts
+    from headroom.cli.serve_api import ask
+    from quota_metrics.cluster.document import document
+    from quota_metrics.cluster.reading import read_facts
 
     with reported_in_one_line():
-        facts = _of_serve(http) if upstream is None else _of_brokers(upstream, command_config, timeout_ms)
+        if upstream is not None:
+            facts = document(asked(read_facts, upstream, command_config, timeout_ms))
+        else:
+            facts = ask(http, "/api/v1/cluster", {})
+            if not isinstance(facts, dict):
+                raise ArgumentError(f"{http} is a sink without a cluster; name brokers with --upstream")
         if output is Output.JSON:
             typer.echo(json_text(facts))
         else:
             print_facts(facts)
-
-
-def _of_serve(http: str) -> dict[str, Any]:
-    from headroom.cli.serve_api import ask
-
-    facts = ask(http, "/api/v1/cluster", {})
-    if not isinstance(facts, dict):
-        raise ArgumentError(f"{http} is a sink without a cluster; name brokers with --upstream")
-    return facts
-
-
-def _of_brokers(upstream: str, command_config: Any, timeout_ms: int) -> dict[str, Any]:
-    from quota_metrics.cluster.document import document
-    from quota_metrics.cluster.reading import read_facts
-
-    return document(asked(read_facts, upstream, command_config, timeout_ms))

@@ -24,13 +24,13 @@ def _loaded(file: Path | None) -> Any:
     try:
         return load(file, {})
     except ConfigError as exc:
-        raise _invalid(exc.faults) from exc
+        raise _failed(*exc.faults, code=2) from exc
 
 
-def _invalid(faults: list[str]) -> typer.Exit:
+def _failed(*faults: str, code: int = 1) -> typer.Exit:
     for fault in faults:
         typer.echo(f"headroom: {fault}", err=True)
-    return typer.Exit(2)
+    return typer.Exit(code)
 
 
 @app.command()
@@ -39,7 +39,7 @@ def check(config: _File = None) -> None:
     from headroom.server.startup_check import startup_faults
 
     if faults := startup_faults(_loaded(config)):
-        raise _invalid(faults)
+        raise _failed(*faults, code=2)
     typer.echo("ok")
 
 
@@ -79,10 +79,8 @@ def reload(data: Data = DEFAULT_DATA) -> None:
         typer.echo(f"reloaded: {name}")
     for name in result["needs_restart"]:
         typer.echo(f"needs a restart: {name}")
-    for fault in result["faults"]:
-        typer.echo(f"headroom: {fault}", err=True)
     if result["faults"]:
-        raise typer.Exit(1)
+        raise _failed(*result["faults"])
 
 
 def _reloaded(data: Path) -> dict[str, Any]:
@@ -118,11 +116,6 @@ def _reloaded(data: Path) -> dict[str, Any]:
             if result["pid"] == pid and result["at_ns"] > began_ns:
                 return result
     raise _failed(f"process {pid} does not answer; its log says why")
-
-
-def _failed(message: str) -> typer.Exit:
-    typer.echo(f"headroom: {message}", err=True)
-    return typer.Exit(1)
 
 
 def _plain(value: Any) -> Any:

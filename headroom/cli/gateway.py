@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -29,7 +29,7 @@ from quota_metrics.amounts import rate_text, share_text
 from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
-from quota_metrics.kafka.cluster import Cluster, Node
+from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, UnsupportedError, check
 from quota_metrics.kafka.frames import NegotiatedRequest
 from telemetry.gateway.broker_ports import BrokerNames, BrokerNamesError
@@ -66,11 +66,6 @@ class PlannedListener(NamedTuple):
             named = ((self.names.address_of(node.id, self.port)[0], node.id) for node in cluster.nodes)
             hosts |= {host: f"broker {node_id}'s name at the gateway" for host, node_id in named}
         return hosts
-
-
-@app.callback()
-def _group() -> None:
-    """The gateway in front of a cluster."""
 
 
 @app.command("check")
@@ -136,59 +131,76 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
     """Raises ClusterError when no broker answers at all."""
     cluster = await admin.start()
     findings = [Finding(True, f"cluster {cluster.cluster_id}: {len(cluster.nodes)} brokers")]
-    findings += await asyncio.gather(*(_bootstraps(admin, address) for address in admin.bootstrap))
+    # Each address of --upstream: one that works hides that another does not.
+    refusals = await asyncio.gather(*map(admin.refused_by, admin.bootstrap))
+    for (host, port), refusal in zip(admin.bootstrap, refusals, strict=True):
+        findings.append(Finding(not refusal, f"{host}:{port}, of --upstream, answers", refusal))
+    seen_as: dict[int, str] = {}  # by broker, the address from which this host connects to it
     for node in cluster.nodes:
         what = f"broker {node.id}: its advertised name {node.host} resolves here"
         findings.append(await _resolves(node.host, what, "the gateway connects to the broker's advertised address"))
-        findings.append(await _answers(admin, node))
+        what = f"broker {node.id} answers at {node.host}:{node.port}"
+        try:
+            await admin.describe_node(node.id)
+            findings.append(Finding(True, what))
+        except ClusterError as exc:
+            findings.append(Finding(False, what, str(exc)))
+        with suppress(OSError, TimeoutError, UnicodeError):
+            async with asyncio.timeout(_CONNECT_S):
+                _, writer = await asyncio.open_connection(node.host, node.port)
+            seen_as[node.id] = str(writer.get_extra_info("sockname")[0])
+            writer.close()
     findings.append(await _right("client quotas can be read", admin.describe_client_quotas, "DescribeConfigs"))
     findings.append(
         await _right("client metrics subscriptions can be read", lambda: read_subscriptions(admin), "DescribeConfigs")
     )
     findings.append(await _right("the cluster's clock can be read", partial(_clock_skew_ms, admin), "Describe"))
     if findings[-1].ok and not findings[-1].is_note:
-        findings.append(_clocks(await _clock_skew_ms(admin)))
+        skew_ms = await _clock_skew_ms(admin)
+        what = f"the controller's clock and ours agree within {_MAX_SKEW_MS / 1000:.0f} s"
+        advice = (
+            f"it is {abs(skew_ms) / 1000:.1f} s {'ahead' if skew_ms > 0 else 'behind'}: rows of usage and telemetry"
+            " would not lie beside each other"
+        )
+        findings.append(Finding(abs(skew_ms) <= _MAX_SKEW_MS, what, advice))
     findings += mechanism_findings(await admin.offered_mechanisms())
-    findings += fact_findings(await read_facts(admin), await _seen_as(cluster))
-    if listener is not None:
-        host = listener.advertised_host
-        if host or listener.names is None:
-            findings += single_address(host, await _addresses(host) if host else [])
-        for host, purpose in listener.advertised(cluster).items():
-            what = f"{host}, {purpose}, resolves here"
-            findings.append(
-                await _resolves(host, what, "clients are sent to this name, and have to resolve it as well")
+    findings += fact_findings(await read_facts(admin), seen_as)
+    return findings if listener is None else findings + await _listener_findings(listener, cluster)
+
+
+async def _listener_findings(listener: PlannedListener, cluster: Cluster) -> list[Finding]:
+    """Where clients would be sent, and whether the ports are free."""
+    findings: list[Finding] = []
+    host = listener.advertised_host
+    if host or listener.names is None:
+        addresses: list[Any] = []
+        with suppress(OSError, UnicodeError):
+            addresses = (
+                await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
             )
-        findings += _ports(listener, cluster)
-        findings += _port_mapping(listener, cluster)
+        findings += single_address(host, [address[4][0] for address in addresses])
+    for name, purpose in listener.advertised(cluster).items():
+        what = f"{name}, {purpose}, resolves here"
+        findings.append(await _resolves(name, what, "clients are sent to this name, and have to resolve it as well"))
+    ports = listener.ports(cluster)
+    for number, purpose in ports.items():
+        what = f"port {number}, which {purpose}, is free on {listener.host}"
+        try:
+            with listening_socket(listener.host, number):
+                findings.append(Finding(True, what))
+        except (OSError, OverflowError) as exc:
+            findings.append(Finding(False, what, str(exc)))
+    if listener.advertised_port is None:
+        return findings
+    # Which of a load balancer's ports have to lead to ours. Only somebody outside can see whether they do.
+    for number in ports:
+        advertised = listener.advertised_port + number - listener.port
+        what = f"clients are sent to port {advertised}, which has to lead to port {number} of {listener.host}"
+        if advertised > 65_535:
+            findings.append(Finding(False, what, "the highest port is 65535: choose a lower --advertised-port"))
+        else:
+            findings.append(Finding(True, what, is_note=True))
     return findings
-
-
-async def _bootstraps(admin: KafkaAdmin, address: tuple[str, int]) -> Finding:
-    """Each address of --upstream: one that works hides that another does not."""
-    refused = await admin.refused_by(address)
-    return Finding(not refused, f"{address[0]}:{address[1]}, of --upstream, answers", refused)
-
-
-async def _addresses(host: str) -> list[str]:
-    """The addresses of a name; none when it does not resolve."""
-    try:
-        addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []
-    return [str(address[4][0]) for address in addresses]
-
-
-async def _seen_as(cluster: Cluster) -> dict[int, str]:
-    """By broker, the address from which this host connects to it; without those that cannot be reached."""
-    addresses = {}
-    for node in cluster.nodes:
-        with suppress(OSError, TimeoutError, UnicodeError):
-            async with asyncio.timeout(_CONNECT_S):
-                _, writer = await asyncio.open_connection(node.host, node.port)
-            addresses[node.id] = str(writer.get_extra_info("sockname")[0])
-            writer.close()
-    return addresses
 
 
 async def _resolves(host: str, what: str, advice: str) -> Finding:
@@ -196,15 +208,6 @@ async def _resolves(host: str, what: str, advice: str) -> Finding:
         await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
         return Finding(False, what, f"{exc}: {advice}")
-    return Finding(True, what)
-
-
-async def _answers(admin: KafkaAdmin, node: Node) -> Finding:
-    what = f"broker {node.id} answers at {node.host}:{node.port}"
-    try:
-        await admin.describe_node(node.id)
-    except ClusterError as exc:
-        return Finding(False, what, str(exc))
     return Finding(True, what)
 
 
@@ -237,40 +240,6 @@ async def _clock_skew_ms(admin: KafkaAdmin) -> float:
             if voter.replica_id == partition.leader_id and voter.last_caught_up_timestamp > 0:
                 return float(voter.last_caught_up_timestamp - middle_ms)
     raise NotKafkaError("DescribeQuorum does not tell the leader's time")
-
-
-def _clocks(skew_ms: float) -> Finding:
-    what = f"the controller's clock and ours agree within {_MAX_SKEW_MS / 1000:.0f} s"
-    return Finding(
-        abs(skew_ms) <= _MAX_SKEW_MS,
-        what,
-        f"it is {abs(skew_ms) / 1000:.1f} s {'ahead' if skew_ms > 0 else 'behind'}: rows of usage and telemetry would"
-        " not lie beside each other",
-    )
-
-
-def _ports(listener: PlannedListener, cluster: Cluster) -> Iterator[Finding]:
-    host = listener.host
-    for number, purpose in listener.ports(cluster).items():
-        what = f"port {number}, which {purpose}, is free on {host}"
-        try:
-            with listening_socket(host, number):
-                yield Finding(True, what)
-        except (OSError, OverflowError) as exc:
-            yield Finding(False, what, str(exc))
-
-
-def _port_mapping(listener: PlannedListener, cluster: Cluster) -> Iterator[Finding]:
-    """Which of a load balancer's ports have to lead to ours. Only somebody outside can see whether they do."""
-    if listener.advertised_port is None:
-        return
-    for number in listener.ports(cluster):
-        advertised = listener.advertised_port + number - listener.port
-        what = f"clients are sent to port {advertised}, which has to lead to port {number} of {listener.host}"
-        if advertised > 65_535:
-            yield Finding(False, what, "the highest port is 65535: choose a lower --advertised-port")
-        else:
-            yield Finding(True, what, is_note=True)
 
 
 def run_share(address: str, query: Mapping[str, str]) -> int:

@@ -6,8 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -20,20 +19,8 @@ from headroom.cli.output.payers import payer_lines
 from headroom.cli.output.tables import terminal_width
 from headroom.cli.output.topics import topic_lines
 from headroom.cli.serve_api import ask
-from headroom.cli.top.screen import group_lines, is_old, minute_text
+from headroom.cli.top.screen import NO_CLIENT, group_lines, is_old, level_style, minute_text
 from headroom.cli.top.state import MOST_ROWS, TopState
-from quota_metrics.amounts import STYLES
-
-
-class TopLook(NamedTuple):
-    """How `headroom top` looks. `group`: empty, user, team or rule. `token`: of an application, whose own view it is;
-    empty: the view of all clients."""
-
-    interval_s: float
-    once: bool
-    as_json: bool
-    group: str = ""
-    token: str = ""
 
 
 def run_costs(address: str, *, as_json: bool) -> int:
@@ -60,32 +47,54 @@ def _printed(
     none: str,
     style: Callable[[TableLine], str],
     *,
-    as_json: bool,
+    as_json: bool = False,
 ) -> int:
     """One table, or the rows of the API as JSON. `none`: what is printed without rows."""
     if as_json:
         typer.echo(json_text(rows))
-        return 0
-    if not rows:
+    elif not rows:
         typer.echo(none)
-        return 0
-    console = Console()
-    for line in lines(rows, terminal_width(console)):
-        console.print(Text(line.text, style(line)), soft_wrap=True)
+    else:
+        console = Console()
+        for line in lines(rows, terminal_width(console)):
+            console.print(Text(line.text, style(line)), soft_wrap=True)
     return 0
 
 
-def run_top(address: str, query: Mapping[str, str], look: TopLook) -> int:
-    """Until `q` or Ctrl-C; without a terminal or with `once` one table, or the rows of the API as JSON."""
+def run_top(
+    address: str,
+    query: Mapping[str, str],
+    *,
+    interval_s: float = 2.0,
+    once: bool = False,
+    as_json: bool = False,
+    group: str = "",
+    token: str = "",
+) -> int:
+    """Until `q` or Ctrl-C; without a terminal or with `once` one table, or the rows of the API as JSON.
+
+    `group`: empty, user, team or rule. `token`: of an application, whose own view it is; empty: all clients are seen.
+    """
     query = {**query, "limit": str(MOST_ROWS)}
-    if look.as_json:
-        typer.echo(json_text(_document(address, query, look.token)))
+
+    def document() -> Any:
+        return ask(address, "/api/v1/me", query, token) if token else ask(address, "/api/v1/headroom", query)
+
+    def read() -> list[Row]:
+        rows: list[Row] = document()["clients"] if token else document()
+        return rows
+
+    if as_json:
+        typer.echo(json_text(document()))
         return 0
-    console = Console()
-    if look.once or not console.is_terminal or not sys.stdin.isatty():
-        rows = _rows(address, query, look.token)
-        for line in _table(rows, look.group, terminal_width(console)):
-            console.print(line, soft_wrap=True)
+    if once or not Console().is_terminal or not sys.stdin.isatty():
+        rows = read()
+        shown = replace(TopState(rows=tuple(rows)), group=group).shown
+
+        def lines(_: list[Row], width: int | None) -> list[TableLine]:
+            return group_lines(shown, group, width) if group else client_lines(shown, width)
+
+        _printed(shown, lines, NO_CLIENT, lambda line: level_style(line, shown))
         for remark in remarks(rows, time.time()):
             typer.echo(f"headroom: {remark}", err=True)
         return 0
@@ -93,37 +102,15 @@ def run_top(address: str, query: Mapping[str, str], look: TopLook) -> int:
 
     def usage(row: Row) -> list[tuple[float, float]]:
         """(seconds since 1970, rate) of a client on its worst broker, of the last 15 minutes."""
-        if look.token:  # the token of an application does not reach it
+        if token:  # the token of an application does not reach it
             return []
         names = {name: row[name] for name in ("cluster", "quota_key", "user", "client_id")}
         brokers = ask(address, "/api/v1/usage", {**names, "seconds": "900"})["brokers"]
         rates = brokers.get(str(row["broker_id"]), {})
         return list(zip(rates.get("at", ()), rates.get("rate", ()), strict=False))
 
-    read = partial(_rows, address, query, look.token)
-    run_screen(read, usage, look.interval_s, TopState(group=look.group))
+    run_screen(read, usage, interval_s, TopState(group=group))
     return 0
-
-
-def _document(address: str, query: Mapping[str, str], token: str) -> Any:
-    return ask(address, "/api/v1/me", query, token) if token else ask(address, "/api/v1/headroom", query)
-
-
-def _rows(address: str, query: Mapping[str, str], token: str) -> list[Row]:
-    document = _document(address, query, token)
-    rows: list[Row] = document["clients"] if token else document
-    return rows
-
-
-def _table(rows: list[Row], group: str, width: int | None) -> list[Text]:
-    """Each row in the colour of its level."""
-    if not rows:
-        return [Text("No client matches, or none was active in the minute that is shown.")]
-    shown = replace(TopState(rows=tuple(rows)), group=group).shown
-    lines = group_lines(shown, group, width) if group else client_lines(shown, width)
-    return [
-        Text(line.text, STYLES[shown[line.row]["level"]].terminal if line.row is not None else "") for line in lines
-    ]
 
 
 def remarks(rows: list[Row], now_s: float) -> list[str]:

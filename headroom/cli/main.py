@@ -181,10 +181,6 @@ def serve(
         "gateway": None if gateway_id is None else {"id": gateway_id},
         "otlp": {name: address for name, address in (("grpc", otlp_grpc), ("http", otlp_http)) if address} or None,
     }
-    raise typer.Exit(_serve(config, flags))
-
-
-def _serve(config: Path | None, flags: dict[str, Any]) -> int:
     from headroom.config.settings import ConfigError
     from headroom.config.sources import load
     from headroom.errors import ServeError
@@ -192,7 +188,7 @@ def _serve(config: Path | None, flags: dict[str, Any]) -> int:
 
     try:
         again = partial(load, config, flags)
-        return run(again(), again)
+        raise typer.Exit(run(again(), again))
     except ConfigError as exc:
         for fault in exc.faults:
             fail(fault)
@@ -240,24 +236,24 @@ def top(
     ] = Output.TABLE,
 ) -> None:
     """Show clients near a limit, refreshed until q: / filters, s sorts, g groups, Enter shows one, p pauses."""
-    from headroom.cli.live import TopLook, run_costs, run_top, run_topics
+    from headroom.cli.live import run_costs, run_top, run_topics
     from headroom.cli.serve_api import token_of
 
     if by in ("cost", "topic") and token:
         raise fail(f"an application does not see that: --by {by} goes without --token", 2)
     if by == "topic" and level:
         raise fail("topics have no level: --by topic goes without --level", 2)
-    if by == "cost":
-        with _asks_serve():
-            raise typer.Exit(run_costs(http, as_json=output is Output.JSON))
     query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id, "team": team}
-    if by == "topic":
-        with _asks_serve():
-            raise typer.Exit(run_topics(http, query, as_json=output is Output.JSON))
+    as_json = output is Output.JSON
     with _asks_serve():
-        as_json, group = output is Output.JSON, "" if by == "client" else by
-        look = TopLook(interval, once=once, as_json=as_json, group=group, token=token_of(token))
-        raise typer.Exit(run_top(http, query, look))
+        if by == "cost":
+            raise typer.Exit(run_costs(http, as_json=as_json))
+        if by == "topic":
+            raise typer.Exit(run_topics(http, query, as_json=as_json))
+        group, shown_token = "" if by == "client" else by, token_of(token)
+        raise typer.Exit(
+            run_top(http, query, interval_s=interval, once=once, as_json=as_json, group=group, token=shown_token)
+        )
 
 
 @app.command()

@@ -9,14 +9,12 @@ import typer
 
 from exporters.text_table import Layout
 from headroom.capacity.figures import load_figures
-from headroom.capacity.model import Line, Workload, plan
+from headroom.capacity.model import Workload, plan
 from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
 from quota_metrics.amounts import bytes_text
 
 app = typer.Typer()
-
-_HEADINGS = ("what", "needed", "unit", "because")
 
 
 @app.command("plan")
@@ -56,14 +54,13 @@ def plan_command(
     if output is Output.JSON:
         typer.echo(json.dumps({"plan": [line._asdict() for line in lines], "figures": figures.model_dump()}, indent=2))
         return
-    print_table(_HEADINGS, (_cells(line) for line in lines), Layout(numbers=("needed",), below=("because",)))
+    cells = []
+    for line in lines:
+        amount, unit = f"{line.value:,.1f}" if line.unit == "cores" else f"{line.value:,.0f}", line.unit
+        if unit.startswith("bytes"):
+            amount, prefixed = bytes_text(line.value).split()
+            unit = prefixed + unit.removeprefix("bytes")
+        cells.append((line.name, amount, unit, line.because))
+    print_table(("what", "needed", "unit", "because"), cells, Layout(numbers=("needed",), below=("because",)))
     typer.echo(f"Measured {figures.measured} on {figures.machine}, {figures.build}: {figures.source}.")
     typer.echo("Limits of the model: docs/scale.md.")
-
-
-def _cells(line: Line) -> tuple[str, ...]:
-    value, unit = line.value, line.unit
-    if unit.startswith("bytes"):
-        number, prefixed = bytes_text(value).split()
-        return line.name, number, prefixed + unit.removeprefix("bytes"), line.because
-    return line.name, f"{value:,.1f}" if unit == "cores" else f"{value:,.0f}", unit, line.because

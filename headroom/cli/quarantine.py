@@ -45,9 +45,14 @@ def list_(
         from exporters.text_table import Layout
         from headroom.cli.output.tables import print_table  # slow to import
 
+        named = ("reason", "client_id", "principal", "software", "compression", "bytes", "cause")
+        rows = [
+            (push.id, _received(push.facts), *(printable(str(push.facts.get(name, ""))) for name in named))
+            for push in matching
+        ]
         print_table(
             _HEADINGS,
-            map(_row, matching),
+            rows,
             Layout(numbers=("bytes",), names=("client id", "principal", "software"), leave=_LEAVE, below=("cause",)),
         )
     typer.echo(f"{len(matching)} in quarantine")
@@ -72,7 +77,10 @@ def show(
             payload.write_bytes(content)
             lines.append(f"payload written to {payload}")
         else:
-            lines += _hex_lines(content[:max_bytes])
+            for start in range(0, len(content[:max_bytes]), _HEX_BYTES):  # like `hexdump -C`
+                part = content[start : min(start + _HEX_BYTES, max_bytes)]
+                characters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+                lines.append(f"{start:08x}  {part.hex(' '):{3 * _HEX_BYTES - 1}}  |{characters}|")
             lines += [f"and {len(content) - max_bytes} bytes more"] if len(content) > max_bytes else []
         typer.echo("\n".join(lines))
 
@@ -109,7 +117,13 @@ def _write_to_spool(directory: Path, pushes: Sequence[Push]) -> None:
     limits = SpoolConfig()
     spool = SpoolWriter(directory, REPLAY_WRITER, segment_bytes=limits.segment_bytes, max_bytes=limits.push_share)
     try:
-        records = [_record(push) for push in pushes]
+        records = []
+        for push in pushes:
+            sender = sender_bytes(push.connection, push.client_id)
+            origin = push_origin(
+                push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender
+            )
+            records.append(push_record(push.received_at_ms, origin, push.payload))
         spool.reserve(sum(map(len, records)), len(records))  # else those that fit would be sent by each attempt
         for record in records:
             spool.append(RecordKind.PUSH, record)
@@ -117,12 +131,6 @@ def _write_to_spool(directory: Path, pushes: Sequence[Push]) -> None:
         raise ArgumentError(str(exc)) from exc
     finally:
         spool.close()
-
-
-def _record(push: Push) -> bytes:
-    sender = sender_bytes(push.connection, push.client_id)
-    origin = push_origin(push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender)
-    return push_record(push.received_at_ms, origin, push.payload)
 
 
 def _held(data: Path) -> Iterator[Held]:
@@ -138,20 +146,5 @@ def _only(candidates: list[Held], id_: str) -> Held:
     raise ArgumentError(f"{len(candidates) or 'no'} pushes in quarantine have an id that begins with {id_!r}")
 
 
-def _row(push: Held) -> tuple[str, ...]:
-    facts = ("reason", "client_id", "principal", "software", "compression", "bytes", "cause")
-    return push.id, _received(push.facts), *(printable(str(push.facts.get(name, ""))) for name in facts)
-
-
 def _received(facts: dict[str, Any]) -> str:
     return time_text(facts.get("received_at_ms", 0))
-
-
-def _hex_lines(content: bytes) -> list[str]:
-    """Like `hexdump -C`."""
-    lines = []
-    for start in range(0, len(content), _HEX_BYTES):
-        part = content[start : start + _HEX_BYTES]
-        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        lines.append(f"{start:08x}  {part.hex(' '):{3 * _HEX_BYTES - 1}}  |{shown}|")
-    return lines

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Sized
+from typing import Annotated, Final, Literal
 
 import typer
 
 from exporters.model import DropReason, RecordKind
 from exporters.printable import json_text, printable
-from exporters.spool.positions import State, read_state
+from exporters.spool.positions import read_state
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import (
-    Record,
     decode_facts,
     decode_instance,
     decode_limits,
@@ -20,7 +20,7 @@ from exporters.spool.records import (
     decode_usage,
     scan,
 )
-from exporters.spool.waiting import WaitingSegment, waiting_segments
+from exporters.spool.waiting import waiting_segments
 from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
 from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
@@ -42,7 +42,16 @@ def status(
         state = read_state(data / "spool")
         segments = list(waiting_segments(data / "spool", state.positions))
     if output is Output.JSON:
-        typer.echo(json_text(_document(state, segments)))
+        totals = state.totals
+        document = {
+            "segments": [segment._asdict() for segment in segments],
+            "begun": state.intent,
+            "finished_records": totals.records,
+            "finished_bytes": totals.bytes,
+            "corrupt": totals.corrupt,
+            "torn": totals.torn,
+        }
+        typer.echo(json_text(document))
         return
     if segments:
         from exporters.text_table import Layout
@@ -70,8 +79,8 @@ def inspect(
         mark = int(segment.split("-")[2], 16)
         with (data / "spool" / segment).open("rb") as file:
             file.seek(waiting[segment].position)
-            for record in scan(file.read(_READ_BYTES), mark, records).records:
-                typer.echo(_line(record))
+            for kind, body in scan(file.read(_READ_BYTES), mark, records).records:
+                typer.echo(f"{kind.name.lower()} {len(body)} bytes {_facts(kind, body)}")
 
 
 @app.command()
@@ -96,38 +105,24 @@ def skip(
     typer.echo(f"{len(batch.records)} records in {batch.end - batch.start} bytes dropped")
 
 
-def _document(state: State, segments: list[WaitingSegment]) -> dict[str, object]:
-    return {
-        "segments": [segment._asdict() for segment in segments],
-        "begun": state.intent,
-        "finished_records": state.totals.records,
-        "finished_bytes": state.totals.bytes,
-        "corrupt": state.totals.corrupt,
-        "torn": state.totals.torn,
-    }
-
-
-def _line(record: Record) -> str:
-    kind, body = record
-    try:
-        return f"{kind.name.lower()} {len(body)} bytes {_facts(kind, body)}"
-    except (ValueError, TypeError) as exc:
-        return f"{kind.name.lower()} {len(body)} bytes cannot be read: {printable(str(exc))}"
+_DECODERS: Final[dict[RecordKind, Callable[[bytes], Sized]]] = {
+    RecordKind.USAGE: decode_usage,
+    RecordKind.LIMITS: decode_limits,
+    RecordKind.TOPICS: decode_topics,
+    RecordKind.FACTS: decode_facts,
+}
 
 
 def _facts(kind: RecordKind, body: bytes) -> str:
-    """Raises ValueError, TypeError."""
-    if kind is RecordKind.USAGE:
-        return f"{len(decode_usage(body))} rows"
-    if kind is RecordKind.LIMITS:
-        return f"{len(decode_limits(body))} rows"
-    if kind is RecordKind.TOPICS:
-        return f"{len(decode_topics(body))} rows"
-    if kind is RecordKind.FACTS:
-        return f"{len(decode_facts(body))} rows"
-    if kind is RecordKind.INSTANCE:
-        seen = decode_instance(body)
-        return f"{time_text(seen.seen_at_ms)} {printable(seen.connection.principal)} {printable(seen.client_id)}"
-    push = decode_push(body)
-    who = f"{printable(push.connection.principal)} {printable(push.client_id)}"
-    return f"{time_text(push.received_at_ms)} {who} payload={len(push.payload)} compression={push.compression_type}"
+    try:
+        if kind in _DECODERS:
+            return f"{len(_DECODERS[kind](body))} rows"
+        if kind is RecordKind.INSTANCE:
+            seen = decode_instance(body)
+            return f"{time_text(seen.seen_at_ms)} {printable(seen.connection.principal)} {printable(seen.client_id)}"
+        push = decode_push(body)
+        who = f"{printable(push.connection.principal)} {printable(push.client_id)}"
+        received = time_text(push.received_at_ms)
+    except (ValueError, TypeError) as exc:
+        return f"cannot be read: {printable(str(exc))}"
+    return f"{received} {who} payload={len(push.payload)} compression={push.compression_type}"

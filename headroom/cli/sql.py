@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import io
 import os
 import shutil
 import sys
@@ -34,24 +33,19 @@ def run_sql(query: str, url: str, format: str | None, environment: Mapping[str, 
     try:
         with ClickHouse((endpoint,), timeout_s=_TIMEOUT_S).text(query, format or default_format) as result:
             if is_terminal:
-                _show(result)
+                decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                while chunk := result.read(_CHUNK_BYTES):
+                    sys.stdout.write(_visible(decoder.decode(chunk)))
+                sys.stdout.write(_visible(decoder.decode(b"", final=True)))
             else:
                 shutil.copyfileobj(result, sys.stdout.buffer, _CHUNK_BYTES)
-                sys.stdout.buffer.flush()
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader has closed the pipe (`| head`); without this Python reports it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except StoreError as exc:
         return _failed(f"{exc}{advice(exc)}")
     return 0
-
-
-def _show(result: io.IOBase) -> None:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while chunk := result.read(_CHUNK_BYTES):
-        sys.stdout.write(_visible(decoder.decode(chunk)))
-    sys.stdout.write(_visible(decoder.decode(b"", final=True)))
-    sys.stdout.flush()
 
 
 def _visible(text: str) -> str:

@@ -33,7 +33,12 @@ def run_status(address: str, *, as_json: bool = False, raw: bool = False) -> int
     if as_json:
         typer.echo(json_text(status))
     elif raw:
-        _print_metrics(status["metrics"])
+        rows = [
+            (row["name"], row["labels"], f"{row['value']:g}")
+            for row in status["metrics"]
+            if row["value"] and not row["name"].endswith(("_bucket", "_created"))
+        ]
+        print_table(("metric", "labels", "value"), rows, Layout(numbers=("value",)))
         _print_faults(faults)
     else:
         _print_tiles(status, address)
@@ -55,15 +60,6 @@ def _print_tiles(status: Row, address: str) -> None:
             typer.echo(f"{' ' * len(head)}runbook: {tile['runbook']}")
     for payer in payer_lines(status["over_budget"][:_MOST_PAYERS], width) if status["over_budget"] else ():
         typer.echo(payer.text)
-
-
-def _print_metrics(metrics: Sequence[Row]) -> None:
-    rows = [row for row in metrics if row["value"] and not row["name"].endswith(("_bucket", "_created"))]
-    print_table(
-        ("metric", "labels", "value"),
-        [(row["name"], row["labels"], f"{row['value']:g}") for row in rows],
-        Layout(numbers=("value",)),
-    )
 
 
 def _print_faults(faults: Sequence[str], most: int | None = None) -> None:

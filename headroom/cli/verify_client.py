@@ -42,13 +42,17 @@ def verify_client_command(
     Exit 0: all rules passed; 3: some were not seen; 4: one was broken.
     """
     check = ClientCheck(interval_ms=interval, patience_ms=patience, client_instance_id=uuid.uuid4().bytes)
-    host, port = _address(listen)
+    try:
+        parsed: Any = parse_address(listen)
+        address = Address(**parsed)
+    except ValueError as exc:
+        raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen") from exc
     listener = VerificationListener(check, lambda: time.monotonic_ns() // 1_000_000)
     try:
         asyncio.run(
             listener.run(
-                host,
-                port,
+                address.host,
+                address.port,
                 timeout,
                 lambda bootstrap: _say(f"ready kafka={bootstrap}"),
                 lambda: _say("complete: close the client"),
@@ -63,15 +67,6 @@ def verify_client_command(
     if Outcome.FAIL in outcomes:
         raise typer.Exit(_BROKEN)
     raise typer.Exit(_INCOMPLETE if Outcome.NOT_SEEN in outcomes else 0)
-
-
-def _address(listen: str) -> tuple[str, int]:
-    try:
-        parsed: Any = parse_address(listen)
-        address = Address(**parsed)
-    except ValueError as exc:
-        raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen") from exc
-    return address.host, address.port
 
 
 def _say(line: str) -> None:

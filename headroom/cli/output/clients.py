@@ -27,26 +27,26 @@ def client_lines(rows: Sequence[Row], width: int | None) -> list[TableLine]:
     """`width`: of the terminal; None for lines of any length. The first line has the headings. Without owners there is
     no column of teams."""
     is_narrow = width is not None and width < _WORD_BELOW
-    lines = [_HEADINGS, *(_cells(row, is_narrow=is_narrow) for row in rows)]
+    lines: list[tuple[str, ...]] = [_HEADINGS]
+    for row in rows:
+        key = row["quota_key"]
+        is_implied = row["limit"] is None and row["implied_limit"] is not None  # by the throttle times
+        lines.append(
+            (
+                row["level"],
+                shortened(row["client_id"]),
+                shortened(row["user"]),
+                shortened(row["team"]),
+                quota_word(key) if is_narrow else key,
+                share_text(row["utilization"]),
+                share_text(row["utilization_p95"]),
+                rate_text(row["usage"], key),
+                f"implied {rate_text(row['implied_limit'], key)}" if is_implied else rate_text(row["limit"], key),
+                duration_text(row["muted_ms"]) if row["muted_ms"] else "-",
+                row["impact"] if row["impact"] in HARMS else "-",
+                str(row["broker_id"]),
+            )
+        )
     if all(row["team"] == UNOWNED for row in rows):
         lines = [(*cells[:_TEAM], *cells[_TEAM + 1 :]) for cells in lines]
     return table_lines(lines[0], lines[1:], width, _LAYOUT)
-
-
-def _cells(row: Row, *, is_narrow: bool) -> tuple[str, ...]:
-    key = row["quota_key"]
-    is_implied = row["limit"] is None and row["implied_limit"] is not None  # by the throttle times
-    return (
-        row["level"],
-        shortened(row["client_id"]),
-        shortened(row["user"]),
-        shortened(row["team"]),
-        quota_word(key) if is_narrow else key,
-        share_text(row["utilization"]),
-        share_text(row["utilization_p95"]),
-        rate_text(row["usage"], key),
-        f"implied {rate_text(row['implied_limit'], key)}" if is_implied else rate_text(row["limit"], key),
-        duration_text(row["muted_ms"]) if row["muted_ms"] else "-",
-        row["impact"] if row["impact"] in HARMS else "-",
-        str(row["broker_id"]),
-    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import typer
@@ -37,12 +38,6 @@ class PlanReport:
     hits: Mapping[tuple[Entity, str], list[Names]] | None = None
     answer: WhatIfAnswer | None = None
     harmed: Sequence[ClientOutcome] = field(default=())
-
-    def with_hits(self, hits: Mapping[tuple[Entity, str], list[Names]]) -> PlanReport:
-        return replace(self, hits=hits)
-
-    def with_answer(self, answer: WhatIfAnswer, harmed: Sequence[ClientOutcome]) -> PlanReport:
-        return replace(self, answer=answer, harmed=harmed)
 
     @property
     def harmed_clients(self) -> int:
@@ -253,15 +248,9 @@ def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     typer.echo("| " + " | ".join(headings) + " |")
     typer.echo("|" + "---|" * len(headings))
     for row in rows:
-        typer.echo("| " + " | ".join(_cell(cell) for cell in row) + " |")
-
-
-def _cell(content: str) -> str:
-    """Names are made by clients: nothing in them may be markup."""
-    shown = printable(content)
-    for mark in "\\`*_[]<>|!#&":
-        shown = shown.replace(mark, f"\\{mark}")
-    return shown
+        # Names are made by clients: nothing in them may be markup.
+        cells = (re.sub(r"[\\`*_\[\]<>|!#&]", r"\\\g<0>", printable(cell)) for cell in row)
+        typer.echo("| " + " | ".join(cells) + " |")
 
 
 def _value(value: float | None) -> str:

@@ -89,41 +89,36 @@ def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
 def print_resolutions_json(resolved: Iterable[Resolved]) -> None:
     """A list in the order of the clients, written one by one because it may be long."""
     separator = "[\n"
-    for resolution in resolved:
-        _write(separator + json_text(_resolution_document(resolution), 0))
+    for (user, client_id, ip), quotas, classes, implied, foreign in resolved:
+        document = {
+            "user": user,
+            "client_id": client_id,
+            "ip": ip,
+            "quotas": {
+                key: {
+                    "value": json_number(resolution.value),
+                    "entity": dict(resolution.entity),
+                    "metric_tags": resolution.metric_tags,
+                    "overridden": _rule_documents(resolution.overridden),
+                }
+                for key, resolution in quotas.items()
+            },
+            "callback_classes": classes,
+            "implied_limits": implied,
+            "not_understood": {key: _rule_documents(rules) for key, rules in foreign.items()},
+        }
+        _write(separator + json_text(document, 0))
         separator = ",\n"
     _write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def _rule_documents(rules: Iterable[Rule]) -> list[dict[str, Any]]:
+    return [{"entity": dict(rule.entity), "value": json_number(rule.value)} for rule in rules]
 
 
 def number(value: float) -> str:
     """2000000 instead of 2000000.0; 0.1 unchanged."""
     return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _resolution_document(resolved: Resolved) -> dict[str, Any]:
-    user, client_id, ip = resolved.client
-    return {
-        "user": user,
-        "client_id": client_id,
-        "ip": ip,
-        "quotas": {
-            key: {
-                "value": json_number(resolution.value),
-                "entity": dict(resolution.entity),
-                "metric_tags": resolution.metric_tags,
-                "overridden": [
-                    {"entity": dict(rule.entity), "value": json_number(rule.value)} for rule in resolution.overridden
-                ],
-            }
-            for key, resolution in resolved.quotas.items()
-        },
-        "callback_classes": resolved.callback_classes,
-        "implied_limits": resolved.implied_limits,
-        "not_understood": {
-            key: [{"entity": dict(rule.entity), "value": json_number(rule.value)} for rule in rules]
-            for key, rules in resolved.not_understood.items()
-        },
-    }
 
 
 def _unlimited(client: Client) -> str:

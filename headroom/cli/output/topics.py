@@ -22,20 +22,20 @@ _LAYOUT = Layout(
 def topic_lines(rows: Sequence[Mapping[str, Any]], width: int | None) -> list[TableLine]:
     """`rows`: of `/api/v1/topics`. `share`: of what the client transfers in this direction; `error`: standard error.
     `owner`: the team of the topic; without owned topics there is no such column."""
-    lines = [_HEADINGS, *(_cells(row) for row in rows)]
+    cells = [
+        (
+            shortened(row["topic"]),
+            shortened(row["topic_team"]),
+            row["direction"],
+            shortened(row["client_id"]),
+            shortened(row["user"]),
+            rate_text(row["rate"], QuotaKey.PRODUCER_BYTE_RATE),
+            share_text(row["share"]),
+            share_text(row["bytes_error"] / row["bytes"] if row["bytes"] else None),
+        )
+        for row in rows
+    ]
+    lines: list[tuple[str, ...]] = [_HEADINGS, *cells]
     if all(row["topic_team"] == UNOWNED for row in rows):
         lines = [(*cells[:_OWNER], *cells[_OWNER + 1 :]) for cells in lines]
     return table_lines(lines[0], lines[1:], width, _LAYOUT)
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        shortened(row["topic"]),
-        shortened(row["topic_team"]),
-        row["direction"],
-        shortened(row["client_id"]),
-        shortened(row["user"]),
-        rate_text(row["rate"], QuotaKey.PRODUCER_BYTE_RATE),
-        share_text(row["share"]),
-        share_text(row["bytes_error"] / row["bytes"] if row["bytes"] else None),
-    )

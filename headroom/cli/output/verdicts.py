@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 from xml.etree import ElementTree
 
 from exporters.printable import printable
@@ -32,7 +31,20 @@ def print_verdicts_table(verdicts: Sequence[RuleVerdict]) -> None:
 
 def print_verdicts_json(verdicts: Sequence[RuleVerdict]) -> None:
     """A list of objects; `frame` is hexadecimal."""
-    print_json([_document(verdict) for verdict in verdicts])
+    print_json(
+        [
+            {
+                "rule": verdict.rule,
+                "outcome": verdict.outcome,
+                "seen": verdict.observed,
+                "reason": verdict.reason,
+                "meaning": MEANINGS[verdict.rule],
+                "frame": verdict.frame.hex(),
+                "frame_bytes": verdict.frame_bytes,
+            }
+            for verdict in verdicts
+        ]
+    )
 
 
 def print_verdicts_junit(verdicts: Sequence[RuleVerdict]) -> None:
@@ -55,15 +67,3 @@ def print_verdicts_junit(verdicts: Sequence[RuleVerdict]) -> None:
             ElementTree.SubElement(case, "skipped", message=_NOT_SEEN)
     ElementTree.indent(suite)
     sys.stdout.write('<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, "unicode") + "\n")
-
-
-def _document(verdict: RuleVerdict) -> dict[str, Any]:
-    return {
-        "rule": verdict.rule,
-        "outcome": verdict.outcome,
-        "seen": verdict.observed,
-        "reason": verdict.reason,
-        "meaning": MEANINGS[verdict.rule],
-        "frame": verdict.frame.hex(),
-        "frame_bytes": verdict.frame_bytes,
-    }

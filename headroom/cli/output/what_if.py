@@ -43,22 +43,25 @@ def print_answer(answer: WhatIfAnswer, output: Output) -> None:
 
 def client_rows(clients: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The affected ones, as HEADINGS."""
-    return [_row(client) for client in clients if client["affected"]]
-
-
-def _row(client: Mapping[str, Any]) -> tuple[str, ...]:
-    before, after = client["before"], client["after"]
-    return (
-        client["verdict"],
-        client["quota_key"],
-        shortened(client["user"]),
-        shortened(client["client_id"]),
-        str(client["broker_id"]),
-        _change(_limit(before), _limit(after)),
-        _change(f"{before['throttled_s']:.1f} s", f"{after['throttled_s']:.1f} s"),
-        _change(f"{before['throttle_ms_max']:.0f} ms", f"{after['throttle_ms_max']:.0f} ms"),
-        client["reason"],
-    )
+    rows: list[tuple[str, ...]] = []
+    for client in clients:
+        if not client["affected"]:
+            continue
+        before, after = client["before"], client["after"]
+        rows.append(
+            (
+                client["verdict"],
+                client["quota_key"],
+                shortened(client["user"]),
+                shortened(client["client_id"]),
+                str(client["broker_id"]),
+                _change(_limit(before), _limit(after)),
+                _change(f"{before['throttled_s']:.1f} s", f"{after['throttled_s']:.1f} s"),
+                _change(f"{before['throttle_ms_max']:.0f} ms", f"{after['throttle_ms_max']:.0f} ms"),
+                client["reason"],
+            )
+        )
+    return rows
 
 
 def _change(before: str, after: str) -> str:

@@ -71,7 +71,13 @@ def changes(add: Sequence[str] | None, delete: Sequence[str] | None) -> dict[str
         if not equals or not key:
             raise ArgumentError(f"--add {part!r} is not KEY=VALUE")
         _once(key, values)
-        values[key] = _number(part, number)
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if math.isnan(value):  # a broker would accept it and never throttle
+            raise ArgumentError(f"--add {part!r}: {number!r} is not a number")
+        values[key] = value
     for key in _parts(delete):
         _once(key, values)
         values[key] = None
@@ -95,13 +101,3 @@ def _type(kind: str, part: str) -> str:
 def _once(key: str, values: dict[str, float | None]) -> None:
     if key in values:
         raise ArgumentError(f"{key} is given more than once")
-
-
-def _number(part: str, number: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):  # a broker would accept it and never throttle
-        raise ArgumentError(f"--add {part!r}: {number!r} is not a number")
-    return value

@@ -29,7 +29,6 @@ from headroom.cli.quotas.commands import BootstrapServer, FromFile, app, content
 from headroom.cli.quotas.what_if import URL, ClusterName, Url, answered, clients_of, time_range
 from headroom.errors import ArgumentError
 from quota_metrics.amounts import count_text
-from quota_metrics.config.entities import Rules
 from quota_metrics.config.quota_file import (
     DeclaredFile,
     DeclaredQuotaError,
@@ -58,30 +57,6 @@ DIFFERS = 4  # exit status: the cluster differs, or the harm is above --max-harm
 add_job(app, "suggest", "quota-suggest")
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Where the quotas in force are: a cluster, or KIP-546's JSON in a file."""
-
-    bootstrap_server: str | None
-    from_file: Path | None
-    command_config: Path | None
-    timeout_ms: int
-
-    def state(self, *, subscriptions: bool) -> ClusterState:
-        """Raises ArgumentError for subscriptions of a file, which has none."""
-        if not subscriptions:
-            rules, is_complete = rules_of(self.bootstrap_server, self.from_file, self.command_config, self.timeout_ms)
-            return ClusterState(rules, is_complete=is_complete)
-        if self.from_file is not None or self.bootstrap_server is None:
-            raise ArgumentError("subscriptions are compared with a cluster: give --bootstrap-server")
-        return asked(
-            lambda admin: read_state(admin, subscriptions=True),
-            self.bootstrap_server,
-            self.command_config,
-            self.timeout_ms,
-        )
-
-
 @app.command()
 def plan(
     file: File,
@@ -105,17 +80,19 @@ def plan(
     with reported_in_one_line():
         if max_harm is not None and not replay:
             raise ArgumentError("--max-harm needs the replay")
-        declared = _declared(file)
-        state = _Source(bootstrap_server, from_file, command_config, timeout_ms).state(
-            subscriptions=declared.subscriptions is not None
+        planned, state, is_complete = _planned(
+            file, bootstrap_server, from_file, command_config, timeout_ms, prune=prune
         )
-        planned = _plan(state, declared, prune=prune)
         report = PlanReport(planned, max_harm)
         if planned.changes and replay:
             replayed = alterations_of([change for change in planned.changes if change.key in KEYS])
-            report = _replayed(report, state.rules, WhatIfQuestion(replayed, *time_range(since), cluster), url)
+            question = WhatIfQuestion(replayed, *time_range(since), cluster)
+            report = replace(report, hits=hits(state.rules, planned.changes, clients_of(question, url)))
+            if replayed:
+                answer = answered(question, url, ReplayBudget.of_plan())
+                report = replace(report, answer=answer, harmed=harmed(answer))
         output_of_plans.print_report(report, output)
-        exit_when_incomplete(declared.is_complete and state.is_complete)
+        exit_when_incomplete(is_complete)
         if not report.passes:
             raise typer.Exit(DIFFERS)
 
@@ -137,11 +114,7 @@ def apply_file(
 ) -> None:
     """Make the cluster have the quotas and subscriptions of the file. Prints the undo: a file for `apply`."""
     with reported_in_one_line():
-        declared = _declared(file, whole=True)
-        state = _Source(bootstrap_server, None, command_config, timeout_ms).state(
-            subscriptions=declared.subscriptions is not None
-        )
-        planned = _plan(state, declared, prune=prune)
+        planned, _, _ = _planned(file, bootstrap_server, None, command_config, timeout_ms, prune=prune, whole=True)
         if expect and expect != planned.base:
             raise ConnectionError(
                 f"the cluster's quotas are not those that the plan saw ({planned.base}, not {expect})"
@@ -151,7 +124,11 @@ def apply_file(
             return
         if not yes:
             typer.confirm("Apply?", abort=True, err=True)
-        _write_undo(planned, undo_file)
+        # Before the change, so that it is there when the change breaks off.
+        quotas, subscriptions = undo(planned)
+        heading = "Undo: headroom quotas apply -f FILE"
+        undo_text = quota_file(quotas if quotas or not subscriptions else None, heading, subscriptions or None)
+        _write(undo_text, undo_file)
         count = asked(lambda admin: apply_plan(admin, planned), bootstrap_server or "", command_config, timeout_ms)
         typer.echo(f"{count_text(planned.count, 'value')} changed with {count_text(count, 'request')}")
 
@@ -170,9 +147,8 @@ def export(
     """Print the cluster's quotas and subscriptions for plan, apply and drift."""
     with reported_in_one_line():
         before = _declared(file, whole=True).file if file is not None and file.exists() else DeclaredFile(None)
-        source = _Source(bootstrap_server, from_file, command_config, timeout_ms)
         if from_file is not None or bootstrap_server is None:
-            state = source.state(subscriptions=False)
+            state = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
         else:
             state = asked(read_what_is_there, bootstrap_server, command_config, timeout_ms)
         if state.unread:
@@ -195,25 +171,11 @@ def drift(
 ) -> None:
     """Exit with 4 when the cluster differs from the file's sections, also by values that the file does not name."""
     with reported_in_one_line():
-        declared = _declared(file)
-        state = _Source(bootstrap_server, from_file, command_config, timeout_ms).state(
-            subscriptions=declared.subscriptions is not None
-        )
-        planned = _plan(state, declared, prune=True)
+        planned, _, is_complete = _planned(file, bootstrap_server, from_file, command_config, timeout_ms, prune=True)
         output_of_plans.print_drift(planned, output)
-        exit_when_incomplete(declared.is_complete and state.is_complete)
+        exit_when_incomplete(is_complete)
         if planned.count:
             raise typer.Exit(DIFFERS)
-
-
-def _replayed(report: PlanReport, rules: Rules, question: WhatIfQuestion, url: str) -> PlanReport:
-    """With the clients that the changes hit, and the answer of the what-if engine."""
-    changes = report.plan.changes
-    report = report.with_hits(hits(rules, changes, clients_of(question, url)))
-    if not question.alterations:
-        return report
-    answer = answered(question, url, ReplayBudget.of_plan())
-    return report.with_answer(answer, harmed(answer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +209,28 @@ def _declared(path: Path, *, whole: bool = False) -> _Declared:
     return _Declared(file, subscriptions)
 
 
-def _plan(state: ClusterState, declared: _Declared, *, prune: bool) -> QuotaPlan:
-    """Of the sections that the file has. A file without its invalid parts does not say what it does not name."""
+def _planned(
+    path: Path,
+    bootstrap_server: str | None,
+    from_file: Path | None,
+    command_config: Path | None,
+    timeout_ms: int,
+    *,
+    prune: bool,
+    whole: bool = False,
+) -> tuple[QuotaPlan, ClusterState, bool]:
+    """The plan for the sections that the file has, the quotas in force, and whether nothing invalid was left out.
+
+    A file without its invalid parts does not say what it does not name. Raises ArgumentError for subscriptions that are
+    to be compared with a file, which has none.
+    """
+    declared = _declared(path, whole=whole)
+    if declared.subscriptions is None:
+        state = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
+    elif from_file is not None or bootstrap_server is None:
+        raise ArgumentError("subscriptions are compared with a cluster: give --bootstrap-server")
+    else:
+        state = asked(lambda admin: read_state(admin, subscriptions=True), bootstrap_server, command_config, timeout_ms)
     held = _held(state)
     prune = prune and declared.is_complete
     today = datetime.datetime.now(datetime.UTC).date()
@@ -256,12 +238,12 @@ def _plan(state: ClusterState, declared: _Declared, *, prune: bool) -> QuotaPlan
     if declared.file.quotas is None:
         planned = replace(planned, changes=[], unmanaged=[])
     planned = replace(planned, base=state.base, has_subscriptions=declared.subscriptions is not None)
-    if declared.subscriptions is None:
-        return planned
-    changes, unmanaged = subscription_differences(held.subscriptions or {}, declared.subscriptions)
-    if prune:
-        changes, unmanaged = changes + unmanaged, []
-    return replace(planned, subscription_changes=changes, unmanaged_subscriptions=unmanaged)
+    if declared.subscriptions is not None:
+        changes, unmanaged = subscription_differences(held.subscriptions or {}, declared.subscriptions)
+        if prune:
+            changes, unmanaged = changes + unmanaged, []
+        planned = replace(planned, subscription_changes=changes, unmanaged_subscriptions=unmanaged)
+    return planned, state, declared.is_complete and state.is_complete
 
 
 def _held(state: ClusterState) -> ClusterState:
@@ -270,13 +252,6 @@ def _held(state: ClusterState) -> ClusterState:
     for line in others:
         typer.echo(f"headroom: left out: {line}", err=True)
     return held
-
-
-def _write_undo(planned: QuotaPlan, path: Path | None) -> None:
-    """Before the change, so that it is there when the change breaks off."""
-    quotas, subscriptions = undo(planned)
-    heading = "Undo: headroom quotas apply -f FILE"
-    _write(quota_file(quotas if quotas or not subscriptions else None, heading, subscriptions or None), path)
 
 
 def _write(content: str, path: Path | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_on
 from headroom.cli.output import quotas as quota_output
 from headroom.cli.output.forms import Output
 from headroom.cli.quotas.arguments import Who, changes, who
+from headroom.cli.quotas.cluster_state import ClusterState
 from headroom.errors import ArgumentError
 from quota_metrics.cluster.reading import read_callback_classes
 from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlteration, Rules, containing, matches, text
@@ -63,11 +64,9 @@ def describe(
     """Show configured quotas. Without a filter: all. A type that is not mentioned may have any name or be absent."""
     with reported_in_one_line():
         components = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip).components()
-        rules, is_complete = rules_of(
-            bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict
-        )
-        _print_rules(rules if match is None else containing(rules, match), output)
-        exit_when_incomplete(is_complete)
+        state = rules_of(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
+        _print_rules(state.rules if match is None else containing(state.rules, match), output)
+        exit_when_incomplete(state.is_complete)
 
 
 @app.command()
@@ -98,8 +97,8 @@ def resolve(
         if (pairs is None) == (flags == Who({})):
             raise ArgumentError("name a client: --user, --client-id, --ip, --names, or --pairs FILE")
         clients = [flags.client()] if pairs is None else parse_pairs(content_of(pairs))
-        rules, is_complete = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
-        resolver = Resolver(rules)
+        state = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
+        resolver = Resolver(state.rules)
         classes: tuple[str, ...] = ()
         if bootstrap_server is not None:
             classes = asked(read_callback_classes, bootstrap_server, command_config, timeout_ms)
@@ -120,7 +119,7 @@ def resolve(
                 quota_output.print_resolutions_table(resolved)
             case Output.TEXT:
                 quota_output.print_resolutions(resolved, named=pairs is not None)
-        exit_when_incomplete(is_complete)
+        exit_when_incomplete(state.is_complete)
 
 
 @app.command()
@@ -144,10 +143,10 @@ def alter(
         entity = who(names, defaults, None, user=user, client_id=client_id, ip=ip).entity()
         alteration = QuotaAlteration(entity, changes(add, delete))
         if from_file is not None:
-            rules, is_complete = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
-            exit_when_incomplete(is_complete)  # the changed quotas would be written without what was left out
+            state = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
+            exit_when_incomplete(state.is_complete)  # the changed quotas would be written without what was left out
             _check_change(entity, INVALID_REQUEST if (message := refusal(alteration)) else 0, message)
-            _print_rules(rules if validate_only else altered(rules, alteration), output)
+            _print_rules(state.rules if validate_only else altered(state.rules, alteration), output)
             return
         results = asked(
             lambda admin: admin.alter_client_quotas([alteration], validate_only=validate_only),
@@ -163,9 +162,7 @@ def _implied_limits(http: str | None, user: str | None, client_id: str | None) -
     """By quota key, what the throttle times of the newest minute imply. Raises ConnectionError, ArgumentError."""
     from headroom.cli.serve_api import ask
 
-    if http is None:
-        return {}
-    if user is None or client_id is None:  # "" stands for all clients there
+    if http is None or user is None or client_id is None:  # "" stands for all clients there
         return {}
     rows = ask(http, "/api/v1/headroom", {"user": user, "client_id": client_id})
     own = [row for row in rows if (row["user"], row["client_id"]) == (user, client_id)]
@@ -188,13 +185,6 @@ def _print_rules(rules: Rules, output: Output) -> None:
             quota_output.print_rules(rules)
 
 
-class ReadRules(NamedTuple):
-    """Rules of a cluster or a file. `is_complete`: whether nothing of the file was invalid and left out."""
-
-    rules: Rules
-    is_complete: bool = True
-
-
 def rules_of(
     bootstrap_server: str | None,
     from_file: Path | None,
@@ -203,13 +193,13 @@ def rules_of(
     components: Iterable[FilterComponent] = (),
     *,
     strict: bool = False,
-) -> ReadRules:
+) -> ClusterState:
     """The quotas of a file or a cluster that match the filter, which a cluster applies itself. What of a file is left
     out is named on standard error."""
     address = _one_of(bootstrap_server, from_file)
     components = list(components)
     if from_file is None:
-        return ReadRules(
+        return ClusterState(
             asked(
                 lambda admin: admin.describe_client_quotas(components, strict=strict),
                 address,
@@ -221,7 +211,7 @@ def rules_of(
     for line in [*(f"left out: {fault}" for fault in read.faults), *read.ignored]:
         typer.echo(f"headroom: {line}", err=True)
     rules = {entity: values for entity, values in read.rules.items() if matches(entity, components, strict=strict)}
-    return ReadRules(rules, not read.faults)
+    return ClusterState(rules, is_complete=not read.faults)
 
 
 def exit_when_incomplete(is_complete: bool) -> None:

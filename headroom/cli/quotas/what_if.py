@@ -5,16 +5,13 @@ The engine is quota_metrics.what_if, as for page and API.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
 
-from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import Endpoint, password_of, tls_of
-from headroom.cli.cluster import reported_in_one_line
+from headroom.cli.cluster import clickhouse_of, reported_in_one_line
 from headroom.cli.output.forms import Output
 from headroom.cli.quotas.arguments import changes, who
 from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app
@@ -92,24 +89,16 @@ def what_if(
 def answered(question: WhatIfQuestion, url: str, budget: ReplayBudget) -> WhatIfAnswer:
     """Raises ArgumentError for an invalid URL, password or cluster, ConnectionError when the server fails or has no
     usage."""
-    clickhouse = _clickhouse(url)
+    clickhouse = clickhouse_of(url, TIMEOUT_S)
     with _cluster_chosen():
         return answer(question, clickhouse, now_ms(), budget)
 
 
 def clients_of(question: WhatIfQuestion, url: str) -> list[tuple[str, str]]:
     """(user, client-id) of all recorded clients. Raises the same."""
-    clickhouse = _clickhouse(url)
+    clickhouse = clickhouse_of(url, TIMEOUT_S)
     with _cluster_chosen():
         return recorded_clients(question, clickhouse, now_ms())
-
-
-def _clickhouse(url: str) -> ClickHouse:
-    try:
-        endpoint = Endpoint.parse(url, password_of(os.environ), tls_of(os.environ))
-    except (ValueError, OSError) as exc:
-        raise ArgumentError(str(exc)) from exc
-    return ClickHouse((endpoint,), timeout_s=TIMEOUT_S)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,14 +10,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import Endpoint, password_of, tls_of
 from exporters.printable import json_text, printable
-from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line, utf8
+from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, clickhouse_of, reported_in_one_line, utf8
 from headroom.cli.output.forms import Output
 from headroom.clock import now_ms
 from headroom.errors import ArgumentError
-from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions, subscription_names
 from spark_jobs.time_range import parse_duration
 from telemetry.subscriptions.java.hash import uuid_text
@@ -115,7 +110,9 @@ def alter(
     with reported_in_one_line():
         if (name is None) != generate_name:
             raise ArgumentError("give one of --name and --generate-name")
-        chosen = _drawn_name() if name is None else utf8(name)
+        chosen = "-" if name is None else utf8(name)
+        while name is None and "-" in chosen:  # like Kafka's Uuid.randomUuid(): command lines may read it as an option
+            chosen = uuid_text(uuid.uuid4().bytes)
         keys = {key: value or None for key, value in _given(metrics, interval, match).items()}
         if file is None:
             _alter(chosen, keys, bootstrap_server, command_config, timeout_ms)
@@ -178,33 +175,22 @@ def preview(
             )
         values = {key: value for key, value in {**values, **changes}.items() if value}
         subscription = parse_subscription(name or "preview", values, EXTRA_MATCH_KEYS)
-        since_ms = int(time.time() * 1000) - _seconds(since) * 1000
-        counts = preview_of(subscription, ClickHouse((_endpoint(url),)), since_ms)
+        try:
+            since_ms = now_ms() - parse_duration(since) * 1000
+        except ValueError as exc:
+            raise ArgumentError(f"--since: {exc}") from exc
+        counts = preview_of(subscription, clickhouse_of(url), since_ms)
         typer.echo(_json(counts.document()), nl=False) if output is Output.JSON else print_preview(counts, since)
 
 
-def _endpoint(url: str) -> Endpoint:
-    """Raises ArgumentError."""
-    try:
-        return Endpoint.parse(url, password_of(os.environ), tls_of(os.environ))
-    except (ValueError, OSError) as exc:
-        raise ArgumentError(str(exc)) from exc
-
-
 def _read(bootstrap_server: str, command_config: Path | None, timeout_ms: int) -> Resources:
-    async def read(admin: KafkaAdmin) -> Resources:
-        return await read_subscriptions(admin)
-
-    return asked(read, bootstrap_server, command_config, timeout_ms)
+    return asked(lambda admin: read_subscriptions(admin), bootstrap_server, command_config, timeout_ms)
 
 
 def _alter(
     name: str, keys: Mapping[str, str | None], bootstrap_server: str, command_config: Path | None, timeout_ms: int
 ) -> None:
-    async def change(admin: KafkaAdmin) -> None:
-        await alter_subscription(admin, name, keys)
-
-    asked(change, bootstrap_server, command_config, timeout_ms)
+    asked(lambda admin: alter_subscription(admin, name, keys), bootstrap_server, command_config, timeout_ms)
 
 
 def _alter_file(path: Path, name: str, keys: Mapping[str, str | None]) -> None:
@@ -232,20 +218,6 @@ def _existing(resources: Resources, name: str) -> Mapping[str, str]:
 def _given(metrics: str | None, interval: str | None, match: str | None) -> dict[str, str]:
     keys = {METRICS: metrics, INTERVAL_MS: interval, MATCH: match}
     return {key: utf8(value) for key, value in keys.items() if value is not None}
-
-
-def _drawn_name() -> str:
-    """Like Kafka's Uuid.randomUuid(): without a '-', which command lines may read as an option."""
-    while "-" in (name := uuid_text(uuid.uuid4().bytes)):
-        pass
-    return name
-
-
-def _seconds(duration: str) -> int:
-    try:
-        return parse_duration(duration)
-    except ValueError as exc:
-        raise ArgumentError(f"--since: {exc}") from exc
 
 
 def _json(value: object) -> str:

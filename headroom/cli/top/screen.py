@@ -14,6 +14,7 @@ from quota_metrics.amounts import STYLES, duration_text, quota_word, rate_text, 
 from quota_metrics.verdict.impact import impact_text
 from quota_metrics.verdict.window import LATE_S, SUMMED, WINDOW_S
 
+NO_CLIENT: Final = "No client matches, or none was active in the minute that is shown."
 PLAIN, DIM, BAD, SELECTED = "", "dim", "red", "reverse"
 _KEYS: Final = "/ filter  s sort  g group  Enter detail  p pause  q quit"
 _DETAIL_KEYS: Final = "Esc back  p pause  q quit"
@@ -70,7 +71,7 @@ def _table(state: TopState, width: int, height: int) -> list[DrawnLine]:
     """The rows around the selected one."""
     rows = state.shown
     if not rows:
-        return [DrawnLine("No client matches, or none was active in the minute that is shown.")]
+        return [DrawnLine(NO_CLIENT)]
     heading, *lines = group_lines(rows, state.group, width) if state.group else client_lines(rows, width)
     selected = next((at for at, row in enumerate(rows) if row_key(row) == state.selected), None)
     remarks = [line for line in lines if line.row is None and line.text][-1:]
@@ -78,14 +79,16 @@ def _table(state: TopState, width: int, height: int) -> list[DrawnLine]:
     room = max(height - 1 - len(remarks), 1)
     at = next((number for number, line in enumerate(of_rows) if line.row == selected), 0)
     first = max(0, min(at - room // 2, len(of_rows) - room))
-    drawn = [_row_line(line, rows, selected) for line in of_rows[first : first + room]]
+    drawn = [
+        DrawnLine(line.text, f"{level_style(line, rows)} {SELECTED if line.row == selected else ''}".rstrip())
+        for line in of_rows[first : first + room]
+    ]
     return [DrawnLine(heading.text, DIM), *drawn, *(DrawnLine(line.text, DIM) for line in remarks)]
 
 
-def _row_line(line: TableLine, rows: Sequence[Row], selected: int | None) -> DrawnLine:
-    assert line.row is not None
-    style = STYLES[rows[line.row]["level"]].terminal
-    return DrawnLine(line.text, f"{style} {SELECTED}" if line.row == selected else style)
+def level_style(line: TableLine, rows: Sequence[Row]) -> str:
+    """The style of the row's level; none for a line without a row."""
+    return "" if line.row is None else STYLES[rows[line.row]["level"]].terminal
 
 
 def minute_text(row: Row, now_s: float) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from rich.style import Style
 from rich.text import Text
 
-from headroom.cli.top.screen import DrawnLine, screen
+from headroom.cli.top.screen import screen
 from headroom.cli.top.state import Row, TopState, keys_of, pressed, refreshed
 
 Answer = TypeVar("Answer")
@@ -103,14 +103,12 @@ def _answered(state: TopState, rows: _Question[list[Row]], rates: _Question[list
 def _frame(state: TopState) -> str:
     columns, lines = shutil.get_terminal_size()
     is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
-    drawn = screen(state, max(columns, _MIN_COLUMNS), max(lines, _MIN_LINES), is_ascii=is_ascii)
-    return _HOME + (_END_LINE + "\r\n").join(map(_coloured, drawn)) + _END_LINE + _END_SCREEN
-
-
-def _coloured(line: DrawnLine) -> str:
-    if not line.style or os.environ.get("NO_COLOR"):
-        return line.text
-    return Style.parse(line.style).render(Text(line.text).plain)
+    has_colours = not os.environ.get("NO_COLOR")
+    drawn = [
+        Style.parse(line.style).render(Text(line.text).plain) if line.style and has_colours else line.text
+        for line in screen(state, max(columns, _MIN_COLUMNS), max(lines, _MIN_LINES), is_ascii=is_ascii)
+    ]
+    return _HOME + (_END_LINE + "\r\n").join(drawn) + _END_LINE + _END_SCREEN
 
 
 def _typed() -> bytes:
