@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any
 
 from headroom.demo.jvm import Jvm, java_errors
@@ -11,19 +11,14 @@ from headroom.demo.jvm import Jvm, java_errors
 TIMEOUT_S = 30
 
 
-class Admin:
+class Admin(AbstractContextManager["Admin"]):
     """A context manager around Kafka's Admin. Calls block until they are done, and raise DemoError when refused."""
 
     def __init__(self, jvm: Jvm, bootstrap: str) -> None:
         self._jvm = jvm
         self._admin = jvm.admin(bootstrap)
 
-    def __enter__(self) -> Admin:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._admin.close()
 
     def create_topics(self, names: Sequence[str], partitions: int = 1, replicas: int = 1, **config: str) -> None:

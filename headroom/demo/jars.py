@@ -54,22 +54,15 @@ Progress = Callable[[str], None]
 def find_java(environ: Mapping[str, str] = os.environ) -> str:
     """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH. Raises PrerequisiteError."""
     unfit: list[str] = []
-    for java in _java_candidates(environ):
+    home = environ.get("JAVA_HOME")
+    candidates = (home and str(Path(home) / "bin" / "java"), shutil.which("java", path=environ.get("PATH", "")))
+    for java in filter(None, candidates):
         version = java_version(java)
         if version >= JAVA_NEEDED:
             return java
         unfit.append(f"{java} is {f'Java {version}' if version else 'not a Java that runs'}")
     seen = "; ".join(unfit) or "none in JAVA_HOME or PATH"
     raise PrerequisiteError(f"Java {JAVA_NEEDED} or newer is needed: {seen}; set JAVA_HOME to a newer one")
-
-
-def _java_candidates(environ: Mapping[str, str]) -> Iterator[str]:
-    home = environ.get("JAVA_HOME")
-    if home:
-        yield str(Path(home) / "bin" / "java")
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    if on_path:
-        yield on_path
 
 
 def kafka_libs(
@@ -110,7 +103,11 @@ def _fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=libs.parent) as scratch:
         module, fetched = Path(scratch) / "ivy.xml", Path(scratch) / "libs"
         module.write_text(ivy_module)
-        arguments = _ivy_arguments(module, fetched, libs.parent / "ivy")
+        ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
+        if ivy is None:
+            raise PrerequisiteError("cannot fetch the Kafka jars: this PySpark ships no Ivy")
+        arguments = ["-jar", str(ivy), "-cache", str(libs.parent / "ivy"), "-ivy", str(module)]
+        arguments += ["-retrieve", f"{fetched}/[artifact]-[revision].[ext]", "-types", "jar", "bundle"]
         if mirror := os.environ.get(MIRROR_VARIABLE):
             settings = Path(scratch) / "ivysettings.xml"
             settings.write_text(_IVY_MIRROR.format(root=quoteattr(f"{mirror.rstrip('/')}/")))
@@ -146,26 +143,6 @@ def proxy_options(proxies: Mapping[str, str]) -> Iterator[str]:
     domains = [name.removeprefix("*").removeprefix(".") for name in names]
     patterns = [f"{domain}|*.{domain}" if domain else "*" for domain in domains]
     yield f"-Dhttp.nonProxyHosts={'|'.join(patterns) or 'localhost|127.*|[::1]'}"  # the latter is Java's own
-
-
-def _ivy_arguments(module: Path, target: Path, cache: Path) -> list[str]:
-    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
-    if ivy is None:
-        raise PrerequisiteError("cannot fetch the Kafka jars: this PySpark ships no Ivy")
-    pattern = f"{target}/[artifact]-[revision].[ext]"
-    return [
-        "-jar",
-        str(ivy),
-        "-cache",
-        str(cache),
-        "-ivy",
-        str(module),
-        "-retrieve",
-        pattern,
-        "-types",
-        "jar",
-        "bundle",
-    ]
 
 
 def _run_ivy(argv: list[str], progress: Progress) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from exporters.printable import one_line
 from headroom.demo.jvm import Jvm
 from headroom.demo.pacing import Pace
-from headroom.demo.script import Client, Habit, clients
+from headroom.demo.script import Client, clients
 from headroom.demo.service import DemoError
 
 TICK_S = 0.1
@@ -87,23 +87,15 @@ def _produce(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, s
     record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(client.topic, values)
     begun.set()
     try:
-        _send_steadily(producer, record, script, stop)
-        _send_greedily(producer, record, stop)
+        pace, start = Pace(script.rate, script.record_bytes), time.monotonic()
+        while not stop.wait(TICK_S) and time.monotonic() - start < script.greedy_after_s:
+            for _ in range(pace.due(time.monotonic() - start)):
+                producer.send(record)
+        # As fast as it can, with a bounded number of records in flight.
+        on_the_way: deque[Any] = deque()
+        while not stop.is_set():
+            while len(on_the_way) < IN_FLIGHT:
+                on_the_way.append(producer.send(record))
+            on_the_way.popleft().get()
     finally:
         producer.close(jvm.duration(CLOSE_MS))
-
-
-def _send_steadily(producer: Any, record: Any, script: Habit, stop: threading.Event) -> None:
-    pace, start = Pace(script.rate, script.record_bytes), time.monotonic()
-    while not stop.wait(TICK_S) and time.monotonic() - start < script.greedy_after_s:
-        for _ in range(pace.due(time.monotonic() - start)):
-            producer.send(record)
-
-
-def _send_greedily(producer: Any, record: Any, stop: threading.Event) -> None:
-    """As fast as it can, with a bounded number of records in flight."""
-    on_the_way: deque[Any] = deque()
-    while not stop.is_set():
-        while len(on_the_way) < IN_FLIGHT:
-            on_the_way.append(producer.send(record))
-        on_the_way.popleft().get()

@@ -88,27 +88,18 @@ def _consume(bootstrap: str, client: Client, begun: threading.Event, done: threa
 def _produce(bootstrap: str, client: Client, begun: threading.Event, done: threading.Event) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": client.client_id})
     begun.set()
-    _send_steadily(producer, client, done)
-    _send_greedily(producer, client, done)
-    producer.flush(CLOSE_S / 2)
-
-
-def _send_steadily(producer: Producer, client: Client, done: threading.Event) -> None:
-    script = client.script
-    pace, start_s, value = Pace(script.rate, script.record_bytes), time.monotonic(), bytes(script.record_bytes)
+    script, start_s = client.script, time.monotonic()
+    pace, value = Pace(script.rate, script.record_bytes), bytes(script.record_bytes)
     while not done.wait(TICK_S) and time.monotonic() - start_s < script.greedy_after_s:
         for _ in range(pace.due(time.monotonic() - start_s)):
             producer.produce(client.topic, value)
         producer.poll(0)
-
-
-def _send_greedily(producer: Producer, client: Client, done: threading.Event) -> None:
-    """As fast as it can, with a bounded number of records in flight."""
-    value = bytes(client.script.record_bytes)
+    # As fast as it can, with a bounded number of records in flight.
     while not done.is_set():
         while len(producer) < IN_FLIGHT:
             producer.produce(client.topic, value)
         producer.poll(TICK_S)
+    producer.flush(CLOSE_S / 2)
 
 
 _Drive = Callable[[str, Client, threading.Event, threading.Event], None]

@@ -19,7 +19,10 @@ class Pace:
 
     def due(self, elapsed_s: float) -> int:
         """Number of records to send now, `elapsed_s` after the start; they count as sent."""
-        behind = self._owed(elapsed_s) - self._settled
+        owed = self._rate * (elapsed_s - self._ramp_s / 2)
+        if elapsed_s < self._ramp_s:  # the rate grows linearly
+            owed = self._rate * elapsed_s * elapsed_s / (2 * self._ramp_s)
+        behind = owed - self._settled
         most = max(self._rate * FORGIVEN_AFTER_S, self._record_bytes)
         if behind > most:
             self._settled += behind - most
@@ -27,9 +30,3 @@ class Pace:
         records = int(behind // self._record_bytes)
         self._settled += records * self._record_bytes
         return records
-
-    def _owed(self, elapsed_s: float) -> float:
-        """Bytes due since the start; the rate grows linearly during the ramp."""
-        if elapsed_s < self._ramp_s:
-            return self._rate * elapsed_s * elapsed_s / (2 * self._ramp_s)
-        return self._rate * (elapsed_s - self._ramp_s / 2)

@@ -6,7 +6,6 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -17,13 +16,14 @@ from headroom.demo.job import run_job
 from headroom.demo.scenario import Scenario, Tell
 from headroom.demo.screenshots import take_screenshots
 from headroom.demo.service import DemoError
-from headroom.demo.serving import CLUSTER, Serving
+from headroom.demo.serving import CLUSTER
 from spark_jobs.reports import headroom_report as report
 
 REPORT = "headroom.json"
 HTTP_PORT = 9644  # of the pages, as in the documentation
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LEVELS = "SELECT client_id, level, reason FROM headroom_now"
 _PIPE_WIDTH = 240  # width of a table in a pipe
 
 
@@ -73,7 +73,14 @@ def run_demo(output: Path, *, keep: bool = False) -> int:
             if keep:
                 interrupts.is_expected = True
                 tell("everything runs on until Ctrl-C; in another terminal, with . .venv/bin/activate:")
-                for line in _next_steps(scenario.serving):
+                http, sql = scenario.serving.http, f"http://{scenario.serving.sql}"
+                for line in (
+                    f"open http://{http}/",
+                    f"headroom top --http {http}",
+                    f"headroom sql --url {sql} '{_LEVELS}'",
+                    f"headroom job quota-headroom --url {sql} --since 5m",
+                    f"headroom subscriptions list --bootstrap-server {scenario.serving.kafka}",
+                ):
                     console.print(f"  {line}", markup=False, soft_wrap=True)
                 scenario.keep()
         except DemoError as exc:
@@ -116,16 +123,3 @@ def _make_room(output: Path) -> None:
         shutil.rmtree(output / "logs", ignore_errors=True)
     except OSError as exc:
         raise DemoError(f"cannot write to {output}: {exc.strerror}") from exc
-
-
-_LEVELS = "SELECT client_id, level, reason FROM headroom_now"
-
-
-def _next_steps(serving: Serving) -> Iterator[str]:
-    """Lines to copy: the page, SQL, the terminal, the job, the subscriptions."""
-    sql = f"http://{serving.sql}"
-    yield f"open http://{serving.http}/"
-    yield f"headroom top --http {serving.http}"
-    yield f"headroom sql --url {sql} '{_LEVELS}'"
-    yield f"headroom job quota-headroom --url {sql} --since 5m"
-    yield f"headroom subscriptions list --bootstrap-server {serving.kafka}"

@@ -73,28 +73,22 @@ class Scenario:
         self._logs += [broker.log for broker in cluster.brokers]
         self._stack.enter_context(cluster)
         jvm = self._stack.enter_context(Jvm(java, libs))
-        self._configure(jvm, cluster.bootstrap)
+        self._tell("setting topics, client quotas and the telemetry subscription, as an admin does")
+        with Admin(jvm, cluster.bootstrap) as admin:
+            admin.create_topics(TOPICS)
+            for entity, values in quotas():
+                admin.alter_quota(entity, values)
+            admin.set_subscription("demo", METRICS, PUSH_INTERVAL_MS)
         self._tell("starting headroom serve in front of it")
         self.serving = self._stack.enter_context(
             Serving(cluster.bootstrap, self.directory, http_port=self._http_port if is_free(self._http_port) else 0)
         )
         self._tell(f"the pages: http://{self.serving.http}/")
         self._checks += [cluster.check, self.serving.check]
-        self._start_clients(jvm, self.serving.kafka)
-
-    def _configure(self, jvm: Jvm, bootstrap: str) -> None:
-        self._tell("setting topics, client quotas and the telemetry subscription, as an admin does")
-        with Admin(jvm, bootstrap) as admin:
-            admin.create_topics(TOPICS)
-            for entity, values in quotas():
-                admin.alter_quota(entity, values)
-            admin.set_subscription("demo", METRICS, PUSH_INTERVAL_MS)
-
-    def _start_clients(self, jvm: Jvm, bootstrap: str) -> None:
-        """Consumers first, so that records are read as they are produced."""
         self._tell("starting 16 clients through the gateway: 8 Java, 8 librdkafka")
-        self._families = (JavaClients(jvm, bootstrap), LibrdkafkaClients(bootstrap, self.directory))
-        for family in self._families:
+        gateway = self.serving.kafka
+        self._families = (JavaClients(jvm, gateway), LibrdkafkaClients(gateway, self.directory))
+        for family in self._families:  # consumers first, so that records are read as they are produced
             self._stack.callback(family.stop)
             family.start_consumers()
             self._checks.append(family.check)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -40,21 +41,16 @@ def take_screenshots(http: str, cluster: str, target: Path) -> list[str]:
 def take_pictures(http: str, pages: Mapping[str, str], target: Path, window: str = _WINDOW) -> list[str]:
     """Writes NAME.png into `target` for each name and path. Returns the files' names; none without a Chromium."""
     program = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    return [
-        file.name
-        for name, path in pages.items()
-        if program and _take(program, f"http://{http}/{path}", file := target / f"{name}.png", window)
-    ]
-
-
-def _take(program: str, url: str, file: Path, window: str) -> bool:
-    file.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="headroom-chromium-", ignore_cleanup_errors=True) as profile:
-        argv = [program, "--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
-        argv += [f"--window-size={window}", f"--virtual-time-budget={_SETTLE_MS}", f"--screenshot={file.resolve()}"]
-        argv += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root's sandbox
-        try:
-            subprocess.run([*argv, url], capture_output=True, timeout=_TIMEOUT_S, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-    return file.exists()
+    if program is None:
+        return []
+    files = {target / f"{name}.png": f"http://{http}/{path}" for name, path in pages.items()}
+    for file, url in files.items():
+        file.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(prefix="headroom-chromium-", ignore_cleanup_errors=True) as profile:
+            argv = [program, "--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
+            argv += [f"--window-size={window}", f"--virtual-time-budget={_SETTLE_MS}"]
+            argv += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root's sandbox
+            argv += [f"--screenshot={file.resolve()}", url]
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=False)
+    return [file.name for file in files if file.exists()]

@@ -8,11 +8,11 @@ request forgery is not possible; embedding and fetching by other sites is nevert
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import ipaddress
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -108,36 +108,26 @@ class AccessControl:
             return False
         host = hosts[0].lower()
         name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
-        return name in self._names or _is_address(name)
+        with suppress(ValueError):
+            ipaddress.ip_address(name)
+            return True
+        return name in self._names
 
     def _comes_through_proxy(self, headers: Headers, scope: Scope) -> bool:
         client = scope.get("client")
         if not client or not headers.get(self._config.user_header):
             return False
-        try:
+        with suppress(ValueError):
             return is_in(client[0], self._config.trusted_proxies)
-        except ValueError:
-            return False
+        return False
 
 
 def _shown(headers: Headers) -> str:
     """A bearer token, or the token as the password of any user, for browsers; empty without one."""
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
     if scheme.lower() == "basic":
-        return _password(credentials.strip())
-    return credentials.strip() if scheme.lower() == "bearer" else ""
-
-
-def _password(credentials: str) -> str:
-    try:
-        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        with suppress(ValueError):  # neither base64 nor UTF-8
+            return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
+    return ""

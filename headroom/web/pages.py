@@ -76,25 +76,26 @@ def page_routes(data: Data) -> list[BaseRoute]:
 
     return [
         *own_routes(data.own, _TEMPLATES.get_template("me.html")),
-        *(Route(path, _endpoint(data, partial(_guarded, data, page)), methods=["GET"]) for path, page in pages.items()),
-        *(Route(path, _endpoint(data, page), methods=["GET"]) for path, page in without_store.items()),
+        *(Route(path, _endpoint(data, page), methods=["GET"]) for path, page in pages.items()),
+        *(
+            Route(path, _endpoint(data, page, needs_store=False), methods=["GET"])
+            for path, page in without_store.items()
+        ),
         Route("/clients", clients, methods=["GET"]),
         Route("/clients/", clients, methods=["GET"]),
         Mount("/static", StaticFiles(directory=_HERE / "static")),
-        Route("/{path:path}", _endpoint(data, _missing), methods=["GET"]),
+        Route("/{path:path}", _endpoint(data, _missing, needs_store=False), methods=["GET"]),
     ]
 
 
-async def _guarded(data: Data, page: Page, request: Request) -> tuple[str, dict[str, Any]]:
-    """Raises UnavailableError instead of waiting for a store that does not answer."""
-    return await data.watch.answer(page(request))
+def _endpoint(data: Data, page: Page, *, needs_store: bool = True) -> Callable[[Request], Awaitable[Response]]:
+    """`needs_store`: the page does not wait for a store that does not answer."""
 
-
-def _endpoint(data: Data, page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
         status_code, path, freshness = 200, request.url.path, None
         try:
-            (template, values), freshness = await asyncio.gather(page(request), data.watch.freshness())
+            answer = data.watch.answer(page(request)) if needs_store else page(request)
+            (template, values), freshness = await asyncio.gather(answer, data.watch.freshness())
         except BadRequestError as exc:
             status_code, template, values = 400, "error.html", _failure("That did not work", str(exc))
         except UnavailableError as exc:
@@ -186,17 +187,13 @@ async def _client(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     client = await data.client(request.query_params)
     for quota in client["quotas"]:
         quota["question"] = question(quota)
-    return "client.html", {"client": client, "ranges": usage_chart.RANGES, "range": _range(request, client)}
-
-
-def _range(request: Request, client: Mapping[str, Any]) -> str:
-    """What the link says; else the shortest that holds the last usage."""
-    asked = request.query_params.get("range", "")
-    if asked in usage_chart.RANGES:
-        return asked
-    recorded = [row["last_s"] for row in client["stopped"]] if not client["quotas"] else []
-    age_s = time.time() - max(recorded) if recorded else 0.0
-    return next((name for name, seconds in usage_chart.RANGES.items() if seconds > 1.2 * age_s), "30d")
+    ranges = usage_chart.RANGES
+    shown = request.query_params.get("range", "")
+    if shown not in ranges:  # the shortest that holds the last usage
+        recorded = [row["last_s"] for row in client["stopped"]] if not client["quotas"] else []
+        age_s = time.time() - max(recorded) if recorded else 0.0
+        shown = next((name for name, seconds in ranges.items() if seconds > 1.2 * age_s), "30d")
+    return "client.html", {"client": client, "ranges": ranges, "range": shown}
 
 
 async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:

@@ -68,7 +68,13 @@ class StoreWatch:
         if time.monotonic() - self._ended_s > _SHARED_S:
             await self._look(time.monotonic())
         if not self._error:
-            await self._ask_newest()
+            # A busy store may take its time: until it has answered, the last answer counts.
+            if self._newest is None or self._newest.done():
+                self._newest = asyncio.ensure_future(in_daemon_thread(partial(self._store.rows, _NEWEST)))
+            await asyncio.wait([self._newest], timeout=_PROBE_S if self._shown_s is None else _SHARED_S)
+            if self._newest.done() and self._newest.exception() is None:
+                from_s = int(self._newest.result()[0]["from_s"])
+                self._shown_s = from_s + WINDOW_S if from_s else None
         now_s = int(self._now_s())
         is_late = self._shown_s is None or now_s - self._shown_s > LATE_S
         state = "away" if self._error else "late" if is_late else "live"
@@ -107,12 +113,3 @@ class StoreWatch:
         else:
             self._error, self._since_s = "", None
         self._ended_s = time.monotonic()
-
-    async def _ask_newest(self) -> None:
-        """A busy store may take its time: until it has answered, the last answer counts."""
-        if self._newest is None or self._newest.done():
-            self._newest = asyncio.ensure_future(in_daemon_thread(partial(self._store.rows, _NEWEST)))
-        await asyncio.wait([self._newest], timeout=_PROBE_S if self._shown_s is None else _SHARED_S)
-        if self._newest.done() and self._newest.exception() is None:
-            from_s = int(self._newest.result()[0]["from_s"])
-            self._shown_s = from_s + WINDOW_S if from_s else None

@@ -70,9 +70,10 @@ def question_of(query: Given) -> FormQuestion:
         raise BadRequestError(f"quota_key must be one of {', '.join(KEYS)}")
     if since not in RANGES:
         raise BadRequestError(f"since must be one of {', '.join(RANGES)}")
-    question = FormQuestion(
-        text_of(query, "cluster"), entity, quota_key, _value(text_of(query, "value").strip()), since
-    )
+    value = text_of(query, "value").strip()
+    if value and not (value.isascii() and value.isdigit() and len(value) <= 15):
+        raise BadRequestError("value must be a whole number of bytes per second, or empty to remove the quota")
+    question = FormQuestion(text_of(query, "cluster"), entity, quota_key, float(value) if value else None, since)
     message = refusal(question.alteration)
     if message:
         raise BadRequestError(message)
@@ -114,11 +115,3 @@ class WhatIfQueue:
             "since": question.since,
             "covers_text": coverage_text(outcome["covers"]),
         }
-
-
-def _value(text: str) -> float | None:
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise BadRequestError("value must be a whole number of bytes per second, or empty to remove the quota")
-    return float(text)

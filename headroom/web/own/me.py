@@ -33,12 +33,16 @@ def document(scope: ClientScope, rows: Sequence[Row], windows: Sequence[Row], ow
     """`rows`: of queries.OWN; `windows`: of queries.QUOTA_WINDOWS; the worst client first."""
     window_ms = {(row["cluster"], row["broker_id"]): int(row["quota_window_ms"]) for row in windows}
     clients = [_client(scope, row, window_ms, owners) for row in rows]
+    due_ms = 0  # when there is something newer to read
+    if rows:
+        start = datetime.fromisoformat(rows[0]["window_start"]).replace(tzinfo=UTC)
+        due_ms = int(start.timestamp() * 1000) + 1000 * WINDOW_S + _EVERY_MS + _READY_MS
     return {
         "scope": {name: value for name, value in scope._asdict().items() if value},
         "window_start": clients[0]["window_start"] if clients else None,
         "level": max((client["level"] for client in clients), key=LEVELS.index, default=None),
         "retry_after_ms": max((client["retry_after_ms"] for client in clients), default=0),
-        "next_in_ms": _next_in_ms(rows[0]["window_start"] if rows else None, now_ms),
+        "next_in_ms": due_ms - now_ms if due_ms > now_ms else _LATE_MS,
         "clients": clients,
     }
 
@@ -48,22 +52,9 @@ def _client(scope: ClientScope, row: Row, window_ms: Mapping[tuple[str, int], in
     minute = BucketMinute(row["quota_key"], limit, row["group_usage"], row["throttle_ms"], row["muted_ms"])
     length_ms = window_ms.get((row["cluster"], row["broker_id"])) or QuotaWindow().length_ms
     shown = {name: row[name] for name in COLUMNS}
-    in_words = {"reason": _own_reason(scope, row, owners), "cause": row["own_cause"] or row["cause"]}
-    return {**shown, **in_words, **pace(minute, length_ms)._asdict()}
-
-
-def _own_reason(scope: ClientScope, row: Row, owners: Owners) -> str:
-    """The reason without the name of a client of others, which may take most of the shared quota."""
+    # Without the name of a client of others, which may take most of the shared quota.
     user, client_id = row["culprit_user"], row["culprit_client_id"]
     is_seen = scope.sees(user, client_id, owners.owner(user, client_id).team)
-    reason: str = row["reason"] if is_seen or not row["own_reason"] else row["own_reason"]
-    return reason
-
-
-def _next_in_ms(window_start: str | None, now_ms: int) -> int:
-    """Until there is something newer to read."""
-    if window_start is None:
-        return _LATE_MS
-    start_ms = int(datetime.fromisoformat(window_start).replace(tzinfo=UTC).timestamp() * 1000)
-    due_ms = start_ms + 1000 * WINDOW_S + _EVERY_MS + _READY_MS - now_ms
-    return due_ms if due_ms > 0 else _LATE_MS
+    reason = row["reason"] if is_seen or not row["own_reason"] else row["own_reason"]
+    in_words = {"reason": reason, "cause": row["own_cause"] or row["cause"]}
+    return {**shown, **in_words, **pace(minute, length_ms)._asdict()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from jinja2 import Template
@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from exporters.clickhouse.client import Row
 from headroom.web.own.scopes import ME, ME_PAGE, ClientScope, given
-from headroom.web.parameters import BadRequestError, Given, UnavailableError
+from headroom.web.parameters import BadRequestError, Given
 from headroom.web.sparse_log import SparseLog
 
 Own = Callable[[ClientScope, Given], Awaitable[Row]]
@@ -34,11 +34,13 @@ def own_routes(own: Own, page: Template) -> list[Route]:
             scope = given(request.scope)
             if scope is None:
                 raise BadRequestError(_NO_SCOPE)
-            return 200, await _in_turn(turns, own(scope, request.query_params))
+            async with asyncio.timeout(_PATIENCE_S), turns:
+                return 200, await own(scope, request.query_params)
         except BadRequestError as exc:
             return 400, {"error": str(exc)}
-        except ConnectionError as exc:
-            _unreadable.warning("the store cannot be read for an application", error=str(exc))
+        except (ConnectionError, TimeoutError) as exc:
+            error = str(exc) or "too many applications ask"
+            _unreadable.warning("the store cannot be read for an application", error=error)
             return 503, {"error": "it cannot be answered now, ask again later"}  # the cause names parts of Headroom
 
     async def me(request: Request) -> Response:
@@ -50,12 +52,3 @@ def own_routes(own: Own, page: Template) -> list[Route]:
         return HTMLResponse(page.render(document=document), status)
 
     return [Route(ME, me, methods=["GET"]), Route(ME_PAGE, me_page, methods=["GET"])]
-
-
-async def _in_turn(turns: asyncio.Semaphore, answer: Awaitable[Any]) -> Any:
-    """Raises what `answer` raises, and UnavailableError when it takes too long."""
-    try:
-        async with asyncio.timeout(_PATIENCE_S), turns:
-            return await answer
-    except TimeoutError as exc:
-        raise UnavailableError("too many applications ask") from exc
