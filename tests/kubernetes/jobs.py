@@ -16,6 +16,7 @@ from tests.kubernetes.rig import NAMESPACE, NODE_IP, ROOT, STATE, CheckError, ku
 EXECUTORS = 2
 JOB_S = 300.0
 _JOB = "local:///opt/headroom/lib/python3.11/site-packages/spark_jobs/jobs/quota_headroom.py"
+_USED = "SELECT count() FROM headroom.quota_usage WHERE source = 'gateway' AND ts < toStartOfMinute(now())"
 _RUNS = "SELECT count() FROM headroom.job_runs FINAL WHERE job = 'quota_headroom' AND status = 'succeeded'"
 
 
@@ -48,6 +49,7 @@ def run_cron_job(namespace: str) -> str:
 
 
 def cron_job(release: Release) -> str:
+    until(150, lambda: release.outside.query(_USED)[0][0], "clients' usage of a whole minute is stored")
     before = release.outside.query(_RUNS)[0][0]
     said = run_cron_job(NAMESPACE)
     if release.outside.query(_RUNS)[0][0] != before + 1:
