@@ -132,7 +132,14 @@ def test_certificate_of_a_further_listener_is_mounted(chart: helm_python.Chart, 
         ({"listeners": [OUTSIDE, {**OUTSIDE, "port": 9292}]}, "the name outside is taken"),
         ({"listeners": [{**OUTSIDE, "name": "pods"}]}, "the name pods is taken"),
         ({"listeners": [{**OUTSIDE, "name": "far-too-long"}]}, "name"),
+        ({"listeners": [{**OUTSIDE, "name": "otlp-grpc"}]}, "the name otlp-grpc is taken"),
         ({"config": {"otlp": {"grpc": "0.0.0.0:9644"}}}, "config: otlp-grpc has the port 9644"),
+        ({"config": {"otlp": "0.0.0.0:4318"}}, "/config/otlp"),
+        ({"config": {"otlp": {"http": 4318}}}, "/config/otlp/http"),
+        ({"config": {"otlp": {"http": "0.0.0.0"}}}, "/config/otlp/http"),
+        ({"extraEnv": [{"name": "A", "value": 1}]}, "/extraEnv/0/value"),
+        ({"spool": {"size": "2.5Gi"}}, r"spool\.maxBytes: 4294967296 bytes do not fit into spool\.size, 2\.5Gi"),
+        ({"spool": {"size": 4294967295}}, r"spool\.maxBytes"),
         ({"image": {"repository": "r/headroom-gateway"}}, r"jobs\.quotaHeadroom\.image\.repository: needed"),
         (
             {
@@ -260,6 +267,36 @@ def test_what_charts_of_the_field_have(chart: helm_python.Chart) -> None:
     assert job["envFrom"] == values["extraEnvFrom"]
 
 
+def test_names_fit_whatever_the_release_is_called(chart: helm_python.Chart) -> None:
+    """A CronJob's name has at most 52 characters."""
+    release = "a-team-in-production-with-a-release-name-of-all-53-ch"
+    texts = chart.render(values=LEAST, name=release, namespace="kafka")
+    [job] = [yaml.safe_load(text) for name, text in texts.items() if name.endswith("job.yaml")]
+    assert len(job["metadata"]["name"]) == 52
+    kinds = {kind for kind, name in rendered(chart, merged(LEAST, {"fullnameOverride": "mine"})) if name == "mine"}
+    assert {"StatefulSet", "Service", "ConfigMap"} < kinds
+
+
+def test_pods_have_the_default_account_without_one_of_the_charts(chart: helm_python.Chart) -> None:
+    manifests = rendered(chart, merged(LEAST, {"serviceAccount": {"create": False}}))
+    assert manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["serviceAccountName"] == "default"
+
+
+def test_digest_pins_the_image_that_it_belongs_to(chart: helm_python.Chart) -> None:
+    gateway, jobs = f"sha256:{'a' * 64}", {"image": {"repository": "registry.example/jobs", "tag": "7"}}
+    values = {"image": {"repository": "registry.example/gateway", "digest": gateway}, "jobs": {"quotaHeadroom": jobs}}
+    manifests = rendered(chart, merged(LEAST, values))
+    assert container_of(manifests)["image"] == f"registry.example/gateway:0.1.0@{gateway}"
+    job = manifests["CronJob", "prod-headroom-quota"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert job["containers"][0]["image"] == "registry.example/jobs:7"
+
+
+def test_password_may_have_any_key_in_its_secret(chart: helm_python.Chart) -> None:
+    manifests = rendered(chart, merged(LEAST, {"clickhouse": {"passwordSecretKey": "admin-password"}}))
+    [password] = [one for one in container_of(manifests)["env"] if one["name"] == "HEADROOM_CLICKHOUSE_PASSWORD"]
+    assert password["valueFrom"]["secretKeyRef"] == {"name": "clickhouse", "key": "admin-password"}
+
+
 def test_monitors_have_the_labels_by_which_prometheus_selects(chart: helm_python.Chart) -> None:
     on = {"enabled": True, "labels": {"release": "kube-prometheus-stack"}, "namespace": "monitoring"}
     manifests = rendered(chart, merged(LEAST, {"serviceMonitor": on, "prometheusRule": on}))
@@ -278,6 +315,7 @@ def test_monitors_have_the_labels_by_which_prometheus_selects(chart: helm_python
         ({}, "serviceMonitor.labels.release=NAME"),
         ({"serviceMonitor": {"enabled": True}}, "NOT SET here"),
         ({"listeners": [{**OUTSIDE, "advertisedHost": "out.example"}]}, "outside: bootstrap.servers=out.example:9192"),
+        ({"listeners": [{**OUTSIDE, "advertisedHost": "fd00::8"}]}, "outside: bootstrap.servers=[fd00::8]:9192"),
         ({"config": {"otlp": {"grpc": "0.0.0.0:4317"}}}, "otlp-grpc: prod-headroom-telemetry.kafka.svc:4317"),
     ],
 )

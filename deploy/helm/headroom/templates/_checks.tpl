@@ -30,6 +30,18 @@
 {{- include "headroom.checkListener" (dict "listener" . "is" (ternary (printf "listeners, %s: " .name) "listener." (ne .name ""))) }}
 {{- end }}
 {{- include "headroom.checkPorts" . }}
+{{- include "headroom.checkSpool" . }}
+{{- end }}
+
+{{- define "headroom.checkSpool" -}}
+{{- $size := .Values.spool.size }}
+{{- if kindIs "string" $size }}
+{{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 }}
+{{- $size = mulf (regexFind "^[0-9.]+" $size) (get $units (regexFind "[A-Za-z]*$" $size)) }}
+{{- end }}
+{{- if lt (float64 $size) (float64 .Values.spool.maxBytes) }}
+{{- fail (printf "spool.maxBytes: %d bytes do not fit into spool.size, %v" (int64 .Values.spool.maxBytes) .Values.spool.size) }}
+{{- end }}
 {{- end }}
 
 {{- define "headroom.checkListener" -}}
@@ -61,7 +73,7 @@
 {{- $http := dict "name" "http" "port" .Values.http.port "nodePort" 0 }}
 {{- $used := dict (toString (int .Values.http.port)) "http.port" }}
 {{- $nodes := dict }}
-{{- $names := dict "http" "http" "broker" "listener" "bootstrap" "listener" "pods" "a service" "telemetry" "a service" }}
+{{- $names := dict "http" "http" "broker" "listener" "bootstrap" "listener" "pods" "a service" "telemetry" "a service" "grpc" "a receiver" "otlp-grpc" "a receiver" "otlp-http" "a receiver" }}
 {{- range $listener := (include "headroom.listeners" . | fromJsonArray) }}
 {{- if hasKey $names (.name | default "-") }}
 {{- fail (printf "listeners: the name %s is taken" .name) }}

@@ -1,6 +1,7 @@
+{{- /* A CronJob's name has at most 52 characters, and ends with -quota. */ -}}
 {{- define "headroom.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}
-{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}{{ end }}
+{{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
+{{ .Values.fullnameOverride | default $name | trunc 46 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "headroom.selector" -}}
@@ -16,16 +17,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "headroom.image" -}}
-{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{ include "headroom.imageName" (dict "image" .Values.image "version" .Chart.AppVersion) }}
 {{- end }}
 
 {{- define "headroom.jobImage" -}}
 {{- $image := mergeOverwrite (deepCopy .Values.image) .Values.jobs.quotaHeadroom.image -}}
-{{ printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) | quote }}
+{{- if .Values.jobs.quotaHeadroom.image.repository }}{{ $_ := set $image "digest" .Values.jobs.quotaHeadroom.image.digest }}{{ end -}}
+{{ include "headroom.imageName" (dict "image" $image "version" .Chart.AppVersion) }}
+{{- end }}
+
+{{- define "headroom.imageName" -}}
+{{- $tagged := printf "%s:%s" .image.repository (.image.tag | default .version) -}}
+{{ ternary (printf "%s@%s" $tagged .image.digest) $tagged (ne (.image.digest | default "") "") | quote }}
 {{- end }}
 
 {{- define "headroom.serviceAccount" -}}
-{{ .Values.serviceAccount.name | default (include "headroom.name" .) }}
+{{ .Values.serviceAccount.name | default (ternary (include "headroom.name" .) "default" .Values.serviceAccount.create) }}
 {{- end }}
 
 {{- /* OpenShift chooses the ids of a namespace itself, and refuses a pod that names others. */ -}}
@@ -41,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.clickhouse.passwordSecret }}
 - name: HEADROOM_CLICKHOUSE_PASSWORD
   valueFrom:
-    secretKeyRef: {name: {{ .Values.clickhouse.passwordSecret }}, key: password}
+    secretKeyRef: {name: {{ .Values.clickhouse.passwordSecret }}, key: {{ .Values.clickhouse.passwordSecretKey }}}
 {{- end }}
 {{- end }}
 
@@ -54,6 +61,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "headroom.host" -}}
 {{ .Values.listener.advertisedHost | default (printf "%s.%s.svc" (include "headroom.name" .) .Release.Namespace) }}
+{{- end }}
+
+{{- /* HOST:PORT, with brackets around an IPv6 literal. */ -}}
+{{- define "headroom.address" -}}
+{{ ternary (printf "[%s]" .host) .host (contains ":" .host) }}:{{ int .port }}
 {{- end }}
 
 {{- /* All listeners as JSON: the first one is `listener`, and has no name. */ -}}
