@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import typer
 
@@ -25,6 +25,7 @@ from quota_metrics.what_if.harm import Names
 
 _CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
 _LAYOUT = Layout(numbers=("before", "after", "cluster", "file"), below=("clients", "why"))
+Difference: TypeAlias = QuotaDifference | SubscriptionDifference
 _SHOWN_CLIENTS = 20
 _SHOWN_ROWS = 200  # of a table or of markdown; JSON has all
 
@@ -108,19 +109,10 @@ def print_report(report: PlanReport, output: Output) -> None:
 
 def print_changes(plan: QuotaPlan) -> None:
     """On standard error, as standard output has the undo."""
-    for change in plan.changes:
-        values = f"{_value(change.before)} -> {_value(change.after)}"
-        why = f" ({change.why})" if change.why else ""
-        typer.echo(f"{change.action} {text(change.entity)} {change.key}: {values}{why}", err=True)
-    for resource in plan.subscription_changes:
-        why = f" ({resource.why})" if resource.why else ""
-        typer.echo(
-            printable(
-                f"{resource.action} subscription {resource.name} {resource.key}:"
-                f" {_text(resource.before)} -> {_text(resource.after)}{why}"
-            ),
-            err=True,
-        )
+    for change in _changes(plan):
+        subject, key, before, after, _, why = _cells(change)
+        values = f"{before} -> {after} ({why})" if why else f"{before} -> {after}"
+        typer.echo(printable(f"{change.action} {subject} {key}: {values}"), err=True)
     if not plan.count:
         typer.echo("nothing to change", err=True)
 
@@ -128,16 +120,9 @@ def print_changes(plan: QuotaPlan) -> None:
 def print_drift(plan: QuotaPlan, output: Output) -> None:
     """`plan`: what would make the cluster equal to the file."""
     headings = ("entity", "quota", "cluster", "file", "owner", "why")
-    rows = [
-        (text(change.entity), change.key, _value(change.before), _value(change.after), change.owner, change.why)
-        for change in plan.changes
-    ] + [
-        (f"subscription {resource.name}", resource.key, _text(resource.before), _text(resource.after), "", resource.why)
-        for resource in plan.subscription_changes
-    ]
+    rows = [_cells(change) for change in _changes(plan)]
     if output is Output.JSON:
-        resources = [_subscription_difference(resource) for resource in plan.subscription_changes]
-        quota_output.print_json([_difference(change) for change in plan.changes] + resources)
+        quota_output.print_json([_document(change) for change in _changes(plan)])
     elif not rows:
         typer.echo(
             "the cluster has what the file has" if plan.has_subscriptions else "the cluster has the quotas of the file"
@@ -148,34 +133,28 @@ def print_drift(plan: QuotaPlan, output: Output) -> None:
         print_table(headings, rows, _LAYOUT)
 
 
+def _changes(plan: QuotaPlan) -> list[Difference]:
+    return [*plan.changes, *plan.subscription_changes]
+
+
 def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [
-        (
-            change.action,
-            text(change.entity),
-            change.key,
-            _value(change.before),
-            _value(change.after),
-            _hit(report, change),
-            change.owner,
-            change.why,
-        )
-        for change in report.plan.changes[:_SHOWN_ROWS]
-    ]
-    rows += [
-        (
-            resource.action,
-            f"subscription {resource.name}",
-            resource.key,
-            _text(resource.before),
-            _text(resource.after),
-            "-",
-            "",
-            resource.why,
-        )
-        for resource in report.plan.subscription_changes[:_SHOWN_ROWS]
-    ]
+    rows: list[tuple[str, ...]] = []
+    for change in report.plan.changes[:_SHOWN_ROWS]:
+        *values, owner, why = _cells(change)
+        rows.append((change.action, *values, _hit(report, change), owner, why))
+    for resource in report.plan.subscription_changes[:_SHOWN_ROWS]:
+        *values, owner, why = _cells(resource)
+        rows.append((resource.action, *values, "-", owner, why))
     return rows
+
+
+def _cells(change: Difference) -> tuple[str, str, str, str, str, str]:
+    """Whose value it is, its key, before and after, owner, why."""
+    if isinstance(change, QuotaDifference):
+        before, after = ("-" if side is None else quota_output.number(side) for side in (change.before, change.after))
+        return text(change.entity), change.key, before, after, change.owner, change.why
+    before, after = ("-" if side is None else side for side in (change.before, change.after))
+    return f"subscription {change.name}", change.key, before, after, "", change.why
 
 
 def _hit(report: PlanReport, change: QuotaDifference) -> str:
@@ -197,15 +176,15 @@ def _report_document(report: PlanReport) -> dict[str, Any]:
         "base": report.plan.base,
         "changes": [
             {
-                **_difference(change),
+                **_document(change),
                 "clients": None if report.hits is None else len(report.clients(change)),
                 "first_clients": [list(names) for names in report.clients(change)[:_SHOWN_CLIENTS]],
             }
             for change in report.plan.changes
         ],
-        "unmanaged": [_difference(change) for change in report.plan.unmanaged],
-        "resource_changes": [_subscription_difference(resource) for resource in report.plan.subscription_changes],
-        "unmanaged_resources": [_subscription_difference(resource) for resource in report.plan.unmanaged_subscriptions],
+        "unmanaged": [_document(change) for change in report.plan.unmanaged],
+        "resource_changes": [_document(resource) for resource in report.plan.subscription_changes],
+        "unmanaged_resources": [_document(resource) for resource in report.plan.unmanaged_subscriptions],
         "what_if": None if report.answer is None else document(report.answer, 0),
         "harmed_clients": None if report.answer is None else report.harmed_clients,
         "harmed": [client_document(outcome) for outcome in report.harmed],
@@ -216,32 +195,13 @@ def _report_document(report: PlanReport) -> dict[str, Any]:
     }
 
 
-def _difference(difference: QuotaDifference) -> dict[str, Any]:
-    return {
-        "action": difference.action,
-        "entity": dict(difference.entity),
-        "quota_key": difference.key,
-        "before": difference.before,
-        "after": difference.after,
-        "owner": difference.owner,
-        "why": difference.why,
-    }
-
-
-def _subscription_difference(difference: SubscriptionDifference) -> dict[str, Any]:
-    return {
-        "action": difference.action,
-        "section": "subscriptions",
-        "name": difference.name,
-        "key": difference.key,
-        "before": difference.before,
-        "after": difference.after,
-        "why": difference.why,
-    }
-
-
-def _text(value: str | None) -> str:
-    return "-" if value is None else value
+def _document(change: Difference) -> dict[str, Any]:
+    values = {"before": change.before, "after": change.after}
+    if isinstance(change, QuotaDifference):
+        named = {"action": change.action, "entity": dict(change.entity), "quota_key": change.key}
+        return {**named, **values, "owner": change.owner, "why": change.why}
+    named = {"action": change.action, "section": "subscriptions", "name": change.name, "key": change.key}
+    return {**named, **values, "why": change.why}
 
 
 def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -251,7 +211,3 @@ def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         # Names are made by clients: nothing in them may be markup.
         cells = (re.sub(r"[\\`*_\[\]<>|!#&]", r"\\\g<0>", printable(cell)) for cell in row)
         typer.echo("| " + " | ".join(cells) + " |")
-
-
-def _value(value: float | None) -> str:
-    return "-" if value is None else quota_output.number(value)
