@@ -11,7 +11,6 @@ clock.py                 the two clocks, which are passed as parameters: wall ti
                          decisions
 daemon_thread.py         runs a blocking call beside the event loop, in a thread that nothing waits for
 errors.py                errors that prevent Headroom from starting, or a command from running; messages are one line
-extras.py                names the extra that installs a missing module
 interpreted.py           HEADROOM_PURE=1 runs the Python source of every module, even where a wheel contains it
                          compiled
 logs.py                  configures structured logs on standard error: readable lines on a terminal, JSON elsewhere

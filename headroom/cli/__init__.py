@@ -12,13 +12,15 @@ gateway.py           `headroom gateway check`: checks the prerequisites of a gat
 gateway_findings.py  what `headroom gateway check` finds of a cluster's facts: what changes for a cluster when a
                      gateway is in the path
 http_address.py      the address option of commands that query a running `headroom serve`
-live.py              `headroom top`: clients near a limit, and who costs most, from the API of a running `headroom
-                     serve`
 plan.py              `headroom plan`: what a deployment needs, computed from measured figures
 quarantine.py        `headroom quarantine list | show | replay`: pushes that could not be decoded or stored, their
                      senders and reasons
 serve_api.py         asks the API of a running `headroom serve`
 spool.py             `headroom spool status | inspect | skip`: the unfinished records in the spool of a data directory
+store.py             `headroom store check`: whether a server, a user's profile, a proxy and replicas fit, before the
+                     first row
+subscriptions.py     `headroom subscriptions`: reads and alters a cluster's telemetry subscriptions; `preview`: whom one
+                     would match
 sql.py               `headroom sql`: runs one statement, streams the result to standard output, prints errors as one
                      line
 status.py            `headroom status`: Headroom's own health in five lines, from the API of a running `headroom

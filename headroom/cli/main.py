@@ -21,8 +21,16 @@ from typer.core import TyperGroup
 
 from headroom.cli.http_address import HttpAddress
 from headroom.cli.output.forms import Output
-from headroom.extras import missing_extra
 
+_EXTRA_OF = {
+    "chdb": "embedded",
+    "altair": "spark",
+    "pandas": "spark",
+    "py4j": "spark",
+    "pyspark": "spark",
+    "vl_convert": "spark",
+    "confluent_kafka": "demo",
+}
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -36,7 +44,7 @@ class Group(NamedTuple):
 GROUPS = {
     "quotas": Group("headroom.cli.quotas.group", "Client quotas: show, resolve and change them, simulate changes."),
     "subscriptions": Group(
-        "headroom.cli.subscriptions.commands",
+        "headroom.cli.subscriptions",
         "Telemetry subscriptions: which metrics clients are asked for, how often.",
     ),
     "quarantine": Group("headroom.cli.quarantine", "Pushes that could not be stored: list, show, replay."),
@@ -44,7 +52,7 @@ GROUPS = {
     "verify-client": Group("headroom.cli.verify_client", "Check a Kafka client's telemetry against KIP-714."),
     "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
     "gateway": Group("headroom.cli.gateway", "Check a cluster for a gateway; share of traffic that passes it."),
-    "store": Group("headroom.cli.store.commands", "Check a ClickHouse before the first row is stored."),
+    "store": Group("headroom.cli.store", "Check a ClickHouse before the first row is stored."),
     "cluster": Group(
         "headroom.cli.cluster_facts", "The cluster: versions, quota windows, callback class, limits per address."
     ),
@@ -236,7 +244,7 @@ def top(
     ] = Output.TABLE,
 ) -> None:
     """Show clients near a limit, refreshed until q: / filters, s sorts, g groups, Enter shows one, p pauses."""
-    from headroom.cli.live import run_costs, run_top, run_topics
+    from headroom.cli.top.live import run_costs, run_top, run_topics
     from headroom.cli.serve_api import token_of
 
     if by in ("cost", "topic") and token:
@@ -293,6 +301,13 @@ def demo(
     from headroom.demo.run import run_demo
 
     raise typer.Exit(run_demo(output, keep=keep))
+
+
+def missing_extra(exc: ModuleNotFoundError) -> str | None:
+    """The advice for a missing optional dependency; None when the module belongs to no extra."""
+    module = (exc.name or "").partition(".")[0]
+    extra = _EXTRA_OF.get(module)
+    return extra and f"{module} is not installed: pip install 'headroom[{extra}]'"
 
 
 def main() -> None:

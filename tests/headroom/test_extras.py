@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headroom.extras import missing_extra
+from headroom.cli.main import missing_extra
 
 # Hides a module from the import system, then runs the command line.
 _WITHOUT = """

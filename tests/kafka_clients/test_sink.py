@@ -18,7 +18,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
-from headroom.cli.subscriptions import commands as subscriptions
+from headroom.cli import subscriptions
 from headroom.demo.admin import Admin
 from headroom.demo.jars import KAFKA_VERSION
 from headroom.demo.jvm import Jvm

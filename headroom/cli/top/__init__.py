@@ -1,1 +1,2 @@
-"""`headroom top` as a tool: what keys do (state.py), what is drawn (screen.py), the terminal itself (terminal.py)."""
+"""`headroom top`: prints once (live.py), or runs as a tool: what keys do (state.py), what is drawn (screen.py), the
+terminal itself (terminal.py)."""

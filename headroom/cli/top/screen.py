@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from exporters.printable import printable, shortened
 from exporters.text_table import Layout, TableLine, table_lines, wrapped
-from headroom.cli.output.clients import client_lines
+from headroom.cli.output.top import client_lines
 from headroom.cli.top.state import MOST_ROWS, Row, TopState, row_key
 from quota_metrics.amounts import STYLES, duration_text, quota_word, rate_text, share_text
 from quota_metrics.verdict.impact import impact_text

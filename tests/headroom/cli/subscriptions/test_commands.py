@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from headroom.cli.subscriptions.commands import app
+from headroom.cli.subscriptions import app
 from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, OTHER_POINTS, usual_points
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
-from headroom.cli.subscriptions.commands import app
+from headroom.cli.subscriptions import app
 from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, preview_of
 from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, is_match, parse_subscription

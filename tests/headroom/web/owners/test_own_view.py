@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.testclient import TestClient
 
 from exporters.clickhouse.client import ClickHouse
-from headroom.cli.output.clients import client_lines
+from headroom.cli.output.top import client_lines
 from headroom.cli.top.screen import screen
 from headroom.cli.top.state import TopState, row_key
 from headroom.config.settings import ServeConfig

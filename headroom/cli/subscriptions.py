@@ -11,10 +11,12 @@ from typing import Annotated, Literal
 import typer
 
 from exporters.printable import json_text, printable
+from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, clickhouse_of, reported_in_one_line, utf8
 from headroom.cli.output.forms import Output
 from headroom.clock import now_ms
 from headroom.errors import ArgumentError
+from headroom.subscription_preview import Preview
 from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions, subscription_names
 from spark_jobs.time_range import parse_duration
 from telemetry.subscriptions.java.hash import uuid_text
@@ -51,6 +53,10 @@ MatchBy = Annotated[
         " client_source_address, client_source_port; '' removes it.",
     ),
 ]
+_HEADINGS = ("client id", "principal", "software", "address", "cluster", "points per push")
+_LAYOUT = Layout(
+    numbers=_HEADINGS[-1:], names=("client id", "principal", "software"), leave=("cluster", "address", "software")
+)
 OutputForm = Annotated[Literal[Output.TEXT, Output.JSON], typer.Option(help="Text, or JSON.")]
 
 
@@ -161,7 +167,6 @@ def preview(
     librdkafka and clients based on it, 10 for others. A client whose subscription was smaller may send more.
     The store does not record ports and listeners: criteria on them count as matching.
     """
-    from headroom.cli.output.subscriptions import print_preview
     from headroom.subscription_preview import preview_of
 
     with reported_in_one_line():
@@ -180,7 +185,30 @@ def preview(
         except ValueError as exc:
             raise ArgumentError(f"--since: {exc}") from exc
         counts = preview_of(subscription, clickhouse_of(url), since_ms)
-        typer.echo(_json(counts.document()), nl=False) if output is Output.JSON else print_preview(counts, since)
+        typer.echo(_json(counts.document()), nl=False) if output is Output.JSON else _print_preview(counts, since)
+
+
+def _print_preview(preview: Preview, since: str) -> None:
+    """A table and a summary line."""
+    from headroom.cli.output.tables import print_table  # slow to import
+
+    rows = [
+        (
+            client.client_id,
+            client.principal,
+            f"{client.software_name} {client.software_version}",
+            client.source_address,
+            client.cluster,
+            f"{'' if client.sent_before else '~'}{client.points}",
+        )
+        for client in preview.clients
+    ]
+    if rows:
+        print_table(_HEADINGS, rows, _LAYOUT)
+    typer.echo(
+        f"{preview.matching} of {preview.known} client instances seen in the last {since} match:"
+        f" {preview.points_per_second:.1f} points per second at {preview.interval_ms} ms"
+    )
 
 
 def _read(bootstrap_server: str, command_config: Path | None, timeout_ms: int) -> Resources:
