@@ -244,8 +244,8 @@ def top(
     ] = Output.TABLE,
 ) -> None:
     """Show clients near a limit, refreshed until q: / filters, s sorts, g groups, Enter shows one, p pauses."""
-    from headroom.cli.top.live import run_costs, run_top, run_topics
     from headroom.cli.serve_api import token_of
+    from headroom.cli.top.live import run_costs, run_top, run_topics
 
     if by in ("cost", "topic") and token:
         raise fail(f"an application does not see that: --by {by} goes without --token", 2)
