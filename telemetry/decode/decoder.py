@@ -21,7 +21,7 @@ from telemetry.decode.bounds import (
 )
 from telemetry.decode.otlp import Decoded, check, decode
 from telemetry.decode.series import ClientBudgets, KnownSeries, identity
-from telemetry.decode.templates import GATHERABLE_MS, Template, TemplateMatch, Templates, template_of
+from telemetry.decode.templates import GATHERABLE_MS, TemplateMatch, Templates, template_of
 from telemetry.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -145,7 +145,10 @@ class Decoder:
                 self._budgets.charge(client, push, len(template), 0)
                 return _NOTHING, TemplateMatch(template, payload, sent.series_ids)
             if template.described is None and template.is_describable and (sent is None or template.users > 1):
-                self._describe(template, push, payload)
+                # Decoded as if no series were known, once for all clients of the structure.
+                with contextlib.suppress(OverBudget):  # it may be within the budget only because its series are known
+                    self.templates.describe(template, decode(payload, push, self._limits, ()))
+                template.is_describable = template.described is not None
             if (described := template.described) is not None:
                 # The structure of other clients, or of a client whose series expired: nothing is parsed.
                 ids, series = described.of(client, frozenset(known_ids.tolist()))
@@ -157,20 +160,11 @@ class Decoder:
         points = len(decoded.points.value) + len(decoded.histograms)
         self._budgets.charge(client, push, points, len(decoded.series))
         if sent is None:
-            template = template or self._new_template(payload, decoded)
+            if template is None:
+                self._template_credit = min(self._template_credit + 1 / _PUSHES_PER_TEMPLATE, _MAX_TEMPLATE_CREDIT)
+                if self._template_credit >= 1:
+                    self._template_credit -= 1
+                    template = template_of(payload, decoded)
             if template is not None:
                 self.templates.keep(client, payload, template, np.array(decoded.points.series_id, np.uint64))
         return decoded, None
-
-    def _describe(self, template: Template, push: Push, payload: bytes) -> None:
-        """Decodes a push of a structure that several clients have, as if no series were known, once for all of them."""
-        with contextlib.suppress(OverBudget):  # a push may be within the budget only because its series are known
-            self.templates.describe(template, decode(payload, push, self._limits, ()))
-        template.is_describable = template.described is not None
-
-    def _new_template(self, payload: bytes, decoded: Decoded) -> Template | None:
-        self._template_credit = min(self._template_credit + 1 / _PUSHES_PER_TEMPLATE, _MAX_TEMPLATE_CREDIT)
-        if self._template_credit < 1:
-            return None
-        self._template_credit -= 1
-        return template_of(payload, decoded)

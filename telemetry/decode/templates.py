@@ -349,7 +349,17 @@ def gathered(
     has_interval = (start_ns > 0) & (start_ns <= ns)
     interval_ms = np.where(has_interval, np.minimum((ns - start_ns) // _NS_PER_MS, _MAX_UINT32), 0).astype(np.uint32)
 
-    value, int_value, has_int_value = _gather_values(rows, template)
+    value = rows[:, template.double_at].view(np.float64)
+    value[:, ~template.has_value] = np.nan
+    int_value = np.zeros(value.shape, np.int64)
+    has_int_value = np.zeros(value.shape, np.bool_)
+    ints = template.int_columns
+    if len(ints):
+        exact = rows[:, template.int_at[ints]].view(np.int64)
+        value[:, ints] = exact
+        large = (exact > _EXACT_DOUBLE) | (exact < -_EXACT_DOUBLE)
+        has_int_value[:, ints] = large
+        int_value[:, ints] = np.where(large, exact, 0)
     columns = (
         np.repeat(np.array(pushes, _TYPES.push), len(template)),
         np.tile(names.numbers(template.names), len(matches)),
@@ -362,22 +372,6 @@ def gathered(
         interval_ms,
     )
     return PointColumns(*(column.ravel() for column in columns)), int(in_bounds.size - in_bounds.sum())
-
-
-def _gather_values(rows: Numbers, template: Template) -> tuple[Numbers, Numbers, Numbers]:
-    """The columns value, int_value and has_int_value."""
-    value = rows[:, template.double_at].view(np.float64)
-    value[:, ~template.has_value] = np.nan
-    int_value = np.zeros(value.shape, np.int64)
-    has_int_value = np.zeros(value.shape, np.bool_)
-    ints = template.int_columns
-    if len(ints):
-        exact = rows[:, template.int_at[ints]].view(np.int64)
-        value[:, ints] = exact
-        large = (exact > _EXACT_DOUBLE) | (exact < -_EXACT_DOUBLE)
-        has_int_value[:, ints] = large
-        int_value[:, ints] = np.where(large, exact, 0)
-    return value, int_value, has_int_value
 
 
 _NONE = listed([], [], Names())

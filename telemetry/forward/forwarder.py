@@ -215,25 +215,21 @@ class Forwarder:
         try:
             for attempt in stamina.retry_context(on=wait_s, attempts=None, timeout=None, wait_max=_WAIT_MAX_S):
                 with attempt:
-                    return self._send(request, is_last)
+                    try:
+                        return self._sender.send(request)
+                    except (PermanentSendError, EndpointSendError) as exc:
+                        if isinstance(exc, PermanentSendError) and not is_last:
+                            raise
+                        try:
+                            self._sender.send(ExportMetricsServiceRequest())
+                        except SendError:
+                            raise RetryableSendError(str(exc)) from exc
+                        raise PermanentSendError(str(exc)) from exc
         except RetryableSendError as exc:
             if self._is_stopping():
                 raise Stopped from exc
             return None
         raise AssertionError("not reached: the last attempt returns or raises")
-
-    def _send(self, request: Any, is_last: bool) -> int:
-        """Raises RetryableSendError, PermanentSendError."""
-        try:
-            return self._sender.send(request)
-        except (PermanentSendError, EndpointSendError) as exc:
-            if isinstance(exc, PermanentSendError) and not is_last:
-                raise
-            try:
-                self._sender.send(ExportMetricsServiceRequest())
-            except SendError:
-                raise RetryableSendError(str(exc)) from exc
-            raise PermanentSendError(str(exc)) from exc
 
     def _failed(self, exc: Exception) -> None:
         self.fault = str(exc)

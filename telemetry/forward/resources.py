@@ -47,8 +47,8 @@ def resource_metrics_of(
 ) -> list[Any]:
     """The selected metrics of a push; empty if none is selected.
 
-    Java clients send one ResourceMetrics per data point; those with equal resource and scope are merged. Raises
-    DecompressError, TooLarge, DecodeError, OverBudget.
+    Java clients send one ResourceMetrics per data point; those with equal resource and scope are merged, in order of
+    arrival. Raises DecompressError, TooLarge, DecodeError, OverBudget.
     """
     payload = decompress(push.compression_type, push.payload, max_bytes=max_decompressed_bytes)
     check_structure(payload, limits)
@@ -56,13 +56,38 @@ def resource_metrics_of(
         data = METRICS.read(payload).message
     except ProtobufError as exc:
         raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData") from exc
-    merged = _Merged(identity_attributes(push))
+    identity = identity_attributes(push)
+    resources: dict[tuple[bytes, str], Any] = {}  # ResourceMetrics by resource
+    scopes: dict[tuple[bytes, str, bytes, str], Any] = {}  # ScopeMetrics by resource and scope
     for resource_metrics in data.resource_metrics:
+        resource = (resource_metrics.resource.SerializeToString(), resource_metrics.schema_url)
         for scope_metrics in resource_metrics.scope_metrics:
             kept = [metric for metric in scope_metrics.metrics if selection.takes_metric(metric.name)]
-            if kept:
-                merged.scope(resource_metrics, scope_metrics).metrics.extend(kept)
-    return merged.resources
+            if not kept:
+                continue
+            scope = (*resource, scope_metrics.scope.SerializeToString(), scope_metrics.schema_url)
+            if scope not in scopes:
+                if resource not in resources:
+                    resources[resource] = _identified(resource_metrics, identity)
+                scopes[scope] = resources[resource].scope_metrics.add(schema_url=scope_metrics.schema_url)
+                scopes[scope].scope.CopyFrom(scope_metrics.scope)
+            scopes[scope].metrics.extend(kept)
+    return list(resources.values())
+
+
+def _identified(original: Any, identity: dict[str, str | int]) -> Any:
+    """ResourceMetrics without metrics, with the attributes of the `original` one's resource and the client's."""
+    resource_metrics = ResourceMetrics(schema_url=original.schema_url)
+    resource = resource_metrics.resource
+    resource.dropped_attributes_count = original.resource.dropped_attributes_count
+    resource.attributes.extend(pair for pair in original.resource.attributes if pair.key not in identity)
+    for name, value in identity.items():
+        pair = resource.attributes.add(key=name)
+        if isinstance(value, int):
+            pair.value.int_value = value
+        else:
+            pair.value.string_value = value
+    return resource_metrics
 
 
 def points_in(resource_metrics: Any) -> int:
@@ -97,39 +122,3 @@ def _part(resource_metrics: Any, first: int, last: int) -> Any:
 def _points_of(metric: Any) -> Any:
     kind = metric.WhichOneof("data")
     return getattr(metric, kind).data_points if kind else []
-
-
-class _Merged:
-    """Merges ResourceMetrics by resource and ScopeMetrics by scope, in order of arrival."""
-
-    def __init__(self, identity: dict[str, str | int]) -> None:
-        self.resources: list[Any] = []  # ResourceMetrics
-        self._identity = identity
-        self._resources: dict[tuple[bytes, str], Any] = {}
-        self._scopes: dict[tuple[bytes, str, bytes, str], Any] = {}
-
-    def scope(self, resource_metrics: Any, scope_metrics: Any) -> Any:
-        """The ScopeMetrics that collects the metrics of this resource and scope."""
-        resource = (resource_metrics.resource.SerializeToString(), resource_metrics.schema_url)
-        key = (*resource, scope_metrics.scope.SerializeToString(), scope_metrics.schema_url)
-        if key not in self._scopes:
-            if resource not in self._resources:
-                self._resources[resource] = self._add_resource(resource_metrics)
-            added = self._resources[resource].scope_metrics.add(schema_url=scope_metrics.schema_url)
-            added.scope.CopyFrom(scope_metrics.scope)
-            self._scopes[key] = added
-        return self._scopes[key]
-
-    def _add_resource(self, original: Any) -> Any:
-        resource_metrics = ResourceMetrics(schema_url=original.schema_url)
-        self.resources.append(resource_metrics)
-        resource = resource_metrics.resource
-        resource.dropped_attributes_count = original.resource.dropped_attributes_count
-        resource.attributes.extend(pair for pair in original.resource.attributes if pair.key not in self._identity)
-        for name, value in self._identity.items():
-            pair = resource.attributes.add(key=name)
-            if isinstance(value, int):
-                pair.value.int_value = value
-            else:
-                pair.value.string_value = value
-        return resource_metrics
