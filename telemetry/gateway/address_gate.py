@@ -17,16 +17,12 @@ async def _admit(_address: str, _broker_id: int) -> int:
     return ADMITTED
 
 
-def _forget(_address: str, _broker_id: int) -> None:
-    """Nothing was counted."""
-
-
 @dataclass(slots=True)
 class AddressGate:
     """`ask` and `left` are ConnectionQuotas' connect and disconnect. They are not called while nothing is limited."""
 
     ask: Callable[[str, int], Awaitable[int]] = _admit
-    left: Callable[[str, int], None] = _forget
+    left: Callable[[str, int], None] = lambda _address, _broker_id: None
     is_limited: bool = False
 
 

@@ -111,7 +111,7 @@ class BrokerPorts:
         listen: Callable[[socket.socket, int], Awaitable[ListeningServer]],
         options: PortOptions = PortOptions(),
     ) -> None:
-        self.changed: Callable[[], None] = _ignore
+        self.changed: Callable[[], None] = lambda: None
         self.unknown = options.unknown
         self._host = host
         self._port = port
@@ -311,10 +311,6 @@ class BrokerPorts:
         except asyncio.CancelledError:
             listener.close()
             raise
-
-
-def _ignore() -> None:
-    """The default callback."""
 
 
 async def allowed_address(host: str, port: int, networks: tuple[Network, ...]) -> str:

@@ -165,7 +165,15 @@ class ClientConnection(TimedConnection, UpstreamOwner):
     async def _connect(self) -> None:
         gateway, ports, networks = self._gateway, self._listener.ports, self._gateway.upstream_networks
         for node in ports.candidates(self._node_id):
-            if not await self._is_admitted_at(node.id):
+            assert self._peer is not None
+            refusal = await self._pass.enter(self._peer[0], node.id)
+            if self not in gateway.clients:  # disconnected in the meantime
+                self._pass.leave()
+            elif refusal is not None:  # by the quotas on addresses
+                gateway.admission.refused[refusal.reason] += 1
+                await asyncio.sleep(refusal.delay_ms / 1000)
+                self._transport.close()
+            if refusal is not None:
                 return
             try:
                 async with asyncio.timeout(gateway.connect_timeout_s):
@@ -188,18 +196,6 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             return
         self._transport.close()
 
-    async def _is_admitted_at(self, broker_id: int) -> bool:
-        """Asks the quotas on addresses. If they refuse the connection, it is closed after their delay."""
-        assert self._peer is not None
-        refusal = await self._pass.enter(self._peer[0], broker_id)
-        if self not in self._gateway.clients:  # disconnected in the meantime
-            self._pass.leave()
-        elif refusal is not None:
-            self._gateway.admission.refused[refusal.reason] += 1
-            await asyncio.sleep(refusal.delay_ms / 1000)
-            self._transport.close()
-        return refusal is None
-
     def _begin(self, broker_id: int) -> ProxiedConnection:
         assert self._peer is not None
         address, port = self._peer  # the transport of a client that has left no longer knows them
@@ -213,12 +209,12 @@ class ClientConnection(TimedConnection, UpstreamOwner):
             software_version=UNKNOWN,
             broker_id=broker_id,
         )
-        local = self._gateway.local
+        local, ports = self._gateway.local, self._listener.ports
         self._session = ProxiedConnection(
             facts=facts,
             connection_id=f"{address}:{port}-{id(self):x}",
             receiver=self._gateway.receiver,
-            address_of=self._address_of,
+            address_of=lambda node_id, _host, _port: ports.address_of(node_id, self._advertised_address()[0]),
             observe=self._gateway.observe,
             limits=self._gateway.limits,
             local=None if local is None else local(*self._advertised_address(), facts),
@@ -230,9 +226,6 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         """The advertised address: the configured one, or the one that this client connected to."""
         host, port = self._own_address
         return self._listener.advertised_host or host, self._listener.ports.advertised(port)
-
-    def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        return self._listener.ports.address_of(node_id, self._advertised_address()[0])
 
     def data_received(self, data: bytes) -> None:
         session = self._session

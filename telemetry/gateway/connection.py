@@ -154,29 +154,24 @@ class ProxiedConnection(FrameScanner):
         sasl = self._sasl
         self.is_crowded = False
         if self.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
-            taken = self._take_known_pushes(data, now_ms)
-            if taken and taken == len(data):
-                return False
-            data = data[taken:] if taken else data
+            pushes, at = self._known_pushes, 0
+            while at < len(data) and self._pending.size < self._max_in_flight:
+                if (request := pushes.match(data, at)) is None:
+                    break
+                answer = self._receiver.answer_push(request, pushes.payload, now_ms)
+                size = pushes.end - at - LENGTH_BYTES
+                self._answer(PendingRequest(_PUSH, 0, pushes.correlation_id, request.caller.client_id, size), answer)
+                at = pushes.end
+            if at:
+                pushes.payload = b""  # an idle connection keeps no payload
+                if at == len(data):
+                    return False
+                data = data[at:]
         self._now_ms = now_ms
         forwarded = self.feed(data)
         self.to_upstream = self.to_upstream + forwarded if self.to_upstream else forwarded
         before, self.unfinished_request = self.unfinished_request, 0 if self.is_crowded else self.unfinished
         return before > 0 or self.unfinished_request > 0
-
-    def _take_known_pushes(self, data: bytes, now_ms: int) -> int:
-        """Answers the pushes with known heads that `data` begins with; returns their bytes."""
-        pushes, at = self._known_pushes, 0
-        while at < len(data) and self._pending.size < self._max_in_flight:
-            if (request := pushes.match(data, at)) is None:
-                break
-            answer = self._receiver.answer_push(request, pushes.payload, now_ms)
-            size = pushes.end - at - LENGTH_BYTES
-            self._answer(PendingRequest(_PUSH, 0, pushes.correlation_id, request.caller.client_id, size), answer)
-            at = pushes.end
-        if at:
-            pushes.payload = b""  # an idle connection keeps no payload
-        return at
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
         """Handles bytes from the broker."""

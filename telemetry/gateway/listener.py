@@ -164,7 +164,12 @@ class HandshakeServer:
         timeout = {"ssl_handshake_timeout": timeout_s} if self._context else {}
         try:
             if self._proxies and is_in(address[0], self._proxies):
-                handshake.proxied = await self._read_proxy_header(accepted)
+                header = b""  # and nothing after it
+                while wanted := bytes_wanted(header, self._proxy_version):
+                    if not (data := await self._loop.sock_recv(accepted, wanted)):
+                        raise ProtocolError("closed before its PROXY protocol header was complete")  # health checks do
+                    header += data
+                handshake.proxied = parse_header(header)
             await self._loop.connect_accepted_socket(lambda: handshake, accepted, ssl=self._context, **timeout)
         except ProtocolError as exc:
             self._admission.refused[Reason.PROXY_HEADER] += 1
@@ -177,15 +182,6 @@ class HandshakeServer:
             accepted.close()
         finally:
             handshake.ended()
-
-    async def _read_proxy_header(self, accepted: socket.socket) -> tuple[str, int] | None:
-        """Reads the header and nothing after it. Raises ProtocolError, OSError."""
-        header = b""
-        while wanted := bytes_wanted(header, self._proxy_version):
-            if not (data := await self._loop.sock_recv(accepted, wanted)):
-                raise ProtocolError("closed before its PROXY protocol header was complete")  # as health checks do
-            header += data
-        return parse_header(header)
 
 
 class _Handshake(asyncio.Protocol, TimedConnection):

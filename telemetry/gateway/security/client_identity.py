@@ -199,27 +199,23 @@ class SaslSession:
             is_last = not token  # else the reason why the broker refuses the client's token
         if is_last:
             self.raw = False
-            self._accept(lifetime_ms, now_ms)
+            principal = recorded_principal(self._claimed, self._mechanism)
+            self._authenticated_token, self._claimed_token = self._claimed_token, ""
+            self.unproven = self._mechanism not in READABLE and (self.unproven or self.principal is None)
+            self.principal = principal
+            self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms > 0 else math.inf
+            if self._authenticated_token:
+                self._resolve_owner()
+            elif principal != self._claimed:
+                _warn_once(principal)
+            self._claimed = None
+            self._reopen()
 
     def answered(self, api_key: int) -> None:
         """The broker answered a request; an ordinary one proves that it accepted the client."""
         if api_key in _BEFORE:
             return
         self.unproven = False
-        self._reopen()
-
-    def _accept(self, lifetime_ms: int, now_ms: int) -> None:
-        readable = self._mechanism in READABLE
-        principal = recorded_principal(self._claimed, self._mechanism)
-        self._authenticated_token, self._claimed_token = self._claimed_token, ""
-        self.unproven = not readable and (self.unproven or self.principal is None)
-        self.principal = principal
-        self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms > 0 else math.inf
-        if self._authenticated_token:
-            self._resolve_owner()
-        elif principal != self._claimed:
-            _warn_once(principal)
-        self._claimed = None
         self._reopen()
 
     def _resolve_owner(self) -> None:

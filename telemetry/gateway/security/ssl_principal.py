@@ -31,23 +31,7 @@ def principal_mapper(rules: str) -> Callable[[str], str]:
     Raises MappingRuleError. Patterns run in linear time (RE2), because clients choose the subjects of the certificates
     that they request.
     """
-    parsed = _parse_rules(rules)
-
-    def map_name(name: str) -> str:
-        for rule, pattern in parsed:
-            if pattern is None:
-                return name
-            if (groups := pattern.groups(name)) is not None:
-                principal = _expand(rule["replacement"], groups)
-                return {"L": principal.lower(), "U": principal.upper()}.get(rule["case"], principal)
-        raise NoMatchingRuleError("no rule of ssl.principal.mapping.rules matches the client's certificate")
-
-    return map_name
-
-
-def _parse_rules(rules: str) -> list[tuple[re.Match[str], JavaPattern | None]]:
-    """Each rule with its pattern; None for DEFAULT."""
-    parsed: list[tuple[re.Match[str], JavaPattern | None]] = []
+    parsed: list[tuple[re.Match[str], JavaPattern | None]] = []  # None: DEFAULT
     at = 0
     text = rules.strip() or "DEFAULT"
     while at < len(text):
@@ -60,7 +44,17 @@ def _parse_rules(rules: str) -> list[tuple[re.Match[str], JavaPattern | None]]:
             raise MappingRuleError(f"{rule['pattern']!r} is no pattern: {exc}") from exc
         parsed.append((rule, pattern))
         at = rule.end()
-    return parsed
+
+    def map_name(name: str) -> str:
+        for rule, pattern in parsed:
+            if pattern is None:
+                return name
+            if (groups := pattern.groups(name)) is not None:
+                principal = _expand(rule["replacement"], groups)
+                return {"L": principal.lower(), "U": principal.upper()}.get(rule["case"], principal)
+        raise NoMatchingRuleError("no rule of ssl.principal.mapping.rules matches the client's certificate")
+
+    return map_name
 
 
 def _expand(replacement: str, groups: Sequence[str]) -> str:

@@ -211,7 +211,7 @@ def test_address_that_a_client_connected_to_outlives_it(tmp_path: Path) -> None:
             (client,) = victim.gateway.clients
             writer.transport.abort()
             await until(lambda: not victim.gateway.clients)
-            assert client._address_of(1, "broker", 9092)[0] == LOOPBACK
+            assert client._advertised_address()[0] == LOOPBACK
 
     run(attack())
 
