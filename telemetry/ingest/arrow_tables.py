@@ -364,19 +364,16 @@ def key_order(columns: PointColumns, metric_ranks: _Numbers, pushes: PushRanks) 
     # 16 bits: a radix sort
     order = np.argsort(group.astype(np.uint16) if group.max() < 1 << 16 else group, kind="stable")
     sender = (group * len(pushes.sender) + pushes.sender[columns.push]).astype(np.uint64)[order]
-    return order[_order_by_series(sender, columns.series_id[order], columns.ts_ms[order])], hours
-
-
-def _order_by_series(sender: _Numbers, series_id: _Numbers, ts_ms: _Numbers) -> _Numbers:
-    """Sorts by sender, series and time, by one number each: the sender and the highest bits of the series."""
+    # Then by sender, series and time, by one number each: the sender and the highest bits of the series.
+    series_id, ts_ms = columns.series_id[order], columns.ts_ms[order]
     bits = max(1, int(sender.max()).bit_length())
     keys = sender << np.uint64(64 - bits) | series_id >> np.uint64(bits)
-    order = np.argsort(keys, kind="stable")
-    keys, series, ts = keys[order], series_id[order], ts_ms[order]
+    by_series = np.argsort(keys, kind="stable")
+    keys, series, ts = keys[by_series], series_id[by_series], ts_ms[by_series]
     later, equal = series[1:] < series[:-1], series[1:] == series[:-1]
     if np.any((keys[1:] == keys[:-1]) & (later | equal & (ts[1:] < ts[:-1]))):  # rare, and ten times as expensive
-        return np.lexsort((ts_ms, series_id, sender))
-    return order
+        by_series = np.lexsort((ts_ms, series_id, sender))
+    return order[by_series], hours
 
 
 def _ranks(values: Sequence[Hashable]) -> _Numbers:

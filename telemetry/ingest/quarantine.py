@@ -127,7 +127,15 @@ class Quarantine:
                 name = f"{push.received_at_ms:020d}-{xxh3_64_hexdigest(f'{token}:{number}'.encode())}{SUFFIX}"
                 written.append(self._directory / name)
                 self._sizes[name] = written[-1].write_bytes(file_bytes(push, refusal))
-            _sync(written, self._directory)
+            if len(written) > _MAX_SYNCED_ONE_BY_ONE:
+                os.sync()
+            else:
+                for path in (*written, self._directory):  # the commit that follows relies on them
+                    fd = os.open(path, os.O_RDONLY)
+                    try:
+                        os.fsync(fd)
+                    finally:
+                        os.close(fd)
             self._remove_oldest()
             self._failing = False
         except OSError as exc:
@@ -144,16 +152,3 @@ class Quarantine:
             name = oldest_first.popleft()
             (self._directory / name).unlink(missing_ok=True)
             nbytes -= self._sizes.pop(name)
-
-
-def _sync(paths: list[Path], directory: Path) -> None:
-    """Makes files durable: the commit that follows relies on them."""
-    if len(paths) > _MAX_SYNCED_ONE_BY_ONE:
-        os.sync()
-        return
-    for path in (*paths, directory):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

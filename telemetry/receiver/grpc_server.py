@@ -55,9 +55,23 @@ class GrpcEndpoint:
     async def start(self, host: str, port: int, handlers: grpc.GenericRpcHandler) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
         listening_socket(host, port).close()  # gRPC does not say why it cannot listen
-        self._server = grpc.aio.server(
-            options=_options(self._limits), maximum_concurrent_rpcs=self._limits.max_concurrent_calls
-        )
+        limits = self._limits
+        options = [
+            ("grpc.max_receive_message_length", limits.max_message_bytes),  # after decompression, too
+            ("grpc.max_allowed_incoming_connections", limits.max_connections),
+            ("grpc.max_concurrent_streams", limits.max_concurrent_calls),
+            ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+            ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
+            ("grpc.so_reuseport", 0),  # binding a port that another server uses must fail
+            ("grpc.max_connection_idle_ms", 600_000),
+            ("grpc.keepalive_time_ms", 60_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
+            ("grpc.http2.max_ping_strikes", 3),
+            ("grpc.server_handshake_timeout_ms", int(limits.receive_timeout_s * 1000)),
+        ]
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_concurrent_calls)
         self._server.add_generic_rpc_handlers((handlers,))
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -110,24 +124,6 @@ class GrpcEndpoint:
 def _subject_of(pem: bytes) -> str:
     """The subject of a certificate, which each call of a connection presents again. Raises ValueError."""
     return subject_name(ssl.PEM_cert_to_DER_cert(pem.decode()))
-
-
-def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
-    return [
-        ("grpc.max_receive_message_length", limits.max_message_bytes),  # after decompression, too
-        ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        ("grpc.max_concurrent_streams", limits.max_concurrent_calls),
-        ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
-        ("grpc.so_reuseport", 0),  # binding a port that another server uses must fail
-        ("grpc.max_connection_idle_ms", 600_000),
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
-        ("grpc.http2.max_ping_strikes", 3),
-        ("grpc.server_handshake_timeout_ms", int(limits.receive_timeout_s * 1000)),
-    ]
 
 
 class GrpcRefusal(NamedTuple):

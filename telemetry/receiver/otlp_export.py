@@ -216,27 +216,24 @@ class _Split:
                 size += self._resource_bytes
             if not self._clients.repeat(size):
                 return False
-            points = self._points[identity] = _data_points(self._new_metric(identity))
+            if identity not in self._pieces:
+                piece = self._clients.telemetry[identity].resource_metrics.add(schema_url=self._whole.schema_url)
+                piece.resource.CopyFrom(self._whole.resource)
+                self._pieces[identity] = piece
+            if identity not in self._scopes:
+                scope = self._pieces[identity].scope_metrics.add(schema_url=self._scope_metrics.schema_url)
+                scope.scope.CopyFrom(self._scope_metrics.scope)
+                self._scopes[identity] = scope
+            metric, kind = self._metric, self._metric.WhichOneof("data")
+            names = {"name": metric.name, "description": metric.description, "unit": metric.unit}
+            data, copy = getattr(metric, kind), getattr(self._scopes[identity].metrics.add(**names), kind)
+            copy.SetInParent()
+            for name in ("aggregation_temporality", "is_monotonic"):
+                if hasattr(data, name):
+                    setattr(copy, name, getattr(data, name))
+            points = self._points[identity] = copy.data_points
         points.append(point)
         return True
-
-    def _new_metric(self, identity: Identity) -> Any:
-        if identity not in self._pieces:
-            piece = self._clients.telemetry[identity].resource_metrics.add(schema_url=self._whole.schema_url)
-            piece.resource.CopyFrom(self._whole.resource)
-            self._pieces[identity] = piece
-        if identity not in self._scopes:
-            scope = self._pieces[identity].scope_metrics.add(schema_url=self._scope_metrics.schema_url)
-            scope.scope.CopyFrom(self._scope_metrics.scope)
-            self._scopes[identity] = scope
-        metric = self._metric
-        copy = self._scopes[identity].metrics.add(name=metric.name, description=metric.description, unit=metric.unit)
-        kind = metric.WhichOneof("data")
-        getattr(copy, kind).SetInParent()
-        for name in ("aggregation_temporality", "is_monotonic"):
-            if hasattr(getattr(metric, kind), name):
-                setattr(getattr(copy, kind), name, getattr(getattr(metric, kind), name))
-        return copy
 
 
 def _data_points(metric: Any) -> Any:

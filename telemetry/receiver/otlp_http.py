@@ -69,7 +69,15 @@ class _Endpoint:
             return self._refusal(503, "busy", "too many requests at once", content_type)
         self._open += 1
         try:
-            return await self._answer(request, content_type)
+            trusted = self._access.is_trusted(request.headers.getlist("authorization"), None)
+            if content_type not in _PARSERS:
+                raise _HttpError(415, "unsupported", "Content-Type is not application/x-protobuf or application/json")
+            body = await self._read_body(request)
+            sender = OtlpCaller(request.client.host if request.client else "", trusted, TRANSPORT)
+            export = await self._receiver.accept(body, _PARSERS[content_type], sender)
+            return _encoded(200, export.response(), content_type)
+        except UnauthenticatedError as exc:
+            return self._refusal(401, "unauthenticated", str(exc), content_type)
         except _HttpError as exc:
             return self._refusal(exc.status, exc.outcome, str(exc), content_type)
         except OtlpError as exc:  # counted by the receiver
@@ -80,18 +88,6 @@ class _Endpoint:
             return self._refusal(400, "invalid", "the request body is incomplete", content_type)
         finally:
             self._open -= 1
-
-    async def _answer(self, request: Request, content_type: str) -> Response:
-        try:
-            trusted = self._access.is_trusted(request.headers.getlist("authorization"), None)
-        except UnauthenticatedError as exc:
-            raise _HttpError(401, "unauthenticated", str(exc)) from exc
-        if content_type not in _PARSERS:
-            raise _HttpError(415, "unsupported", "Content-Type is not application/x-protobuf or application/json")
-        body = await self._read_body(request)
-        address = request.client.host if request.client else ""
-        export = await self._receiver.accept(body, _PARSERS[content_type], OtlpCaller(address, trusted, TRANSPORT))
-        return _encoded(200, export.response(), content_type)
 
     async def _read_body(self, request: Request) -> bytes:
         encoding = request.headers.get("content-encoding", "").strip().lower()

@@ -348,7 +348,13 @@ class ClientMetrics:
     def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> tuple[ErrorCode, Instance]:
         """GetTelemetrySubscriptions: the code, and for NONE the instance whose selection is the answer."""
         if client_instance_id == ZERO_ID:
-            client_instance_id = self._unused_id()
+            # As Uuid.randomUuid() of Kafka 4.4: without '-' in its text, which command lines may read as an option.
+            while (
+                client_instance_id in RESERVED_IDS
+                or client_instance_id in self.instances
+                or "-" in uuid_text(client_instance_id)
+            ):
+                client_instance_id = self._new_id()
         instance = self.instances.touch(client_instance_id, now_ms)
         if instance is not None and not instance.is_of(caller):
             instance = self._unheld(client_instance_id, caller)
@@ -405,13 +411,6 @@ class ClientMetrics:
             instance = earlier.successor(selection, self.subscriptions.version)
         self.instances.put(instance, caller.connection_id, now_ms)
         return instance
-
-    def _unused_id(self) -> bytes:
-        """Like Uuid.randomUuid() of Kafka 4.4: without '-' in its text, which command lines may read as an option."""
-        while True:
-            candidate = self._new_id()
-            if candidate not in RESERVED_IDS and candidate not in self.instances and "-" not in uuid_text(candidate):
-                return candidate
 
 
 def _validate(request: PushRequest, instance: Instance, now_ms: int, too_large: bool) -> ErrorCode:

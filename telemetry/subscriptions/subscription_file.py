@@ -167,16 +167,10 @@ class SubscriptionFile:
         if self.fault:
             raise OSError(self.fault)
         resources = {name: values for name, values in {**self.rules.resources, **changes}.items() if values}
-        self._write(dump(resources).encode())
-        self._seen = self._stamp()
-        self.rules.replace_all(resources, self._now_ms())
-
-    def _write(self, content: bytes) -> None:
-        """Writes atomically and durably: a temporary file replaces `path`."""
         target = self.path.resolve()
         beside = target.with_name(f".{target.name}.new")
         with beside.open("wb") as file:
-            file.write(content)
+            file.write(dump(resources).encode())
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
@@ -185,6 +179,8 @@ class SubscriptionFile:
             os.fsync(directory)
         finally:
             os.close(directory)
+        self._seen = self._stamp()
+        self.rules.replace_all(resources, self._now_ms())
 
     def _stamp(self) -> _Stamp | None:
         try:

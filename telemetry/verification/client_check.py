@@ -152,7 +152,12 @@ class ClientCheck:
             if self._answered >= len(SCRIPT[self._stage].answers) and self._stage + 1 < len(SCRIPT):
                 self._stage, self._answered = self._stage + 1, 0
         stage = SCRIPT[self._stage]
-        offer = Offer(self._choose_metrics(stage.wanted, request.software_name), stage.codecs, stage.delta)
+        metrics: tuple[str, ...] = ()
+        if stage.wanted is Wanted.ALL:
+            metrics = (all_metrics_for(request.software_name),)
+        elif stage.wanted is Wanted.ONE_NAME:
+            metrics = (min(self._check.names, default=_UNNAMED) if self._check else _UNNAMED,)
+        offer = Offer(metrics, stage.codecs, stage.delta)
         self._check = PayloadCheck(offer, self._findings)
         self._expect(_AFTER_SUBSCRIPTION if offer.metrics else _AFTER_NOTHING_REQUESTED, request.now_ms)
         body = granted_get(
@@ -165,13 +170,6 @@ class ClientCheck:
             offer.delta,
         )
         return Reply(body)
-
-    def _choose_metrics(self, selection: Wanted, software_name: str) -> tuple[str, ...]:
-        if selection is Wanted.NOTHING:
-            return ()
-        if selection is Wanted.ALL:
-            return (all_metrics_for(software_name),)
-        return (min(self._check.names, default=_UNNAMED) if self._check else _UNNAMED,)
 
     @property
     def _subscription_id(self) -> int:

@@ -184,32 +184,27 @@ def write_described(version: int, request: DescribeRequest, results: Sequence[De
         _write_string(out, result.name, flexible)
         _write_length(out, len(result.entries), flexible)
         for entry in result.entries:
-            _write_entry(out, version, entry, request)
+            _write_string(out, entry.key, flexible)
+            _write_string(out, entry.value, flexible)
+            write_boolean(out, False)  # read_only
+            write_int8(out, entry.source)
+            write_boolean(out, False)  # is_sensitive
+            listed = request.synonyms and entry.synonym
+            _write_length(out, int(listed), flexible)
+            if listed:
+                _write_string(out, entry.key, flexible)
+                _write_string(out, entry.value, flexible)
+                write_int8(out, entry.source)
+                _write_end(out, flexible)
+            if version >= 3:
+                write_int8(out, entry.type)
+                _write_string(out, entry.documentation if request.documentation else None, flexible)
+            _write_end(out, flexible)
         _write_end(out, flexible)
         if len(out) > _MAX_RESPONSE_BYTES:
             raise ProtocolError(f"cannot describe {len(results)} resources in {_MAX_RESPONSE_BYTES} bytes")
     _write_end(out, flexible)
     return bytes(out)
-
-
-def _write_entry(out: bytearray, version: int, entry: ConfigEntry, request: DescribeRequest) -> None:
-    flexible = APIS[DESCRIBE_CONFIGS].flexible(version)
-    _write_string(out, entry.key, flexible)
-    _write_string(out, entry.value, flexible)
-    write_boolean(out, False)  # read_only
-    write_int8(out, entry.source)
-    write_boolean(out, False)  # is_sensitive
-    listed = request.synonyms and entry.synonym
-    _write_length(out, int(listed), flexible)
-    if listed:
-        _write_string(out, entry.key, flexible)
-        _write_string(out, entry.value, flexible)
-        write_int8(out, entry.source)
-        _write_end(out, flexible)
-    if version >= 3:
-        write_int8(out, entry.type)
-        _write_string(out, entry.documentation if request.documentation else None, flexible)
-    _write_end(out, flexible)
 
 
 def read_list(version: int, body: bytes) -> list[int]:

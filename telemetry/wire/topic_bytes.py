@@ -109,7 +109,16 @@ class TopicBytes:
     def _topics(self, partition_head: int) -> _Step:
         """`partition_head`: bytes of a partition between its index and its aborted transactions or records."""
         for _ in range((yield from self._count())):
-            name = yield from self._topic()
+            if self._version >= _ID_FROM:
+                name = ID_MARK + (yield from self._take(_ID_BYTES)).hex()
+            else:
+                length = yield from self._length(2)
+                if not 0 < length <= _MAX_NAME_BYTES:
+                    raise ProtocolError("no topic has a name of this length")
+                encoded = yield from self._take(length)
+                if not is_legal_topic(encoded):
+                    raise ProtocolError("no topic has such a name")
+                name = encoded.decode("ascii")
             nbytes = 0
             for _ in range((yield from self._count())):
                 self._skip(_INDEX + partition_head)
@@ -126,17 +135,6 @@ class TopicBytes:
                 self._record_bytes[name] = self._record_bytes.get(name, 0) + nbytes
         yield from self._skip_tagged()
         yield from self._pass_skipped(0)
-
-    def _topic(self) -> Generator[None, None, str]:
-        if self._version >= _ID_FROM:
-            return ID_MARK + (yield from self._take(_ID_BYTES)).hex()
-        length = yield from self._length(2)
-        if not 0 < length <= _MAX_NAME_BYTES:
-            raise ProtocolError("no topic has a name of this length")
-        name = yield from self._take(length)
-        if not is_legal_topic(name):
-            raise ProtocolError("no topic has such a name")
-        return name.decode("ascii")
 
     def _skip_transactions(self) -> _Step:
         count = yield from self._count()

@@ -42,7 +42,10 @@ class _Element(NamedTuple):
 
 def subject_name(certificate: bytes) -> str:
     """The most specific part first; empty for a certificate without a subject. Raises CertificateError."""
-    signed = next(_elements(_only(certificate, _SEQUENCE)), None)
+    encoded = list(_elements(certificate))
+    if len(encoded) != 1 or encoded[0].tag != _SEQUENCE:
+        raise CertificateError("the certificate is not one element")
+    signed = next(_elements(encoded[0].content), None)
     if signed is None or signed.tag != _SEQUENCE:
         raise CertificateError("the certificate has no content")
     fields = [field for field in _elements(signed.content) if field.tag != _VERSION]
@@ -85,13 +88,6 @@ def _identifier(content: bytes) -> str:
             number = 0
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
-
-
-def _only(encoding: bytes, tag: int) -> bytes:
-    elements = list(_elements(encoding))
-    if len(elements) != 1 or elements[0].tag != tag:
-        raise CertificateError("the certificate is not one element")
-    return elements[0].content
 
 
 def _elements(content: bytes) -> Iterator[_Element]:
