@@ -3,7 +3,9 @@
 # Says what is left, and fails if anything is.
 set -u
 . "$(dirname "$0")/rig.sh"
-cd "$RIG" 2> /dev/null || exit 0
+# up.sh makes the list before anything else, so that without it the rig that runs is one of another checkout.
+[ -e "$RIG/pids" ] || exit 0
+cd "$RIG"
 
 # stop NAME: its process, unless the id belongs to another one by now, as after a reboot
 stop() {
@@ -29,31 +31,26 @@ stop_containers() {
 }
 
 shims() { pgrep -f "containerd-shim-runc-v2 .*$RIG/containerd/c.sock"; }
+nothing_runs() { [ -z "$(ip netns pids $NETWORK)" ]; }
 mounts() { grep -o " $RIG[^ ]*" /proc/mounts | sort -r; }
 
-touch pids
-if [ -s pids ] || [ -e /run/netns/$NETWORK ]; then
-    delete_pods > /dev/null 2>&1
-    stop kubelet
-    stop_containers > /dev/null 2>&1
-    for name in policies proxy coredns scheduler controller apiserver etcd containerd; do stop $name; done
-    shims | xargs -r kill
-    mounts | xargs -r -n1 umount -l
-    for pod in $(ip netns ls | grep -o '^cni-[^ ]*'); do ip netns del "$pod"; done
-    ip netns del $NETWORK
-    find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} + 2> /dev/null
-    # what kubelet, CNI and shims leave elsewhere
-    find /var/log/containers -lname "$RIG/*" -delete 2> /dev/null
-    rm -rf /var/lib/cni/results /run/containerd/s
-    rmdir /var/log/containers /var/lib/cni 2> /dev/null
-fi
+delete_pods > /dev/null 2>&1
+stop kubelet
+stop_containers > /dev/null 2>&1
+for name in policies proxy coredns scheduler controller apiserver etcd containerd; do stop $name; done
+shims | xargs -r kill
+mounts | xargs -r -n1 umount -l
+for pod in $(ip netns ls | grep -o '^cni-[^ ]*'); do ip netns del "$pod"; done
+[ ! -e /run/netns/$NETWORK ] || { within 20 nothing_runs && ip netns del $NETWORK; }
+find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} + 2> /dev/null
+# what kubelet, CNI and shims leave elsewhere
+find /var/log/containers -lname "$RIG/*" -delete 2> /dev/null
+rm -rf /var/lib/cni/results /run/containerd/s /var/lib/kubelet/device-plugins
+rmdir /var/log/containers /var/lib/cni /var/lib/kubelet /run/containerd/{runc/k8s.io,runc,} 2> /dev/null
 left=
-if [ -e /run/netns/$NETWORK ]; then
-    while read -r pid name; do [ ! -d "/proc/$pid" ] || left+="$name "; done < pids
-fi
 [ -z "$(shims)" ] || left+="shims "
 [ -z "$(mounts)" ] || left+="mounts "
-ip netns ls | grep -q "^$NETWORK" && left+="network "
+[ ! -e /run/netns/$NETWORK ] || left+="network, processes $(ip netns pids $NETWORK | tr '\n' ' ')"
 [ -z "$(find /sys/fs/cgroup -type d -name kubepods)" ] || left+="control groups "
 rm -rf host etcd kubelet kubelet-pki ipam volumes containerd cni pki ./*.conf
 [ -z "$left" ] || { echo "left: $left"; exit 1; }

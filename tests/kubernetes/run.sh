@@ -17,7 +17,8 @@ tests/kubernetes/build.sh
 "$PYTHON" -m tests.kubernetes.images
 began=$SECONDS
 status=0
-if [ ! -s "$RIG/pids" ]; then
+[ -e /run/netns/$NETWORK ] || tests/kubernetes/down.sh # of a machine that was restarted since
+if [ ! -e "$RIG/pids" ]; then
     [ "${KEEP:-}" ] || trap 'tests/kubernetes/down.sh' EXIT
     tests/kubernetes/up.sh
     took up ", Kubernetes $(k version -o json | grep -m2 gitVersion | tail -1 | cut -d'"' -f4), one node"

@@ -3,13 +3,15 @@
 # network policies. As root; down.sh ends it. Pods have IPv4 addresses; services may have IPv6, too.
 set -eu
 . "$(dirname "$0")/rig.sh"
-[ ! -s "$RIG/pids" ] || { echo "already up: $RIG/pids"; exit 1; }
-# down.sh removes these directories of containerd and CNI.
-for used in /run/containerd/s /var/lib/cni/results; do
+[ ! -e "$RIG/pids" ] || { echo "already up: $RIG/pids" >&2; exit 1; }
+# down.sh removes these directories of containerd, CNI and kubelet.
+for used in /run/containerd/s /var/lib/cni/results /var/lib/kubelet/device-plugins; do
     [ ! -e $used ] || { echo "another container runtime is here: $used" >&2; exit 1; }
 done
+[ ! -e /run/netns/$NETWORK ] || { echo "the rig of another checkout is up: ip netns pids $NETWORK" >&2; exit 1; }
 mkdir -p "$RIG"/{log,pki,cni,containerd}
 cd "$RIG"
+touch pids
 
 network() {
     ip netns add $NETWORK
