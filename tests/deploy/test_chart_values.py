@@ -76,3 +76,16 @@ def test_bad_value_is_refused_by_name(chart: helm_python.Chart, values: dict[str
 def test_every_described_value_has_a_bad_one() -> None:
     tried = {name for values in CASES for name in values}
     assert tried == set(SCHEMA["properties"]) - ANYTHING | {"no-such"}
+
+
+def test_value_that_is_left_empty_is_refused_by_name(chart: helm_python.Chart) -> None:
+    """Helm takes a default away where a file has the name alone."""
+    needed = [[name] for name in SCHEMA["required"]]
+    for name, schema in SCHEMA["properties"].items():
+        needed += [[name, inner] for inner in schema.get("required", ())]
+    for path in needed:
+        values: Any = None
+        for name in reversed(path):
+            values = {name: values}
+        with pytest.raises(helm_python.HelmError, match=path[-1]):
+            rendered(chart, merged(LEAST, values))

@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "headroom.podSecurity" -}}
 {{- $openshift := .Values.openshift -}}
 {{- if eq (toString $openshift) "auto" }}{{ $openshift = .Capabilities.APIVersions.Has "security.openshift.io/v1" }}{{ end -}}
-{{- $context := .Values.podSecurityContext -}}
+{{- $context := .Values.podSecurityContext | default dict -}}
 {{- if $openshift }}{{ $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}{{ end -}}
 {{ toYaml $context }}
 {{- end }}
