@@ -6,6 +6,7 @@ escapes of C, and comments. A number is no value without quotes, and a slash out
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -16,8 +17,17 @@ _DISALLOWED: Final = (
     "com.sun.security.auth.module.LdapLoginModule",
 )
 _ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_DIGITS: Final = "0123456789"
-_OCTAL: Final = "01234567"
+_LETTER: Final = r"A-Za-z_$\xa0-\U0010ffff"
+# The first that fits. A comment, and a string, that is not closed ends with the text, and with the line.
+_TOKEN: Final = re.compile(
+    rf"""(?P<space>[\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /[^\r\n]*)
+    | (?P<number>-?(?=[0-9.])[0-9]*\.?[0-9]*)
+    | (?P<word>[{_LETTER}][{_LETTER}\-.0-9]*)
+    | (?P<quote>["'])(?P<string>(?:\\(?:.|\Z) | (?!(?P=quote))[^\\\r\n])*)(?:(?P=quote))?
+    | (?P<char>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.|\Z)", re.DOTALL)
 
 
 class JaasError(ValueError):
@@ -73,91 +83,23 @@ def _options(tokens: Iterator[_Token]) -> Iterator[tuple[str, str]]:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    at = 0
-    while at < len(text):
-        char = text[at]
-        if char <= " ":
-            at += 1
-        elif char == "/":
-            at = _after_comment(text, at)
-        elif char in _DIGITS or char == "." or (char == "-" and text[at + 1 : at + 2] in (*_DIGITS, ".")):
-            at = _after_number(text, at)
-            yield _Token("number", None)
-        elif char == "-":
-            at += 1
-            yield _Token(char, None)
-        elif _is_of_word(char):
-            end = at + 1
-            while end < len(text) and (_is_of_word(text[end]) or text[end] in (*_DIGITS, ".")):
-                end += 1
-            yield _Token("word", text[at:end])
-            at = end
-        elif char in "\"'":
-            value, at = _string(text, at)
-            yield _Token("string", value)
-        else:
-            at += 1
-            yield _Token(char, None)
+    for match in _TOKEN.finditer(text):
+        match match.lastgroup:
+            case "space":
+                continue
+            case "number":
+                yield _Token("number", None)
+            case "word":
+                yield _Token("word", match["word"])
+            case "char":
+                yield _Token(match["char"], None)
+            case _:
+                yield _Token("string", _ESCAPE.sub(_unescape, match["string"]))
 
 
-def _is_of_word(char: str) -> bool:
-    return (char.isascii() and char.isalpha()) or char in "-_$" or char >= "\xa0"
-
-
-def _after_comment(text: str, at: int) -> int:
-    if text[at + 1 : at + 2] == "*":
-        return _after_block(text, at + 2)
-    while at < len(text) and text[at] not in "\r\n":
-        at += 1
-    return at
-
-
-def _after_block(text: str, at: int) -> int:
-    """Java does not look whether the first character of a line is the slash that ends the comment."""
-    before = ""
-    while at < len(text):
-        char = text[at]
-        at += 1
-        if char == "/" and before == "*":
-            return at
-        if char == "\r":
-            char, at = text[at : at + 1], at + 1
-        if char == "\n":
-            char, at = text[at : at + 1], at + 1
-        before = char
-    return at
-
-
-def _after_number(text: str, at: int) -> int:
-    at += text[at] == "-"
-    dots = 0
-    while at < len(text) and (text[at] in _DIGITS or (text[at] == "." and not dots)):
-        dots += text[at] == "."
-        at += 1
-    return at
-
-
-def _string(text: str, at: int) -> tuple[str, int]:
-    """The string whose quote is at `at`, and where the rest begins. One that is not closed ends with its line."""
-    quote, at = text[at], at + 1
-    out = []
-    while at < len(text) and text[at] not in (quote, "\r", "\n"):
-        char = text[at]
-        at += 1
-        if char == "\\":
-            char, at = _escape(text, at)
-        out.append(char)
-    return "".join(out), at + (text[at : at + 1] == quote)
-
-
-def _escape(text: str, at: int) -> tuple[str, int]:
-    """What is behind a backslash: \\377 is the greatest octal one, as in \\4770 only two digits are taken."""
-    char = text[at : at + 1]
-    if not char:
-        return "\uffff", at  # Java's end of text
-    if char not in _OCTAL:
-        return _ESCAPES.get(char, char), at + 1
-    end = at + 1
-    while end < len(text) and text[end] in _OCTAL and end - at < (3 if char <= "3" else 2):
-        end += 1
-    return chr(int(text[at:end], 8)), end
+def _unescape(escape: re.Match[str]) -> str:
+    if escape[1] in _ESCAPES:
+        return _ESCAPES[escape[1]]
+    if not escape[1]:
+        return "\uffff"  # Java's end of text
+    return chr(int(escape[1], 8)) if escape[1] in "01234567" or len(escape[1]) > 1 else escape[1]
