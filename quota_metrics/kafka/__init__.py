@@ -4,7 +4,6 @@ Independent of the rest of the project: imports only quota_metrics.config (value
 
 admin.py           an asyncio admin client: quotas, nodes, and any request that kio has classes for
 authentication.py  authenticates to a broker by TLS and SASL
-bootstrap.py       connects to the first of several brokers that answers
 client_metrics.py  reads and alters the CLIENT_METRICS resources of a cluster, where Kafka's tools store subscriptions
                    (KIP-714)
 cluster.py         a cluster's nodes, as values

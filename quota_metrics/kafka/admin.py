@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from quota_metrics.config.entities import Altered, Entity, FilterComponent, QuotaAlteration, entity_of
 from quota_metrics.kafka.authentication import NoMechanism, Security
-from quota_metrics.kafka.bootstrap import first_to_answer
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.errors import (
@@ -22,12 +21,15 @@ from quota_metrics.kafka.errors import (
 )
 from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody
 
+Address: TypeAlias = tuple[str, int]
+
 NOT_CONTROLLER = 41
 METADATA: Final = 3
 _DESCRIBE_CONFIGS: Final = 32
 _DESCRIBE_TOKENS: Final = 41
 _DESCRIBE_QUOTAS: Final = 48
 _ALTER_QUOTAS: Final = 49
+_NEXT_BROKER_AFTER_S: Final = 1.0
 _TOPIC_IDS_FROM: Final = 12  # a broker answers topics by their ids from this version of Metadata on
 
 
@@ -237,3 +239,39 @@ def _altered(response: Any) -> list[Altered]:
         )
         for entry in response.entries
     ]
+
+
+async def first_to_answer(
+    addresses: Sequence[Address], connect: Callable[[Address], Awaitable[KafkaConnection]]
+) -> tuple[Address, KafkaConnection]:
+    """Tries the addresses in order; starts the next attempt when one fails or has not answered for a second (RFC 8305).
+    Each attempt has the full timeout.
+
+    Raises ClusterError when none answers: the error of the only broker, or one that names all.
+    """
+    waiting = list(addresses)
+    running: dict[asyncio.Future[KafkaConnection], Address] = {}
+    failures: list[ClusterError] = []
+    try:
+        while waiting or running:
+            if waiting:
+                address = waiting.pop(0)
+                running[asyncio.ensure_future(connect(address))] = address
+            done, _ = await asyncio.wait(
+                running, timeout=_NEXT_BROKER_AFTER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for attempt in done:
+                address = running.pop(attempt)
+                try:
+                    return address, attempt.result()
+                except ClusterError as exc:
+                    failures.append(exc)
+    finally:
+        for attempt in running:
+            attempt.cancel()
+        for result in await asyncio.gather(*running, return_exceptions=True):
+            if isinstance(result, KafkaConnection):  # it was established in the meantime
+                await result.close()
+    if len(failures) == 1:
+        raise failures[0]
+    raise BrokerUnreachableError("no broker answers: " + "; ".join(map(str, failures)))

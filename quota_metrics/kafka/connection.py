@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -76,7 +74,15 @@ class KafkaConnection:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 reader, writer = await asyncio.open_connection(host, port, ssl=tls, ssl_shutdown_timeout=shutdown_s)
                 connection = cls(reader, writer, peer, options)
-                await connection._begin()
+                try:
+                    await connection._agree_on_versions()
+                    # Brokers answer ApiVersions before SASL (KIP-43, KIP-152).
+                    if (mechanism := options.security.sasl) is not None:
+                        lifetime_s = await authenticate(mechanism, connection.send, peer)
+                        connection._ends_at = asyncio.get_running_loop().time() + lifetime_s
+                except BaseException:
+                    writer.close()
+                    raise
                 return connection
         except TimeoutError as exc:
             raise TimedOutError(f"cannot reach {peer}: no answer within {connect_timeout_ms} ms") from exc
@@ -114,20 +120,6 @@ class KafkaConnection:
         except OSError:
             return  # already broken
 
-    async def _begin(self) -> None:
-        """Negotiates versions, then authenticates: brokers answer ApiVersions before SASL (KIP-43, KIP-152)."""
-        begun = False
-        try:
-            await self._agree_on_versions()
-            mechanism = self._options.security.sasl
-            if mechanism is not None:
-                lifetime_s = await authenticate(mechanism, self.send, self.peer)
-                self._ends_at = asyncio.get_running_loop().time() + lifetime_s
-            begun = True
-        finally:
-            if not begun:
-                self._writer.close()
-
     async def _agree_on_versions(self) -> None:
         request = api_versions_v3.ApiVersionsRequest(
             client_software_name=_SOFTWARE_NAME, client_software_version=version(_SOFTWARE_NAME)
@@ -152,31 +144,24 @@ class KafkaConnection:
                 sent = encoded(request, self._correlation_id, self._options.client_id)
             except ProtocolError as exc:
                 raise UnsupportedError(str(exc)) from exc
-            answered = False
+            asked, answered = api_name(request), False
             try:
-                with self._as_cluster_errors(request):
-                    async with asyncio.timeout(self._options.timeout_ms / 1000):
-                        frame = await self._send_and_receive(sent)
+                async with asyncio.timeout(self._options.timeout_ms / 1000):
+                    frame = await self._send_and_receive(sent)
                 answered = True
                 return frame
+            except TimeoutError as exc:
+                raise TimedOutError(f"{self.peer} did not answer {asked} within {self._options.timeout_ms} ms") from exc
+            except asyncio.IncompleteReadError as exc:
+                # A broker closes the connection if the client does not use the TLS or SASL that it requires.
+                hint = " (does it require TLS or SASL?)" if self._options.security.sasl is None else ""
+                message = f"{self.peer} closed the connection instead of answering {asked}{hint}"
+                raise BrokerUnreachableError(message) from exc
+            except OSError as exc:
+                raise transport_error(self.peer, exc) from exc
             finally:
                 if not answered:  # even when cancelled: a late response would be taken for the next one
                     self._writer.close()
-
-    @contextmanager
-    def _as_cluster_errors(self, request: RequestPayload) -> Iterator[None]:
-        asked = api_name(request)
-        try:
-            yield
-        except TimeoutError as exc:
-            raise TimedOutError(f"{self.peer} did not answer {asked} within {self._options.timeout_ms} ms") from exc
-        except asyncio.IncompleteReadError as exc:
-            # A broker closes the connection if the client does not use the TLS or SASL that it requires.
-            hint = " (does it require TLS or SASL?)" if self._options.security.sasl is None else ""
-            message = f"{self.peer} closed the connection instead of answering {asked}{hint}"
-            raise BrokerUnreachableError(message) from exc
-        except OSError as exc:
-            raise transport_error(self.peer, exc) from exc
 
     async def _send_and_receive(self, sent: bytes) -> bytes:
         self._writer.write(len(sent).to_bytes(4, "big") + sent)

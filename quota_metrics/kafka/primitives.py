@@ -233,11 +233,6 @@ def write_compact_nullable_string(out: bytearray, text: str | None) -> None:
         write_compact_string(out, text)
 
 
-def write_compact_bytes(out: bytearray, value: bytes) -> None:
-    write_uvarint(out, len(value) + 1)
-    out += value
-
-
 def write_array_length(out: bytearray, count: int) -> None:
     """`count` -1 writes a null array."""
     write_int32(out, count)

@@ -12,11 +12,11 @@ import pytest
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from quota_metrics.kafka.primitives import write_compact_bytes
 from tests.attack.victim import victim
 from tests.chaos.load import metrics_data
 from tests.kit import wire
 from tests.kit.serving import Served, eventually, rows
+from tests.kit.wire import write_compact_bytes
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 

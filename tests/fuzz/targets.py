@@ -18,7 +18,7 @@ from exporters.model import ANONYMOUS, UNKNOWN, Connection, Push
 from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage, scan
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.frames import decoded
-from quota_metrics.kafka.primitives import ProtocolError, write_compact_bytes
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.decode.bounds import DecodeError, DecompressError, OverBudget, PayloadLimits, TooLarge, decompress
 from telemetry.decode.decoder import DecodedPush, Decoder
 from telemetry.decode.otlp import decode
@@ -37,6 +37,7 @@ from tests.fuzz.admin_targets import admin_targets
 from tests.fuzz.mutation import mutated, redirected
 from tests.fuzz.security_targets import security_targets
 from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
+from tests.kit.wire import write_compact_bytes
 
 FACTS = Connection("fuzz", "PLAINTEXT", ANONYMOUS, "127.0.0.1", 1, UNKNOWN, UNKNOWN, 1)
 MAX_PAYLOAD_BYTES = 1 << 20

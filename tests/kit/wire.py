@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 
+from quota_metrics.kafka.primitives import write_uvarint
+
 GET, PUSH = 71, 72
 ANSWER_BYTES = 16  # to a push: length, correlation id, no tagged fields, throttle time, error code, no tagged fields
 NEW_ID = bytes(16)
@@ -54,3 +56,8 @@ def read_frame(client: socket.socket) -> bytes:
             raise EOFError("the other side closed the connection")
         answer += piece
     return answer
+
+
+def write_compact_bytes(out: bytearray, value: bytes) -> None:
+    write_uvarint(out, len(value) + 1)
+    out += value

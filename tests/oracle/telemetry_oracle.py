@@ -19,12 +19,13 @@ from py4j.protocol import Py4JJavaError
 
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.jvm import Jvm
-from quota_metrics.kafka.primitives import Reader, write_compact_bytes
+from quota_metrics.kafka.primitives import Reader
 from telemetry.subscriptions.java.hash import instance_subscription_id, uuid_hash, uuid_text
 from telemetry.subscriptions.kip714_rules import ZERO_ID, attributes_of
 from telemetry.subscriptions.subscription import without_covered
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
+from tests.kit.wire import write_compact_bytes
 from tests.oracle.subjects import print_differences
 from tests.oracle.telemetry_sides import CLIENTS, MAX_BYTES, Broker, Kafka, Ours
 

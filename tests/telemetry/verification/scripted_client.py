@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
-from quota_metrics.kafka.primitives import Reader, write_compact_bytes
+from quota_metrics.kafka.primitives import Reader
 from telemetry.verification.client_check import ClientCheck, Reply, Request
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from tests.kit.wire import write_compact_bytes
 
 INTERVAL_MS, PATIENCE_MS = 1_000, 500
 ID = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")

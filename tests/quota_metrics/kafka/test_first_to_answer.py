@@ -1,4 +1,4 @@
-"""quota_metrics/kafka/bootstrap.py: one broker that answers is enough."""
+"""KafkaAdmin connects to the first broker that answers: one broker that answers is enough."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from quota_metrics.kafka import bootstrap
-from quota_metrics.kafka.bootstrap import Address, first_to_answer
+from quota_metrics.kafka import admin
+from quota_metrics.kafka.admin import Address, first_to_answer
 from quota_metrics.kafka.connection import KafkaConnection
 from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, TimedOutError
 
@@ -39,7 +39,7 @@ class Brokers:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "_NEXT_AFTER_S", 0.02)
+    monkeypatch.setattr(admin, "_NEXT_BROKER_AFTER_S", 0.02)
 
 
 @pytest.mark.parametrize(
