@@ -39,11 +39,7 @@ MAX_TEXT = 1_000  # characters of an owner or a comment
 
 
 class DeclaredQuotaError(ValueError):
-    """Every error of the file, one per line, each with its line number."""
-
-    def __init__(self, errors: list[str]) -> None:
-        super().__init__("\n".join(errors))
-        self.errors = errors
+    """The file has no sections that could be read; the message names the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,23 +140,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def parse_quota_file(content: str | bytes) -> list[DeclaredQuota]:
-    """The quotas of a file. Raises DeclaredQuotaError for any error."""
-    file = parse_declared_file(content)
-    if file.errors:
-        raise DeclaredQuotaError(file.errors)
-    return file.quotas or []
-
-
 def parse_declared_file(content: str | bytes) -> DeclaredFile:
     """All sections of a file, and the errors of its entries. Raises DeclaredQuotaError when it has no such sections."""
     try:
         root = yaml.compose(content, yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        raise DeclaredQuotaError([_yaml_error(exc, "not YAML: ")]) from exc
+        raise DeclaredQuotaError(_yaml_error(exc, "not YAML: ")) from exc
     if not isinstance(root, yaml.MappingNode) or not root.value:
         line = 1 if root is None else _line(root)
-        raise DeclaredQuotaError([f"line {line}: the file is not a mapping with {', '.join(SECTIONS)}"])
+        raise DeclaredQuotaError(f"line {line}: the file is not a mapping with {', '.join(SECTIONS)}")
     errors: list[str] = []
     ignored: list[str] = []
     sections: dict[str, yaml.Node] = {}

@@ -18,10 +18,11 @@ from headroom.cli.main import app
 from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import free_ports
 from quota_metrics.config.entities import entity_of
-from quota_metrics.config.quota_file import DeclaredQuota, parse_quota_file, quota_file
+from quota_metrics.config.quota_file import DeclaredQuota, quota_file
 from telemetry.ingest.arrow_tables import usage_table
 from tests.deploy.workflow import Workflow
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.quota_files import quotas_of
 from tests.kit.recordings import PRODUCER, START_MS, Used, recorded
 
 CI = Path(__file__).parents[2] / "deploy" / "ci"
@@ -115,7 +116,7 @@ def test_quotas_are_planned_applied_and_compared(
     values |= {"secrets.KAFKA_PROPERTIES": "security.protocol=PLAINTEXT", "github.event.number": "7"}
     workflow = Workflow(CI / "quotas.yaml", values)
     exported = CliRunner().invoke(app, ["quotas", "export", "--bootstrap-server", kafka.bootstrap]).stdout
-    there = parse_quota_file(exported)  # by other tests
+    there = quotas_of(exported)  # by other tests
 
     def declare(value: float) -> None:
         declared = DeclaredQuota(entity_of({"user": USER}), {PRODUCER: value})

@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.main import app as headroom
-from quota_metrics.config.quota_file import parse_quota_file
 from spark_jobs.cli import JOBS, app
 from spark_jobs.options import ClientOptions
 from spark_jobs.time_range import TimeRange
+from tests.kit.quota_files import quotas_of
 
 
 def invoke(*asked: str) -> tuple[int, str]:
@@ -106,7 +106,7 @@ def test_a_written_file_of_quotas_names_the_next_command(tmp_path: Path, monkeyp
     result = CliRunner().invoke(headroom, ["quotas", "suggest", "--output", "yaml", "--path", str(file)])
     said = f"next: headroom quotas plan -f {file} --bootstrap-server HOST:PORT\n"
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", said)
-    assert parse_quota_file(file.read_text()) == []
+    assert quotas_of(file.read_text()) == []
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def _declared(path: Path, *, whole: bool = False) -> _Declared:
     try:
         file = parse_declared_file(content_of(path))
     except DeclaredQuotaError as exc:
-        file = DeclaredFile(None, errors=exc.errors)
+        file = DeclaredFile(None, errors=[str(exc)])
         whole = True
     subscriptions = None
     if file.subscriptions is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quota_metrics.config.entities import Altered, Rules, text
-from quota_metrics.config.quota_file import DeclaredQuotaError, writable
+from quota_metrics.config.quota_file import writable
 from quota_metrics.config.quota_plan import (
     DeclaredSubscriptions,
     QuotaPlan,
@@ -72,13 +72,13 @@ def valid_subscriptions(content: Any) -> tuple[DeclaredSubscriptions, list[str]]
     for section in sections:
         try:
             valid |= declared_subscriptions(section)
-        except DeclaredQuotaError as exc:
-            errors += exc.errors
+        except SubscriptionFileError as exc:
+            errors += [f"subscriptions: {fault}" for fault in exc.faults]
     return valid, errors
 
 
 def declared_subscriptions(content: Any) -> DeclaredSubscriptions:
-    """The section of a file. A key without a value must not exist. Raises DeclaredQuotaError."""
+    """The section of a file. A key without a value must not exist. Raises SubscriptionFileError."""
     absent: dict[str, dict[str, None]] = {}
     present = content
     if isinstance(content, dict):
@@ -87,10 +87,7 @@ def declared_subscriptions(content: Any) -> DeclaredSubscriptions:
             if isinstance(keys, dict):
                 absent[name] = dict.fromkeys(key for key, value in keys.items() if value is None and key in DEFAULTS)
                 present[name] = {key: value for key, value in keys.items() if key not in absent[name]}
-    try:
-        resources = parsed(present, MATCH_KEYS)
-    except SubscriptionFileError as exc:
-        raise DeclaredQuotaError([f"subscriptions: {fault}" for fault in exc.faults]) from exc
+    resources = parsed(present, MATCH_KEYS)
     return {
         name: {key: value or None for key, value in resources.get(name, {}).items()} | absent.get(name, {})
         for name in [*resources, *(absent.keys() - resources.keys())]

@@ -17,7 +17,6 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.model import ANONYMOUS
 from headroom.cli.main import app
 from quota_metrics.config.entities import QuotaAlteration
-from quota_metrics.config.quota_file import parse_quota_file
 from quota_metrics.simulation.outcome_text import OutcomeKind, verdict
 from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, answer
 from spark_jobs.jobs import quota_suggest
@@ -25,6 +24,7 @@ from spark_jobs.options import SuggestOptions
 from spark_jobs.reports.suggestions import REPORT
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.quota_files import quotas_of
 from tests.kit.recent import FRIDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
@@ -122,7 +122,7 @@ def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhou
     )
 
     assert REPORT.to_yaml is not None
-    declared = parse_quota_file(REPORT.to_yaml(rows))
+    declared = quotas_of(REPORT.to_yaml(rows))
     assert [quota.entity for quota in declared[:1]] == [DEFAULT]
     assert {dict(quota.entity)["client-id"]: quota.values[PRODUCE] for quota in declared[1:]} == {
         row["client_id"]: row["suggested_limit"] for row in own

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.entities import entity_of_names
-from quota_metrics.config.quota_file import parse_quota_file
 from spark_jobs.reports.suggestions import REPORT, to_yaml
 from spark_jobs.reports.tables import TEAMS
+from tests.kit.quota_files import quotas_of
 
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 
@@ -47,7 +47,7 @@ def test_keys_of_an_entity_are_one_entry_and_findings_are_none() -> None:
         row("unnameable", limit=None),
         row(DEFAULT_ENTITY, CONSUME, 2000.0, kind="default"),
     ]
-    default, own = parse_quota_file(to_yaml(rows))
+    default, own = quotas_of(to_yaml(rows))
     assert default.values == {PRODUCE: 1000.0, CONSUME: 2000.0}
     assert default.comment == (
         "producer_byte_rate, confidence low: it wants 800 B/s; consumer_byte_rate, confidence low: it wants 800 B/s"
@@ -61,7 +61,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lam
 @given(st.lists(st.tuples(NAMES, NAMES), unique=True, max_size=5), st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_name_and_reason_is_read_back(names: list[tuple[str, str]], said: str) -> None:
     rows = [row(user, client_id=client_id, reason=said * 50, cluster=said) for user, client_id in names]
-    quotas = parse_quota_file(to_yaml(rows))
+    quotas = quotas_of(to_yaml(rows))
     assert [quota.entity for quota in quotas] == [entity_of_names(*name) for name in names]
     assert all(quota.values == {PRODUCE: 1000.0} for quota in quotas)
 
@@ -72,7 +72,7 @@ def test_a_file_is_of_one_cluster() -> None:
 
 
 def test_nothing_to_suggest_is_an_empty_file_and_says_so_in_a_table() -> None:
-    assert parse_quota_file(to_yaml([])) == []
+    assert quotas_of(to_yaml([])) == []
     assert [line.plain for line in REPORT.to_table([], 80)][1:] == [
         "No client has usage of a quota that could be suggested."
     ]

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 from headroom.cli.main import app
 from headroom.cli.quotas.cluster_state import ClusterState, valid_subscriptions, writable_state
-from quota_metrics.config.quota_file import parse_quota_file
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.quota_files import quotas_of
 from tests.kit.recordings import PRODUCER, START_MS, Used, limit, recorded
 
 RULES = {
@@ -120,7 +120,7 @@ def test_plan_without_a_replay_needs_no_store(tmp_path: Path, rules: str) -> Non
 
 def test_export_and_drift_agree(tmp_path: Path, rules: str) -> None:
     exported = run("export", "--from", rules).stdout
-    assert {quota.entity for quota in parse_quota_file(exported)} == {(("user", "alice"),), (("client-id", None),)}
+    assert {quota.entity for quota in quotas_of(exported)} == {(("user", "alice"),), (("client-id", None),)}
     file = written(tmp_path, exported)
     assert run("drift", "-f", file, "--from", rules).exit_code == 0
     (tmp_path / "cluster.json").write_text(json.dumps({"entries": RULES["entries"][:1]}))
@@ -137,7 +137,7 @@ def test_name_that_reads_as_the_default_is_left_out_and_left_alone(tmp_path: Pat
     exported = run("export", "--from", str(rules))
     named = "headroom: left out: {user=%3Cdefault%3E}: in a file the name <default> is the default entity"
     assert (exported.exit_code, exported.stderr.splitlines()) == (0, [named])
-    assert len(parse_quota_file(exported.stdout)) == 2
+    assert len(quotas_of(exported.stdout)) == 2
     file = written(tmp_path, exported.stdout)
     for command in (["drift"], ["plan", "--prune", "--no-replay"]):
         result = run(*command, "-f", file, "--from", str(rules), "--output", "json")
@@ -173,7 +173,7 @@ def test_scram_users_are_named_as_ignored_and_the_quotas_are_taken(tmp_path: Pat
 def test_export_into_the_file_keeps_its_owners(tmp_path: Path, rules: str) -> None:
     file = written(tmp_path, STRICT)
     assert run("export", "-f", file, "--from", rules).exit_code == 0
-    quotas = {quota.entity: quota for quota in parse_quota_file(Path(file).read_text())}
+    quotas = {quota.entity: quota for quota in quotas_of(Path(file).read_text())}
     assert quotas[("user", "alice"),].owner == "payments"
     assert quotas[("user", "alice"),].values == {PRODUCER: 5000.0}
 

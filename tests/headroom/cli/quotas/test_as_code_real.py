@@ -19,7 +19,8 @@ from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import entity_of
-from quota_metrics.config.quota_file import DeclaredQuota, parse_quota_file, quota_file
+from quota_metrics.config.quota_file import DeclaredQuota, quota_file
+from tests.kit.quota_files import quotas_of
 from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -33,7 +34,7 @@ def base(kafka: LocalCluster, tmp_path: Path) -> Iterator[list[DeclaredQuota]]:
     """What the shared broker has from other tests; it has just that again at the end."""
     path = tmp_path / "base.yaml"
     path.write_text(run(kafka, "export").stdout)
-    quotas = parse_quota_file(path.read_text())
+    quotas = quotas_of(path.read_text())
     yield quotas
     assert run(kafka, "apply", "-f", str(path), "--prune", "--yes").exit_code == 0
     assert run(kafka, "drift", "-f", str(path)).exit_code == 0

@@ -1,0 +1,12 @@
+"""The quotas that a file declares, for tests of what writes such files."""
+
+from __future__ import annotations
+
+from quota_metrics.config.quota_file import DeclaredQuota, parse_declared_file
+
+
+def quotas_of(content: str | bytes) -> list[DeclaredQuota]:
+    """The quotas of a file that has no errors."""
+    file = parse_declared_file(content)
+    assert file.errors == []
+    return file.quotas or []
