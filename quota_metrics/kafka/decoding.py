@@ -69,8 +69,12 @@ def decode_head(entity_type: type[E], data: bytes) -> tuple[E, int]:
     return entity, reader.offset
 
 
-@cache
 def _entity(entity_type: Any) -> Read:
+    return _compiled(entity_type)
+
+
+@cache
+def _compiled(entity_type: Any) -> Read:
     fields = dataclasses.fields(entity_type)
     flexible: bool = entity_type.__flexible__
     plain = [(field.name, _field(field, flexible)) for field in fields if "tag" not in field.metadata]
