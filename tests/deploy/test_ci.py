@@ -22,7 +22,7 @@ from quota_metrics.config.quota_file import DeclaredQuota, quota_file
 from telemetry.ingest.arrow_tables import usage_table
 from tests.deploy.workflow import Workflow
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
-from tests.kit.quota_files import quotas_of
+from tests.kit.kafka.quota_files import quotas_of
 from tests.kit.recordings import PRODUCER, START_MS, Used, recorded
 
 CI = Path(__file__).parents[2] / "deploy" / "ci"

@@ -16,7 +16,7 @@ from headroom.cli.main import app as headroom
 from spark_jobs.cli import JOBS, app
 from spark_jobs.options import ClientOptions
 from spark_jobs.time_range import TimeRange
-from tests.kit.quota_files import quotas_of
+from tests.kit.kafka.quota_files import quotas_of
 
 
 def invoke(*asked: str) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from quota_metrics.config.quota_file import (
     quota_file,
     writable,
 )
-from tests.kit.quota_files import quotas_of
+from tests.kit.kafka.quota_files import quotas_of
 
 GOOD = """
 quotas:

@@ -24,7 +24,7 @@ from spark_jobs.options import SuggestOptions
 from spark_jobs.reports.suggestions import REPORT
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.quota_files import quotas_of
+from tests.kit.kafka.quota_files import quotas_of
 from tests.kit.recent import FRIDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]

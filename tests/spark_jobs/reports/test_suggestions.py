@@ -14,7 +14,7 @@ from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.entities import entity_of_names
 from spark_jobs.reports.suggestions import REPORT, to_yaml
 from spark_jobs.reports.tables import TEAMS
-from tests.kit.quota_files import quotas_of
+from tests.kit.kafka.quota_files import quotas_of
 
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 

@@ -15,7 +15,7 @@ from headroom.cli.main import app
 from headroom.cli.quotas.cluster_state import ClusterState, valid_subscriptions, writable_state
 from telemetry.ingest.arrow_tables import limits_table, usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
-from tests.kit.quota_files import quotas_of
+from tests.kit.kafka.quota_files import quotas_of
 from tests.kit.recordings import PRODUCER, START_MS, Used, limit, recorded
 
 RULES = {

@@ -20,7 +20,7 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, quota_file
-from tests.kit.quota_files import quotas_of
+from tests.kit.kafka.quota_files import quotas_of
 from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
