@@ -3,44 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.main import app
-from headroom.cli.serve_api import START
 from headroom.cli.status import status_faults
-from tests.kit.terminal.fake_serve import client_row
-
-
-class Answer(BaseHTTPRequestHandler):
-    """Answers as the server's `answer` says."""
-
-    def do_GET(self) -> None:
-        status, body = self.server.answer  # type: ignore[attr-defined] # the test's
-        shown = self.path.partition("?")[0], self.headers.get("authorization")
-        self.server.asked = shown  # type: ignore[attr-defined] # the test's
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Suppresses request logs."""
-
-
-@pytest.fixture
-def other_server() -> Iterator[HTTPServer]:
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+from tests.kit.terminal.fake_serve import FakeServe, client_row
 
 
 @pytest.mark.parametrize("address", ["", "foo", ":1", "http://[::1", "127.0.0.1:99999", "a..b:1", "ftp://a:1", "//:80"])
@@ -68,38 +38,38 @@ def test_invalid_token_is_not_printed(monkeypatch: pytest.MonkeyPatch, token: st
         (400, b'{"error":"level must be one or more of ok"}', 2, "level must be one or more of ok"),
     ],
 )
-def test_error_responses_set_exit_code_and_message(
-    other_server: HTTPServer, status: int, body: bytes, code: int, message: str
-) -> None:
-    other_server.answer = status, body  # type: ignore[attr-defined] # see Answer
-    address = f"127.0.0.1:{other_server.server_port}"
-    done = CliRunner().invoke(app, ["top", "--once", "--http", address, "--level", "\udcff"])
+def test_error_responses_set_exit_code_and_message(status: int, body: bytes, code: int, message: str) -> None:
+    with FakeServe({"/api/v1/headroom": (status, body)}) as serve:
+        done = CliRunner().invoke(app, ["top", "--once", "--http", serve.http, "--level", "\udcff"])
     assert (done.exit_code, done.stdout) == (code, "")
-    assert done.stderr == f"headroom: {message.format(address=address)}\n"
+    assert done.stderr == f"headroom: {message.format(address=serve.http)}\n"
 
 
-def test_token_of_an_application_shows_its_own_view(
-    other_server: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_of_an_application_shows_its_own_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"level": "warn", "clients": [client_row("own", "warn", retry_after_ms=0, headroom_bytes_per_s=5.0)]}
-    other_server.answer = 200, json.dumps(document).encode()  # type: ignore[attr-defined] # see Answer
     monkeypatch.setenv("HEADROOM_WEB__TOKEN", "operator")
     (tmp_path / "token").write_text("secret\n")
-    command = ["top", "--once", "--http", f"127.0.0.1:{other_server.server_port}", "--token"]
-    for token in ("secret", f"@{tmp_path / 'token'}"):
-        done = CliRunner().invoke(app, [*command, token])
-        assert (done.exit_code, done.stdout.splitlines()[1].split()[:2]) == (0, ["warn", "own"])
-        assert other_server.asked == ("/api/v1/me", "Bearer secret")  # type: ignore[attr-defined] # see Answer
-    as_json = CliRunner().invoke(app, [*command, "secret", "--output", "json"])
+    with FakeServe({"/api/v1/me": document}) as serve:
+        command = ["top", "--once", "--http", serve.http, "--token"]
+        for token in ("secret", f"@{tmp_path / 'token'}"):
+            done = CliRunner().invoke(app, [*command, token])
+            assert (done.exit_code, done.stdout.splitlines()[1].split()[:2]) == (0, ["warn", "own"])
+        as_json = CliRunner().invoke(app, [*command, "secret", "--output", "json"])
     assert json.loads(as_json.stdout) == document
+    assert serve.authorizations == ["Bearer secret"] * 3
     for arguments in (["secret", "--by", "cost"], [f"@{tmp_path / 'missing'}"], ["sécret"]):
         done = CliRunner().invoke(app, [*command, *arguments])
         assert (done.exit_code, "cret" in done.stderr) == (2, False)
 
 
-def test_closed_port_exits_with_3() -> None:
-    done = CliRunner().invoke(app, ["status", "--http", "127.0.0.1:1"])
-    assert (done.exit_code, done.stderr) == (3, f"headroom: cannot reach 127.0.0.1:1: Connection refused{START}\n")
+@pytest.mark.parametrize(("command", "code"), [(["top", "--once"], 3), (["status"], 3), (["gateway", "share"], 1)])
+def test_refused_connection_says_what_to_start(command: list[str], code: int) -> None:
+    done = CliRunner().invoke(app, [*command, "--http", "127.0.0.1:1"])
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert done.stderr == (
+        "headroom: cannot reach 127.0.0.1:1: Connection refused; start `headroom serve`, or name its address with"
+        " --http (http= in the first line that it prints)\n"
+    )
 
 
 def test_critical_tile_is_a_fault_although_all_records_are_stored() -> None:

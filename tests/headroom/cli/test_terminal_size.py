@@ -186,12 +186,3 @@ def test_a_client_without_a_rule_is_told_so(tmp_path: Path, output: str) -> None
         0,
         ["no rule applies to {client-id=free}: it has no quota"],
     )
-
-
-@pytest.mark.parametrize("command", [["top", "--once"], ["status"], ["gateway", "share"]])
-def test_a_refused_connection_says_what_to_start(command: list[str]) -> None:
-    _, lines = shown_by([*command, "--http", "127.0.0.1:1"], 400, 24)
-    assert lines == [
-        "headroom: cannot reach 127.0.0.1:1: Connection refused; start `headroom serve`, or name its address with"
-        " --http (http= in the first line that it prints)"
-    ]

@@ -9,7 +9,6 @@ import pytest
 
 from headroom.demo.jars import KAFKA_VERSION, MARKER, MIRROR_VARIABLE, find_java, kafka_libs, proxy_options
 from headroom.demo.service import PrerequisiteError
-from spark_jobs.session import java_version
 from tests.kit.kafka.client_jars import client_libs
 from tests.kit.proxy import running_proxy
 
@@ -44,13 +43,6 @@ def fake_java(home: Path, version: str) -> Path:
 def environ(home: Path | None, path: Path | None) -> dict[str, str]:
     values = {"PATH": str(path / "bin") if path else ""}
     return values | ({"JAVA_HOME": str(home)} if home else {})
-
-
-@pytest.mark.parametrize(
-    ("said", "major"), [("17.0.15", 17), ("21", 21), ("25-ea", 25), ("11.0.2", 11), ("1.8.0_402", 8), ("", 0)]
-)
-def test_java_version_parses_the_major_version(tmp_path: Path, said: str, major: int) -> None:
-    assert java_version(str(fake_java(tmp_path, said) / "bin" / "java")) == major
 
 
 def test_java_home_takes_precedence_over_path(tmp_path: Path) -> None:

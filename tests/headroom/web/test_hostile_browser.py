@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -14,6 +12,7 @@ from playwright.sync_api import Browser
 
 from tests.headroom.web.watched_page import HOSTILE, Watched
 from tests.kit.serving import Served, eventually
+from tests.kit.terminal.fake_serve import FakeServe
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
@@ -60,26 +59,11 @@ def test_foreign_hosts_are_refused_on_every_path(served: str, path: str) -> None
     assert HTTP.get(served + path, headers={"host": "evil.example"}).status_code == 421
 
 
-class EvilPage(BaseHTTPRequestHandler):
-    """A page without a policy of its own."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("content-type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<!doctype html><title>evil</title>")
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
 def evil() -> Iterator[str]:
     """Another site on this machine: `localhost`, where the service is 127.0.0.1."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), EvilPage) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}"
-        server.shutdown()
+    with FakeServe({"/": (200, b"a page without a policy of its own")}) as server:
+        yield f"http://localhost:{server.http.rpartition(':')[2]}"
 
 
 def test_page_of_another_site_cannot_read_responses(serving: Served, served: str, browser: Browser, evil: str) -> None:

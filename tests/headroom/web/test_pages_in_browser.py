@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.headroom.web.watched_page import HOSTILE, Watched
 
@@ -100,18 +99,6 @@ def test_pages_say_what_a_client_feels(served: str) -> None:
     for name, felt in (("warn", "delayed: records waited 2.5 s in the producer"), ("ok", "unknown: no telemetry")):
         asked = {"cluster": "prod", "user": "alice", "client_id": f"app-{name}"}
         assert f"By its own telemetry: {felt}" in HTTP.get(f"{served}/clients/detail", params=asked).text
-
-
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_overview_fits_a_phone_without_horizontal_scrolling(
-    served: str, browser: Browser, shots: Path, scheme: Any
-) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme=scheme)
-    page = context.new_page()
-    page.goto(f"{served}/")
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    page.screenshot(path=shots / f"phone-{scheme}.png", full_page=True)
-    context.close()
 
 
 def test_first_page_load_is_small(served: str) -> None:

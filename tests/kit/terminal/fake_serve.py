@@ -10,11 +10,13 @@ from urllib.parse import urlsplit
 
 
 class FakeServe:
-    """A context manager. `answers`: by the path, which may change while it serves; others are answered with 404."""
+    """A context manager. `answers`: a document, or a status with a body, by the path; they may change while it serves.
+    Other paths are answered with 404. `asked` and `authorizations`: of each request."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
         self.asked: list[str] = []
+        self.authorizations: list[str | None] = []
 
     def __enter__(self) -> FakeServe:
         fake = self
@@ -22,9 +24,10 @@ class FakeServe:
         class Answering(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 fake.asked.append(self.path)
-                found = fake.answers.get(urlsplit(self.path).path)
-                body = json.dumps({"error": "there is no such route"} if found is None else found).encode()
-                self.send_response(404 if found is None else 200)
+                fake.authorizations.append(self.headers.get("authorization"))
+                answer = fake.answers.get(urlsplit(self.path).path, (404, b'{"error": "there is no such route"}'))
+                status, body = answer if isinstance(answer, tuple) else (200, json.dumps(answer).encode())
+                self.send_response(status)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

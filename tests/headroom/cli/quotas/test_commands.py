@@ -292,13 +292,19 @@ def test_random_bytes_are_refused(tmp_path: Path) -> None:
         assert "not JSON" in refused("describe", "--from", str(tmp_path / "junk"))
 
 
-def test_unreachable_cluster_is_a_one_line_error() -> None:
-    for command in (
-        ["describe"],
-        ["stale"],
-        ["resolve", "--user", "u"],
-        ["alter", "--user", "u", "--add", "producer_byte_rate=1"],
-    ):
-        result = CliRunner().invoke(headroom, ["quotas", *command, "--bootstrap-server", "127.0.0.1:1"])
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.startswith("headroom: cannot reach 127.0.0.1:1: Connection refused; check the address")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "quotas describe --bootstrap-server",
+        "quotas stale --bootstrap-server",
+        "quotas resolve --user u --bootstrap-server",
+        "quotas alter --user u --add producer_byte_rate=1 --bootstrap-server",
+        "subscriptions list --bootstrap-server",
+        "gateway check --upstream",
+        "cluster show --upstream",
+    ],
+)
+def test_unreachable_cluster_is_a_one_line_error(command: str) -> None:
+    result = CliRunner().invoke(headroom, [*command.split(), "127.0.0.1:1"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("headroom: cannot reach 127.0.0.1:1: Connection refused; check the address")

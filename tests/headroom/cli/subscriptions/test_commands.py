@@ -127,9 +127,7 @@ def test_refusal_of_the_cluster_exits_with_1(sink: RunningSink) -> None:
     assert line.startswith("the change of client metrics 'one' was refused with INVALID_REQUEST (42): Invalid value 5")
 
 
-def test_unreachable_cluster_exits_with_1_and_invalid_address_with_2() -> None:
-    result = CliRunner().invoke(app, ["list", "--bootstrap-server", "127.0.0.1:1"])
-    assert refused(result, 1).startswith("cannot reach 127.0.0.1:1: Connection refused; check the address")
+def test_invalid_address_exits_with_2() -> None:
     for address in ("nonsense", "", ",", ":1", "h:0", "h:65536", "h:\u0661", "a..b:1", "\udcff:1"):
         result = CliRunner().invoke(app, ["list", "--bootstrap-server", address])
         assert refused(result, 2) == f"{address!r} is not HOST:PORT"
