@@ -11,13 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 LOOPBACK = "127.0.0.1"
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # what the demo starts, whatever the environment
 _PORTS = range(12_000, 32_768)
 
 # Runs in the child before the program: its own session shields it from the terminal's Ctrl-C, and with PR_SET_PDEATHSIG

@@ -61,11 +61,6 @@ LEVELS: Final = ("unknown", "ok", *STEPS, "throttled")  # best first; numbers in
 _NUMBERED = ", ".join(f"'{name}' = {number}" for number, name in enumerate(LEVELS, start=-1))
 
 
-def level_of_number(number: int) -> str:
-    """The level whose value in ClickHouse's Enum8 and on /metrics is `number`, from -1 on. Raises IndexError."""
-    return LEVELS[range(len(LEVELS))[number + 1]]
-
-
 _STEP_COLUMNS = "\n".join(
     f"    {f'`{name}`':<13} Float64  COMMENT 'share of the limit at which {name} begins'," for name in STEPS
 )

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.rows import ClientLimits
-from spark_jobs.clickhouse.queries import schema
 from spark_jobs.clickhouse.runs import JobRun
 from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs.usage_windows import CountedRange, counted, limits_of, read_usage
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import MINUTE_MS, TimeRange
-from spark_jobs.transforms.demand import QUOTA
 
 STEP_S = 300
-HISTORY_SCHEMA = schema(
-    **dict.fromkeys(QUOTA, T.StringType),
-    broker_id=T.IntegerType,
-    step=T.LongType,
-    limit=T.DoubleType,
-    matched_entity=T.StringType,
-    **dict.fromkeys(("mean", "p95", "muted_ms"), T.DoubleType),
-)
 
 
 def read_history(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits) -> DataFrame:
-    """Rows of HISTORY_SCHEMA, one per bucket and five minutes. Raises StoreError."""
+    """One row per bucket, broker and five minutes: its limit, usage and demand as shares of it. Raises StoreError."""
     usage = read_usage(spark, clickhouse, hours, limits)
     # The row of a bucket's busiest member has the figures of the whole bucket.
     buckets = usage.where("usage_rank = 1 AND state = 'limited' AND limit > 0")

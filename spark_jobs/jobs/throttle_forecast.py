@@ -54,7 +54,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
 
 def forecasts(history: DataFrame, last_step: int) -> DataFrame:
     """The forecast of what the clients of each bucket want from each broker after `last_step` (five minutes each, since
-    the epoch), from rows with the columns of HISTORY_SCHEMA. Buckets with less than four hours of history are left
+    the epoch), from rows of `read_history`. Buckets with less than four hours of history are left
     out."""
 
     def of_task(frame: pd.DataFrame) -> pd.DataFrame:

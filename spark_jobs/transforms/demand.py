@@ -19,7 +19,7 @@ _GREATEST = ("need", "demand_low", "demand_peak", "usage_mean", "usage_p95", "us
 
 def wanted_share() -> Column:
     """What the clients of five minutes wanted, as a share of the limit; NULL where they were muted for nearly all of
-    them. Of a row with the columns of HISTORY_SCHEMA."""
+    them. Of a row of `read_history`."""
     muted = _muted_share()
     return F.when(muted <= _MOST_MUTED, F.greatest("p95", F.col("mean") / (1 - muted)))
 
@@ -38,8 +38,7 @@ def needs(history: DataFrame) -> DataFrame:
 
     Usage under throttling is a lower bound of demand. While the broker reads them, clients send at usage / (1 - muted
     share): that is the upper bound, because a backlog is sent in it as well. The demand is known where it is known at
-    all brokers: where clients were muted for nearly all of the time, it is not. Input: rows with the columns of
-    HISTORY_SCHEMA."""
+    all brokers: where clients were muted for nearly all of the time, it is not. Input: rows of `read_history`."""
     need = F.coalesce("demand_high", "demand_low")
     at_brokers = _at_brokers(history).withColumn("need", need)
     is_known = F.bool_and(F.col("demand_high").isNotNull())

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+import urllib.request
 from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from headroom.demo.processes import DIRECT, LOOPBACK, complaint, free_ports, start, stop
+from headroom.demo.processes import LOOPBACK, complaint, free_ports, start, stop
 from headroom.demo.service import DemoError, Service
 
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # to this machine, whatever the environment
 _START_TIMEOUT_S = 30.0
 _TIMEOUT_S = 10.0
 _CONFIG = """

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 import uuid
 from pathlib import Path
 from types import TracebackType
-
-import uvloop
 
 from exporters.spool.writer import SpoolWriter
 from telemetry.gateway.listener import ListenerOptions
@@ -19,6 +15,7 @@ from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
+from tests.kit.loop_thread import LoopThread
 
 CLUSTER = "sinkClusterAAAAAAAAAAA"
 
@@ -35,21 +32,17 @@ class RunningSink:
         self.file = SubscriptionFile(directory / "subscriptions.yaml", self.rules, now_ms)
         self._host = host
         self._writer = SpoolWriter(directory / "spool", "test", segment_bytes=1 << 26, max_bytes=1 << 30)
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> RunningSink:
-        self._thread.start()
-        self.bootstrap = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(120)
+        self._loop = LoopThread()
+        self.bootstrap = self._loop.run(self._start())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(120)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
+        self._loop.run(self._stop())
+        self._loop.stop()
 
     async def _start(self) -> str:
         self.gateway = Gateway(

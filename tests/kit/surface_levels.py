@@ -19,11 +19,10 @@ from urllib.parse import urlencode
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
 from exporters.printable import one_line
-from headroom.demo.processes import DIRECT
 from headroom.demo.service import DemoError
 from quota_metrics.jmx.sensors import BEANS
-from quota_metrics.verdict.thresholds import level_of_number
-from tests.kit.prometheus import Prometheus
+from quota_metrics.verdict.thresholds import LEVELS
+from tests.kit.prometheus import DIRECT, Prometheus
 
 Levels: TypeAlias = dict[tuple[str, str], str]  # by quota key and client id
 
@@ -96,9 +95,7 @@ def _in_prometheus(prometheus: Prometheus, cluster: str, from_s: int) -> Levels:
     """Empty until Prometheus has scraped the minute, or newer seconds."""
     selector = f'kafka_client:quota_level{{kafka_cluster="{cluster}",source="gateway"}}'
     samples = prometheus.query(f"{selector} and on () ({_WINDOW} >= {from_s})")
-    return {
-        (BEANS[labels["quota_type"]][0], labels["client_id"]): level_of_number(int(value)) for labels, value in samples
-    }
+    return {(BEANS[labels["quota_type"]][0], labels["client_id"]): LEVELS[int(value) + 1] for labels, value in samples}
 
 
 def _get(http: str, path: str) -> str:

@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
-from headroom.demo.processes import DIRECT, start, stop
+from headroom.demo.processes import start, stop
 from tests.chaos.wire import WireClient
+from tests.kit.prometheus import DIRECT
 from tests.kubernetes.images import TAG
 from tests.kubernetes.jobs import run_cron_job
 from tests.kubernetes.release import JOB_IMAGE, VALUES, Release, create_secret

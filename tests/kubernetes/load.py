@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import threading
 import time
 from dataclasses import dataclass
 
 from headroom.demo.service import Service
 from tests.chaos.load import Load
 from tests.chaos.wire import WireClient
+from tests.kit.loop_thread import LoopThread
 from tests.kubernetes.rig import CheckError, Outside, until
 
 CLIENTS = 20
@@ -38,19 +38,16 @@ class Traffic(Service):
     def __init__(self, host: str, port: int) -> None:
         self.newcomers = Newcomers()
         self._address = host, port
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._load = Load(CLIENTS, lambda: self._address, random.Random(1), source=ANY_ADDRESS)
         self._arrivals: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._begin(), self._loop).result()
+        self._loop = LoopThread()
+        self._loop.run(self._begin())
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(90)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._loop.run(self._end())
+        self._loop.stop()
 
     def acknowledged(self) -> set[int]:
         """Numbers of all points that a gateway acknowledged until now."""
@@ -58,7 +55,7 @@ class Traffic(Service):
         async def copied() -> set[int]:
             return set(self._load.ledger.acknowledged)
 
-        return asyncio.run_coroutine_threadsafe(copied(), self._loop).result()
+        return self._loop.run(copied())
 
     async def _begin(self) -> None:
         self._load.start()
@@ -78,7 +75,7 @@ class Traffic(Service):
             await asyncio.sleep(EACH_S)
 
     async def _newcomer(self) -> None:
-        began_s, newcomers = self._loop.time(), self.newcomers  # of the check during which it came
+        began_s, newcomers = time.monotonic(), self.newcomers  # of the check during which it came
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not await self._is_served():
@@ -87,7 +84,7 @@ class Traffic(Service):
             newcomers.refused += 1
             return
         newcomers.served += 1
-        newcomers.slowest_s = max(newcomers.slowest_s, self._loop.time() - began_s)
+        newcomers.slowest_s = max(newcomers.slowest_s, time.monotonic() - began_s)
 
     async def _is_served(self) -> bool:
         try:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
-import uvloop
 
 from exporters.model import RecordKind
 from exporters.spool.writer import SpoolWriter
@@ -26,16 +22,16 @@ from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
+from tests.kit.loop_thread import LoopThread
 
 _PLAINTEXT = ListenerSecurity()
-T = TypeVar("T")
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class RunningGateway:
+class RunningGateway(LoopThread):
     """A Gateway in its own thread and event loop."""
 
     def __init__(
@@ -57,9 +53,7 @@ class RunningGateway:
         self._writer = SpoolWriter(spool, "test", segment_bytes=1 << 26, max_bytes=1 << 30)
         self.receiver = TelemetryReceiver(self.rules, append=self._append, telemetry_max_bytes=1 << 20)
         self._upstream = [(host, int(port)) for host, _, port in (a.rpartition(":") for a in upstream.split(","))]
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        super().__init__()
         self.bootstrap = self.run(self._start())
 
     def _append(self, kind: RecordKind, body: bytes) -> None:
@@ -89,18 +83,13 @@ class RunningGateway:
         self.run(self._refresh())
 
     def stop(self) -> None:
-        self.run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
+        self.run(self._close())
+        super().stop()
 
-    async def _stop(self) -> None:
+    async def _close(self) -> None:
         await self.gateway.close(grace_s=2)
         await self._admin.close()
         self._writer.close()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
 
 @pytest.fixture(scope="session")

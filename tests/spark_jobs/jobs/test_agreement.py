@@ -27,7 +27,7 @@ from quota_metrics.amounts import duration_text, of_limit_text, share_text
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.verdict.client_signals import metrics_of
 from quota_metrics.verdict.impact import HARMS, IMPACTS
-from quota_metrics.verdict.thresholds import level_of_number
+from quota_metrics.verdict.thresholds import LEVELS
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
@@ -202,7 +202,7 @@ class Surfaces:
                     series.setdefault(name, {})[sample.labels["user"], sample.labels["client_id"]] = sample.value
         level, *others = (series.get(name, {}) for name in METRICS)
         return {
-            client: (level_of_number(int(number)), *(other.get(client) for other in others))
+            client: (LEVELS[int(number) + 1], *(other.get(client) for other in others))
             for client, number in level.items()
         }
 

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from spark_jobs.cli import app
-from spark_jobs.jobs.history import HISTORY_SCHEMA
 from spark_jobs.transforms.demand import needs
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
@@ -26,6 +25,10 @@ DAYS = 3
 END = FRIDAY_MS
 START = END - DAYS * 1440 * MINUTE
 LIMIT = 1000.0
+HISTORY = (
+    "cluster string, source string, quota_key string, user string, client_id string, broker_id int, step long,"
+    " limit double, matched_entity string, mean double, p95 double, muted_ms double"
+)
 
 
 KINDS = ("idle", "wave", "rising", "full", "held", "bursts", "capped")
@@ -182,9 +185,7 @@ def test_growth_is_that_of_the_daily_usage(spark: SparkSession) -> None:
         for limit in (500.0 if day < 3 else 1000.0,)
         for used in ((100.0 + 10 * day) / limit,)
     ]
-    growth = {
-        row["user"]: row["growth_per_week"] for row in needs(spark.createDataFrame(rows, HISTORY_SCHEMA)).collect()
-    }
+    growth = {row["user"]: row["growth_per_week"] for row in needs(spark.createDataFrame(rows, HISTORY)).collect()}
     assert growth == {"grows": pytest.approx(70 / 130), "young": None}
 
 
