@@ -2,8 +2,10 @@
 
 client.py      ClickHouse: every statement passes it; which node is asked, how often, what an error says
 connection.py  Endpoint: address, user and password
-platform_checks.py  tokens, results that break off, several servers behind one address: before the first row
-platform/      what other people's servers, profiles and proxies have to let our statements have
+profile.py     what a user's profile has to let our statements have; refuses one that cannot work
+proxies.py     the environment's proxy, and none for what Headroom runs itself
+connection_pool.py  HTTP connections by that proxy; a redirect is an error
+server_checks.py  tokens, results that break off, several servers behind one address: before the first row
 ping.py        whether a server is there at all
 errors.py      error codes: which of them are permanent for the same rows
 schema.py      migrations: the SQL files

@@ -7,6 +7,7 @@ node of a cluster is asked, how long, how often, as which user, and what an erro
 from __future__ import annotations
 
 import io
+import logging
 import re
 import threading
 from binascii import hexlify
@@ -20,11 +21,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import orjson
 
 from exporters.clickhouse.connection import ANY_DATABASE, SECRET, SECRET_MACRO, WRITER, Endpoint
-from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreTooLargeError, StoreTooOldError, store_error
+from exporters.clickhouse.errors import (
+    StoreAwayError,
+    StoreError,
+    StoreLoginError,
+    StoreTooLargeError,
+    StoreTooOldError,
+    is_without_schema,
+    store_error,
+)
 from exporters.clickhouse.options import Compression
-from exporters.clickhouse.platform.opening import agree, allowed, connected
-from exporters.clickhouse.platform.proxies import named_with_proxy
-from exporters.clickhouse.platform.settings import refuse_fixed, settable
+from exporters.clickhouse.profile import GREETING, allowed, refuse_fixed, set_assumed, settable
+from exporters.clickhouse.proxies import named_with_proxy
 
 if TYPE_CHECKING:  # imported late: only a statement needs it, and it is slow
     import pyarrow as pa
@@ -35,6 +43,8 @@ Answer = TypeVar("Answer")
 
 MAX_ANSWER_BYTES = 64 << 20
 _ASK_TIMEOUT_S = 5.0
+_CONNECT_TIMEOUT_S = 10
+_GREETING_LOCK = threading.Lock()
 _COMPLETE = {"wait_end_of_query": "1"}  # an error has its status, and no part of a result is taken for the result
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # bytes in a statement of the command line, which are in literals of it
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -253,10 +263,10 @@ class ClickHouse:
         client = self._clients.get(node)
         if client is not None:
             return client
-        opened = connected(self.nodes[node], self.timeout_s)  # without the lock: it may take its time
+        opened = _connected(self.nodes[node], self.timeout_s)  # without the lock: it may take its time
         try:
             refuse_old(str(opened.server_version))
-            agree(opened, self.nodes[node], self.settings, consistent=self.consistent)
+            set_assumed(opened, self.nodes[node], self.settings, consistent=self.consistent)
         except BaseException:
             opened.close()
             raise
@@ -284,6 +294,54 @@ class ClickHouse:
         # ValueError. A stream that is cut off raises urllib3's exceptions.
         except (ClickHouseError, HTTPError, ValueError, OSError) as exc:
             raise store_error(exc, named_with_proxy(node), node.user) from exc
+
+
+def _connected(endpoint: Endpoint, timeout_s: float) -> Client:
+    import clickhouse_connect
+    from clickhouse_connect.driver.exceptions import ClickHouseError
+    from clickhouse_connect.driver.httpclient import HttpClient
+
+    from exporters.clickhouse.connection_pool import connection_pool
+
+    for library in ("clickhouse_connect", "urllib3"):  # they raise what they log; the import sets urllib3's level
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+
+    def connect() -> Client:
+        return clickhouse_connect.get_client(
+            pool_mgr=connection_pool(endpoint),
+            interface=endpoint.scheme,
+            host=endpoint.host,
+            port=endpoint.port,
+            username=endpoint.user or "default",
+            password=endpoint.password,
+            database=endpoint.database,
+            proxy_path=endpoint.path,
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            send_receive_timeout=timeout_s,
+            autogenerate_session_id=False,  # a session takes one query at a time
+            show_clickhouse_errors="scrub",  # without the URL
+            **cast(dict[str, Any], endpoint.tls.options() if endpoint.scheme == "https" else {}),
+        )
+
+    try:
+        client = connect()
+    except ClickHouseError as exc:
+        failed = store_error(exc, str(endpoint), endpoint.user)
+        if isinstance(failed, StoreLoginError) or is_without_schema(failed) or exc.__context__ is not None:
+            raise
+    else:
+        if not client.server_settings or "session_timezone" in client.server_settings:
+            return client
+        client.close()
+    # The library reads the profile before it sets anything, and this profile does not let it.
+    with _GREETING_LOCK:
+        http_client: Any = HttpClient
+        before = http_client.params
+        http_client.params = dict(GREETING)  # of all connections that are opened meanwhile
+        try:
+            return connect()
+        finally:
+            http_client.params = before
 
 
 def with_writer(endpoint: Endpoint) -> Endpoint:

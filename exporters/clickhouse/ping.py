@@ -10,7 +10,7 @@ from urllib3.exceptions import HTTPError
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError, store_error
-from exporters.clickhouse.platform.proxies import connection_pool, named_with_proxy, proxy_of
+from exporters.clickhouse.proxies import named_with_proxy, proxy_of
 
 _OF_PROXIES = (403, 407, 502, 503, 504)  # forbidden, log in first, server not reached
 
@@ -22,6 +22,8 @@ def ping(nodes: Sequence[Endpoint], timeout_s: float) -> None:
         timeout_of_node_s = timeout_s / len(nodes)
         try:
             if proxy_of(node):
+                from exporters.clickhouse.connection_pool import connection_pool  # slow to import
+
                 pool = connection_pool(node)
                 answer = pool.request("GET", f"{node}/ping", timeout=timeout_of_node_s, retries=False)
                 if answer.status in _OF_PROXIES:

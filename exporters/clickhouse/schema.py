@@ -16,7 +16,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-from exporters.clickhouse.platform.settings import OF_VIEWS
+from exporters.clickhouse.profile import OF_VIEWS
 from exporters.clickhouse.template import filled
 
 RECORD_TABLE = (

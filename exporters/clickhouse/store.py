@@ -23,7 +23,7 @@ from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
 from exporters.clickhouse.errors import StoreError, StoreTooLargeError, StoreTooOldError, is_permanent
 from exporters.clickhouse.migrate import SchemaError, apply_schema
 from exporters.clickhouse.options import StoreOptions
-from exporters.clickhouse.platform_checks import refuse_cut_results, refuse_doubled_rows, refuse_several_servers
+from exporters.clickhouse.server_checks import refuse_cut_results, refuse_doubled_rows, refuse_several_servers
 from exporters.model import RecordKind
 from exporters.printable import one_line
 

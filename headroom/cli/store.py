@@ -14,7 +14,7 @@ from headroom.cli.output.forms import Output
 from headroom.errors import ArgumentError
 
 if TYPE_CHECKING:  # imported late: it is slow
-    from exporters.clickhouse.platform_checks import PlatformFinding
+    from exporters.clickhouse.server_checks import ServerFinding
 
 app = typer.Typer(help="The ClickHouse that keeps the rows.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ def check_command(
     """Check a ClickHouse before the first row is stored: its release, the user's profile and rights, proxies that drop
     settings or hide errors, several servers behind one address. Keeps nothing. Exit 1 when a check fails, 2 for invalid
     arguments."""
-    from exporters.clickhouse.platform_checks import platform_findings
+    from exporters.clickhouse.server_checks import server_findings
 
     with reported_in_one_line():
         try:
@@ -49,7 +49,7 @@ def check_command(
             raise ArgumentError(f"cannot use --clickhouse: {exc}") from exc
         findings = [
             finding if finding.is_note or not finding.ok else finding._replace(advice="")
-            for finding in platform_findings(nodes, cluster)
+            for finding in server_findings(nodes, cluster)
         ]
     if output is Output.JSON:
         rows = [
@@ -66,5 +66,5 @@ def check_command(
         raise typer.Exit(1)
 
 
-def _mark(finding: PlatformFinding) -> str:
+def _mark(finding: ServerFinding) -> str:
     return "note" if finding.is_note else "ok  " if finding.ok else "FAIL"

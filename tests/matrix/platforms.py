@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import PASSWORD, Endpoint
 from exporters.clickhouse.errors import StoreSettingError
-from exporters.clickhouse.platform.settings import GREETING, limits_to_send, low_limits, settings_to_send
+from exporters.clickhouse.profile import GREETING, limits_to_send, low_limits, settings_to_send
 from headroom.cli.main import app
 from tests.kit.clickhouse import QueriedStore, running_clickhouse
 from tests.kit.levels import now_ms, sample, write

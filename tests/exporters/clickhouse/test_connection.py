@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import orjson
@@ -80,6 +82,29 @@ def test_server_below_a_path_is_reached_by_statements_and_ping(clickhouse: Runni
 def test_port_that_the_url_did_not_name_is_said() -> None:
     with pytest.raises(StoreAwayError, match=r"cannot reach https://127\.0\.0\.1:8443: .*a gateway may have 443"):
         ClickHouse((Endpoint.parse("https://127.0.0.1/headroom"),)).rows("SELECT 1 AS one")
+
+
+class Redirects(BaseHTTPRequestHandler):
+    """As a load balancer that has only https. The port in the URL refuses connections."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(308)
+        self.send_header("Location", f"https://127.0.0.1:1{self.path}")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def test_redirect_is_named_and_not_followed() -> None:
+    with HTTPServer(("127.0.0.1", 0), Redirects) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(StoreAwayError) as away:
+            ClickHouse((Endpoint("http", "127.0.0.1", server.server_port),)).rows("SELECT 1 AS one")
+        server.shutdown()
+    assert str(away.value) == (
+        f"cannot reach http://127.0.0.1:{server.server_port}: it redirects to https://127.0.0.1:1/; name the server by"
+        " that URL"
+    )
 
 
 @pytest.mark.parametrize("url", ["http://u:hidden@h", "http://:hidden@h:1/headroom", "ftp://u:hidden@", "http://u:@h"])

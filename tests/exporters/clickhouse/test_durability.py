@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from exporters.clickhouse import client
 from exporters.clickhouse.client import refuse_old
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreTooOldError
@@ -20,9 +19,8 @@ from exporters.clickhouse.store import (
 )
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
+from tests.kit.fake_clickhouse import VERSION, fake_clickhouse, http
 from tests.kit.points import points
-
-NOBODY = Endpoint("http", "127.0.0.1", 1)
 
 
 @pytest.fixture
@@ -122,22 +120,20 @@ def test_all_written_tables_use_fsync(clickhouse: RunningClickHouse) -> None:
     assert written <= {name for (name,) in rows}
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, rows: str, version: str = "26.1.1.1") -> Store:
-    """A store whose server reports `rows` as written_rows for every insert."""
-    inserted = SimpleNamespace(summary={"written_rows": rows})
-    answer = SimpleNamespace(
-        raw_insert=lambda *_, **__: inserted, server_version=version, server_settings={}, close=lambda: None
-    )
-    monkeypatch.setattr(client, "connected", lambda *_: answer)
-    monkeypatch.setattr(client, "agree", lambda *_, **__: None)
-    return Store(NOBODY)
+@contextmanager
+def answering(written_rows: int, version: str = VERSION) -> Iterator[Store]:
+    """A store whose server confirms so many rows of every insert."""
+    with fake_clickhouse(http(b"", written_rows=written_rows), version) as fake:
+        yield Store(Endpoint.parse(fake.url))
 
 
-def test_unconfirmed_rows_raise_transient_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, "3").insert("points", points("c", 3), token="t")
-    answering(monkeypatch, "6").insert("points", points("c", 3), token="t")  # with those of a view of the operator
-    with pytest.raises(TransientWriteError, match="confirmed 2 of"):
-        answering(monkeypatch, "2").insert("points", points("c", 3), token="t")
+def test_unconfirmed_rows_raise_transient_error() -> None:
+    with answering(3) as store:
+        store.insert("points", points("c", 3), token="t")
+    with answering(6) as store:
+        store.insert("points", points("c", 3), token="t")  # with those of a view of the operator
+    with answering(2) as store, pytest.raises(TransientWriteError, match="confirmed 2 of"):
+        store.insert("points", points("c", 3), token="t")
 
 
 @pytest.mark.parametrize("version", ["24.8.14.39", "25.7.1.1", "23.3", "1.1.54390"])
@@ -151,9 +147,9 @@ def test_newer_servers_are_accepted(version: str) -> None:
     refuse_old(version)
 
 
-def test_every_call_to_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = answering(monkeypatch, "1", "24.3")
-    with pytest.raises(UnsupportedServerError, match=r"^ClickHouse 24\.3 is too old"):
-        store.migrate(SCHEMA_VALUES)
-    with pytest.raises(UnsupportedServerError, match=r"^ClickHouse 24\.3 is too old"):
-        store.insert("points", points("c", 1), token="t")
+def test_every_call_to_an_old_server_is_refused() -> None:
+    with answering(1, "24.3") as store:
+        with pytest.raises(UnsupportedServerError, match=r"^ClickHouse 24\.3 is too old"):
+            store.migrate(SCHEMA_VALUES)
+        with pytest.raises(UnsupportedServerError, match=r"^ClickHouse 24\.3 is too old"):
+            store.insert("points", points("c", 1), token="t")

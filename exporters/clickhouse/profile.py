@@ -1,4 +1,4 @@
-"""The settings on which the meaning of our statements depends, and what a connection sets. Sans-I/O.
+"""The settings on which the meaning of our statements depends: what a connection sets, and which profiles cannot work.
 
 A server has a default profile, a user may have another, and a service of a vendor keeps the `compatibility` of the day
 on which it was made. Each connection compares this table with `system.settings` and sets what differs, so that a
@@ -10,9 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreSettingError
+
+if TYPE_CHECKING:  # imported late: only a statement needs it, and it is slow
+    from clickhouse_connect.driver.client import Client
+
+SHARING_ENGINES = frozenset({"Replicated", "Shared"})  # of a database whose replicas have the same rows
 
 # A profile that breaks off instead of failing makes a part of a result look like the whole.
 _OVERFLOW_MODES = (
@@ -175,6 +181,10 @@ GREETING: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _AS_GOOD_AS_NONE = 1 << 62
+_BOUNDING = ("max_", "log_")  # settings that bound what a statement costs
+_ARRIVING, _ARRIVED = "log_comment", "headroom"
+_BOUNDS = "SELECT name, min, max FROM system.settings WHERE name IN {names:Array(String)}"
+_ENGINE = "SELECT engine FROM system.databases WHERE name = currentDatabase()"
 
 
 class ServerSetting(Protocol):
@@ -184,6 +194,40 @@ class ServerSetting(Protocol):
     def value(self) -> str: ...
     @property
     def readonly(self) -> int: ...
+
+
+def set_assumed(client: Client, endpoint: Endpoint, settings: Mapping[str, str], *, consistent: bool) -> None:
+    """Sets what our statements assume and the profile has otherwise, for all statements of the connection.
+
+    Raises StoreSettingError, ClickHouseError.
+    """
+    server, user = client.server_settings, endpoint.user
+    agreed = settings_to_send(server, user, str(client.server_tz))
+    if low := low_limits(server):
+        rows = client.query(_BOUNDS, {"names": low}).result_rows
+        bounds = {name: (_number(lowest), _number(highest)) for name, lowest, highest in rows}
+        agreed |= limits_to_send(server, bounds)
+    agreed |= allowed(client, settings, user)
+    if consistent and client.command(_ENGINE) in SHARING_ENGINES:
+        agreed |= settable(server, {"select_sequential_consistency": "1"})
+    for name, value in agreed.items():
+        client.set_client_setting(name, value)
+    if settable(server, {_ARRIVING: ""}):
+        text = f"SELECT getSetting('{_ARRIVING}')"
+        if client.command(text, settings={_ARRIVING: _ARRIVED}) != _ARRIVED:
+            raise StoreSettingError(
+                f"settings of statements do not reach the server behind {endpoint}: a proxy between drops them, as"
+                " chproxy does; rows that are sent again would count twice, so connect to ClickHouse itself"
+                " (docs/clickhouse.md)"
+            )
+
+
+def allowed(client: Client, settings: Mapping[str, str], user: str) -> dict[str, str]:
+    """Without those that bound what a statement costs, where the profile fixes these. Raises StoreSettingError."""
+    bounding = {name: value for name, value in settings.items() if name.startswith(_BOUNDING)}
+    meaning = {name: value for name, value in settings.items() if name not in bounding}
+    refuse_fixed(client.server_settings, meaning, user)
+    return {**meaning, **settable(client.server_settings, bounding)}
 
 
 def settings_to_send(server: Mapping[str, ServerSetting], user: str, zone: str = "") -> dict[str, str]:
@@ -257,6 +301,20 @@ def limits_to_send(
         if str(value) != server[name].value:
             raised[name] = str(value)
     return raised
+
+
+def why_not_written(readonly: int, allow_ddl: int) -> str:
+    """What in a profile keeps the storage worker from writing; empty if nothing does."""
+    if readonly:
+        return (
+            f"its profile has readonly = {readonly}: a reader's, or not enough for the storage worker:"
+            " deploy/clickhouse/roles/writers.sql has the grants"
+        )
+    return "" if allow_ddl else "its profile has allow_ddl = 0, with which nobody may create tables"
+
+
+def _number(bound: str | None) -> int | None:
+    return int(bound) if bound and bound.isdecimal() else None
 
 
 def _text(value: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE
 from exporters.clickhouse.errors import StoreSettingError
-from exporters.clickhouse.platform.settings import (
+from exporters.clickhouse.profile import (
     ASSUMED,
     LIMITS,
     limits_to_send,

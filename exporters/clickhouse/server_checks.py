@@ -1,5 +1,7 @@
 """What is tried before the first row is stored: one server or several, results that break off, tokens, rights.
 
+A profile that cannot work is refused by each connection: see profile.py.
+
 `headroom serve` refuses what would lose, double or split rows; `headroom store check` reports all.
 """
 
@@ -20,8 +22,8 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
 from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreLoginError, StoreSettingError
 from exporters.clickhouse.ping import connection_to
-from exporters.clickhouse.platform.opening import SHARING_ENGINES
-from exporters.clickhouse.platform.proxies import proxy_of
+from exporters.clickhouse.profile import SHARING_ENGINES, why_not_written
+from exporters.clickhouse.proxies import proxy_of
 
 _CONNECTIONS = 8  # a balancer that chooses at random sends all of them to one of two servers once in 128 times
 _TIMEOUT_S = 5.0
@@ -38,7 +40,7 @@ _PROBE = "CREATE TABLE {table} (`token` String) ENGINE = {engine} ORDER BY token
 _GRANTS = "SELECT, INSERT, CREATE TABLE, CREATE VIEW, ALTER TABLE, DROP TABLE, DROP VIEW"
 
 
-class PlatformFinding(NamedTuple):
+class ServerFinding(NamedTuple):
     """The result of one check; `advice` says what to do when it is not `ok`, or what to know of a note."""
 
     ok: bool
@@ -122,7 +124,7 @@ def refuse_doubled_rows(clickhouse: ClickHouse, table: str) -> None:
         raise StoreSettingError(f"{clickhouse.current} confirmed one row and returns none: another replica answers")
 
 
-def platform_findings(nodes: Iterable[Endpoint], cluster: str) -> Iterator[PlatformFinding]:
+def server_findings(nodes: Iterable[Endpoint], cluster: str) -> Iterator[ServerFinding]:
     """All checks, of each node and then of the database."""
     reached = []
     for node in nodes:
@@ -139,21 +141,21 @@ def platform_findings(nodes: Iterable[Endpoint], cluster: str) -> Iterator[Platf
         yield from _of_database(whole, reached[0], cluster)
 
 
-def _of_node(clickhouse: ClickHouse, node: Endpoint) -> Iterator[PlatformFinding]:
+def _of_node(clickhouse: ClickHouse, node: Endpoint) -> Iterator[ServerFinding]:
     began_s = time.time()
     try:
         (server,) = clickhouse.rows(_SERVER)
     except StoreLoginError as exc:
-        yield PlatformFinding(False, f"{node} accepts the user", str(exc))
+        yield ServerFinding(False, f"{node} accepts the user", str(exc))
     except StoreSettingError as exc:
-        yield PlatformFinding(False, f"{node}: profile and proxy let statements have their settings", str(exc))
+        yield ServerFinding(False, f"{node}: profile and proxy let statements have their settings", str(exc))
     except StoreError as exc:
-        yield PlatformFinding(False, f"{node} answers as ClickHouse", str(exc))
+        yield ServerFinding(False, f"{node} answers as ClickHouse", str(exc))
     else:
         skew_s = server["now_s"] - (began_s + time.time()) / 2
-        yield PlatformFinding(True, f"{node} is ClickHouse {server['version']}, time zone {server['zone']}")
-        yield PlatformFinding(True, f"the profile of user {server['user']} lets statements have their settings")
-        yield PlatformFinding(
+        yield ServerFinding(True, f"{node} is ClickHouse {server['version']}, time zone {server['zone']}")
+        yield ServerFinding(True, f"the profile of user {server['user']} lets statements have their settings")
+        yield ServerFinding(
             abs(skew_s) <= _MAX_SKEW_S,
             f"its clock and ours agree within {_MAX_SKEW_S:.0f} s",
             f"it is {abs(skew_s):.1f} s {'ahead' if skew_s > 0 else 'behind'}: minutes would be late or incomplete",
@@ -161,45 +163,42 @@ def _of_node(clickhouse: ClickHouse, node: Endpoint) -> Iterator[PlatformFinding
         yield _tried("an error in the middle of a result is an error", refuse_cut_results, clickhouse)
 
 
-def _of_database(clickhouse: ClickHouse, node: Endpoint, cluster: str) -> Iterator[PlatformFinding]:
+def _of_database(clickhouse: ClickHouse, node: Endpoint, cluster: str) -> Iterator[ServerFinding]:
     anywhere = ClickHouse((replace(node, database=ANY_DATABASE),), _TIMEOUT_S * 4)
     with closing(anywhere):
         (row,) = anywhere.rows(_ENGINES, {"database": node.database})
         yield from _rights(anywhere, node, exists=bool(row["engine"]))
     if not row["engine"]:
-        yield PlatformFinding(
+        yield ServerFinding(
             True,
             f"database {node.database} does not exist yet",
             "the first start of `headroom serve` creates it, and tries whether rows that are sent again count once",
             is_note=True,
         )
         return
-    yield PlatformFinding(True, f"database {node.database} has the engine {row['engine']}")
+    yield ServerFinding(True, f"database {node.database} has the engine {row['engine']}")
     if row["engine"] in SHARING_ENGINES:
         text = "jobs ask for rows that any replica confirmed (select_sequential_consistency)"
-        yield PlatformFinding(True, f"replicas share the rows of database {node.database}", text, is_note=True)
+        yield ServerFinding(True, f"replicas share the rows of database {node.database}", text, is_note=True)
     engine = "ReplicatedMergeTree" if row["engine"] == "Replicated" else "MergeTree"
     yield _tried("rows that are sent again count once", _try_tokens, clickhouse, engine)
 
 
-def _rights(clickhouse: ClickHouse, node: Endpoint, *, exists: bool) -> Iterator[PlatformFinding]:
+def _rights(clickhouse: ClickHouse, node: Endpoint, *, exists: bool) -> Iterator[ServerFinding]:
     """What the storage worker needs. CHECK GRANT says it of the user who asks."""
     rights = _GRANTS if exists else f"{_GRANTS}, CREATE DATABASE"
     what = f"the user may write: {rights} ON {node.database}.*"
-    advice = "a reader's, or not enough for the storage worker: deploy/clickhouse/roles/writers.sql has the grants"
-    (row,) = clickhouse.rows("SELECT getSetting('readonly') AS level, getSetting('allow_ddl') AS may_create")
-    if row["level"]:
-        yield PlatformFinding(False, what, f"its profile has readonly = {row['level']}: {advice}")
-        return
-    if not row["may_create"]:
-        yield PlatformFinding(False, what, "its profile has allow_ddl = 0, with which nobody may create tables")
+    (row,) = clickhouse.rows("SELECT getSetting('readonly') AS readonly, getSetting('allow_ddl') AS allow_ddl")
+    if reason := why_not_written(**row):
+        yield ServerFinding(False, what, reason)
         return
     try:
         (granted,) = clickhouse.rows(f"CHECK GRANT {rights} ON {node.database}.*")
     except StoreError as exc:
-        yield PlatformFinding(True, f"not known: {what}", str(exc), is_note=True)
+        yield ServerFinding(True, f"not known: {what}", str(exc), is_note=True)
     else:
-        yield PlatformFinding(bool(granted["result"]), what, advice)
+        advice = "not enough for the storage worker: deploy/clickhouse/roles/writers.sql has the grants"
+        yield ServerFinding(bool(granted["result"]), what, advice)
 
 
 def _try_tokens(clickhouse: ClickHouse, engine: str) -> None:
@@ -214,9 +213,9 @@ def _try_tokens(clickhouse: ClickHouse, engine: str) -> None:
             clickhouse.command(f"DROP TABLE IF EXISTS {table} SYNC")
 
 
-def _tried(what: str, check: Callable[..., None], *args: object) -> PlatformFinding:
+def _tried(what: str, check: Callable[..., None], *args: object) -> ServerFinding:
     try:
         check(*args)
     except StoreError as exc:
-        return PlatformFinding(False, what, str(exc))
-    return PlatformFinding(True, what)
+        return ServerFinding(False, what, str(exc))
+    return ServerFinding(True, what)

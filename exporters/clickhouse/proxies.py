@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-from functools import cache
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-from exporters.clickhouse.connection import Endpoint, TlsFiles
-
-if TYPE_CHECKING:  # imported late: only a statement needs it, and it is slow
-    from urllib3 import PoolManager
+from exporters.clickhouse.connection import Endpoint
 
 
 def proxy_of(endpoint: Endpoint) -> str:
@@ -44,25 +38,3 @@ def named_with_proxy(endpoint: Endpoint) -> str:
     """What errors name: the server, and the proxy by which it is asked, without its password."""
     proxy = urlsplit(proxy_of(endpoint))
     return f"{endpoint} (through the proxy {proxy.hostname}:{proxy.port or 80})" if proxy.hostname else str(endpoint)
-
-
-def connection_pool(endpoint: Endpoint) -> PoolManager:
-    """Connections to this server, by the environment's proxy if it has one. The library's own choice ignores the
-    proxy's password, and knows fewer forms of NO_PROXY."""
-    from clickhouse_connect.driver.httputil import default_pool_manager
-
-    proxy, tls = proxy_of(endpoint), endpoint.tls if endpoint.scheme == "https" else TlsFiles()
-    return _pool(os.getpid(), proxy, tls) if proxy or tls != TlsFiles() else default_pool_manager()
-
-
-@cache
-def _pool(_process: int, proxy: str, tls: TlsFiles) -> PoolManager:
-    """A forked process does not use its parent's connections."""
-    from clickhouse_connect.driver.httputil import get_pool_manager
-    from urllib3.util import make_headers, parse_url
-
-    login = parse_url(proxy).auth if proxy else None
-    options: dict[str, Any] = dict(tls.options())
-    if login:
-        options["proxy_headers"] = make_headers(proxy_basic_auth=unquote(login))
-    return cast("PoolManager", get_pool_manager(http_proxy=proxy, **options))
