@@ -9,20 +9,25 @@ python -m tests.bench.latency
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
-from tests.bench.connections import latencies_ms, subscribed
 from tests.bench.figure import tell
 from tests.bench.kit.serve import Serve, open_files_allowed
+from tests.kit import wire
 
 INTERVAL_MS = 100
 LOADERS = 800
 PILE_RATE, PILE_S = 3_000, 5.0
 PROBES = 40
+PAYLOAD = os.urandom(500)
+NO_COMPRESSION = 0
 PROBED_S = 2.0  # length of a turn; short, so that other activity on the machine affects both alike
 TURNS = 6
 LEAD_S = 1.5  # until the worker has started
@@ -72,6 +77,30 @@ def peak(serve: Serve, load: Load) -> float:
     begun = time.perf_counter()
     serve.written()
     return pushes / (time.perf_counter() - begun)
+
+
+def subscribed(port: int, count: int) -> list[tuple[socket.socket, bytes]]:
+    """The connections with the push of each."""
+    clients = []
+    for _ in range(count):
+        client = wire.connect(port)
+        client.sendall(wire.request(wire.GET, wire.NEW_ID + b"\0"))
+        instance_id, subscription_id = wire.subscribed(wire.read_frame(client))
+        clients.append((client, wire.push(instance_id, subscription_id, NO_COMPRESSION, PAYLOAD)))
+    return clients
+
+
+def latencies_ms(clients: list[tuple[socket.socket, bytes]], rounds: int) -> Iterator[float]:
+    """Sequential pushes, none before its interval has elapsed."""
+    due_s = [time.perf_counter() + INTERVAL_MS / 1000] * len(clients)
+    for n, (client, push) in [*enumerate(clients)] * rounds:
+        time.sleep(max(0.0, due_s[n] - time.perf_counter()))
+        begun = time.perf_counter()
+        client.sendall(push)
+        assert wire.error_code(wire.read_frame(client)) == 0
+        answered = time.perf_counter()
+        due_s[n] = answered + 1.1 * INTERVAL_MS / 1000
+        yield (answered - begun) * 1000
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -72,12 +71,12 @@ def request_ms(browser: httpx.Client, path: str) -> float:
     return took_ms
 
 
-def measured(browser: httpx.Client, requested: Callable[[int], dict[str, str]] = paths) -> dict[str, list[float]]:
-    """ms of each request; the first round warms caches and connections. `requested`: by the number of the round."""
+def measured(browser: httpx.Client) -> dict[str, list[float]]:
+    """ms of each request; the first round warms caches and connections."""
     took: dict[str, list[float]] = {}
     for number in range(ROUNDS + 1):
         began = time.monotonic()
-        for name, path in requested(number).items():
+        for name, path in paths(number).items():
             took.setdefault(name, []).append(request_ms(browser, path))
         time.sleep(max(CACHED_S - (time.monotonic() - began), 0))
     return {name: times[1:] for name, times in took.items()}
