@@ -63,6 +63,13 @@ _KINDS: Final[dict[int, RecordKind]] = {kind.value: kind for kind in RecordKind}
 CRC_OF_KIND: Final[dict[int, int]] = {kind.value: crc32c(bytes([kind])) for kind in RecordKind}
 
 Record = tuple[RecordKind, bytes]
+# What the records that consist of rows have: named tuples.
+ROW_TYPES: Final[dict[RecordKind, Any]] = {
+    RecordKind.USAGE: UsageSample,
+    RecordKind.LIMITS: QuotaLimit,
+    RecordKind.FACTS: StoredFacts,
+    RecordKind.TOPICS: TopicSample,
+}
 
 
 class SegmentName(NamedTuple):
@@ -244,58 +251,21 @@ def decode_instance(record: bytes) -> ClientInstance:
     return ClientInstance(connection, client_id, instance_id, seen_at_ms)
 
 
-def encode_usage(samples: Sequence[UsageSample]) -> bytes:
-    """A record of usage samples."""
-    return _rows(UsageSample._fields, samples)
+def encode_rows(kind: RecordKind, rows: Sequence[Sequence[Any]]) -> bytes:
+    """A record of rows of ROW_TYPES[kind]."""
+    return orjson.dumps({"fields": ROW_TYPES[kind]._fields, "rows": rows}, default=list)
 
 
-def decode_usage(record: bytes) -> list[UsageSample]:
-    """Raises ValueError when the record is not usage samples."""
-    return [UsageSample(**row) for row in _named(UsageSample._fields, record)]
-
-
-def encode_limits(limits: Sequence[QuotaLimit]) -> bytes:
-    """A record of quota limits."""
-    return _rows(QuotaLimit._fields, limits)
-
-
-def decode_limits(record: bytes) -> list[QuotaLimit]:
-    """Raises ValueError when the record is not quota limits."""
-    return [QuotaLimit(**row) for row in _named(QuotaLimit._fields, record)]
-
-
-def encode_facts(facts: Sequence[StoredFacts]) -> bytes:
-    """A record of brokers' facts."""
-    return _rows(StoredFacts._fields, facts)
-
-
-def decode_facts(record: bytes) -> list[StoredFacts]:
-    """Raises ValueError when the record is not brokers' facts."""
-    return [StoredFacts(**row) for row in _named(StoredFacts._fields, record)]
-
-
-def encode_topics(samples: Sequence[TopicSample]) -> bytes:
-    """A record of samples of topics."""
-    return _rows(TopicSample._fields, samples)
-
-
-def decode_topics(record: bytes) -> list[TopicSample]:
-    """Raises ValueError when the record is not samples of topics."""
-    return [TopicSample(**row) for row in _named(TopicSample._fields, record)]
-
-
-def _rows(names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> bytes:
-    return orjson.dumps({"fields": names, "rows": rows}, default=list)
-
-
-def _named(names: tuple[str, ...], record: bytes) -> list[dict[str, Any]]:
-    """Rows as dictionaries of these fields; the record's other fields are ignored. Raises ValueError."""
+def decode_rows(kind: RecordKind, record: bytes) -> list[Any]:
+    """Its rows, as ROW_TYPES[kind]; fields that this has not are ignored. Raises ValueError, TypeError."""
+    row_type = ROW_TYPES[kind]
     try:
         table = orjson.loads(record)
-        columns = [(n, name) for n, name in enumerate(table["fields"]) if name in names]
-        return [{name: row[n] for n, name in columns} for row in table["rows"]]
+        columns = [(n, name) for n, name in enumerate(table["fields"]) if name in row_type._fields]
+        rows = [{name: row[n] for n, name in columns} for row in table["rows"]]
     except (KeyError, TypeError, IndexError) as exc:
         raise ValueError(f"cannot read rows of {len(record)} bytes: {exc}") from exc
+    return [row_type(**row) for row in rows]
 
 
 def _sender(record: bytes, at: int) -> tuple[Connection, str, int]:

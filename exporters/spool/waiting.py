@@ -14,10 +14,7 @@ from exporters.spool.records import (
     FORMAT,
     FRAME,
     Record,
-    decode_facts,
-    decode_limits,
-    decode_topics,
-    decode_usage,
+    decode_rows,
     frame_bytes,
     read_name,
     scan,
@@ -101,10 +98,5 @@ def _time_ms(record: Record) -> int:
     kind, body = record
     if kind in _OF_PUSHES:
         return int.from_bytes(body[:8], "big", signed=True)
-    if kind is RecordKind.USAGE:
-        return min((sample.ts_ms for sample in decode_usage(body)), default=0)
-    if kind is RecordKind.LIMITS:
-        return min((limit.valid_from_ms for limit in decode_limits(body)), default=0)
-    if kind is RecordKind.TOPICS:
-        return min((sample.ts_ms for sample in decode_topics(body)), default=0)
-    return min((facts.valid_from_ms for facts in decode_facts(body)), default=0)
+    times = (row.ts_ms if hasattr(row, "ts_ms") else row.valid_from_ms for row in decode_rows(kind, body))
+    return min(times, default=0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,12 +11,10 @@ from exporters.printable import json_text, printable
 from exporters.spool.positions import read_state
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import (
-    decode_facts,
+    ROW_TYPES,
     decode_instance,
-    decode_limits,
     decode_push,
-    decode_topics,
-    decode_usage,
+    decode_rows,
     scan,
 )
 from exporters.spool.waiting import waiting_segments
@@ -105,18 +102,10 @@ def skip(
     typer.echo(f"{len(batch.records)} records in {batch.end - batch.start} bytes dropped")
 
 
-_DECODERS: Final[dict[RecordKind, Callable[[bytes], Sized]]] = {
-    RecordKind.USAGE: decode_usage,
-    RecordKind.LIMITS: decode_limits,
-    RecordKind.TOPICS: decode_topics,
-    RecordKind.FACTS: decode_facts,
-}
-
-
 def _facts(kind: RecordKind, body: bytes) -> str:
     try:
-        if kind in _DECODERS:
-            return f"{len(_DECODERS[kind](body))} rows"
+        if kind in ROW_TYPES:
+            return f"{len(decode_rows(kind, body))} rows"
         if kind is RecordKind.INSTANCE:
             seen = decode_instance(body)
             return f"{time_text(seen.seen_at_ms)} {printable(seen.connection.principal)} {printable(seen.client_id)}"

@@ -11,7 +11,7 @@ import structlog
 
 from exporters.clickhouse.errors import is_without_schema
 from exporters.model import QuotaLimit, RecordKind, StoredFacts, UsageSample
-from exporters.spool.records import encode_facts, encode_limits, encode_usage
+from exporters.spool.records import encode_rows
 from exporters.spool.writer import SpoolFull, SpoolWriter
 from headroom.clock import now_ms
 from quota_metrics.kafka.errors import ClusterError
@@ -67,7 +67,7 @@ class QuotaRecorder:
         for start in range(0, len(rows), _ROWS_PER_RECORD):
             part = rows[start : start + _ROWS_PER_RECORD]
             try:
-                self._spool.append(RecordKind.USAGE, encode_usage(part))
+                self._spool.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, part))
                 queued += len(part)
             except SpoolFull:
                 self.usage_rows_lost += len(part)
@@ -81,7 +81,7 @@ class QuotaRecorder:
         """Writes changed quotas. Raises ClusterError, OSError, SpoolFull; a retry writes the same changes."""
         self._unsaved += await self._read_changes()
         if self._unsaved:
-            self._spool.append(RecordKind.LIMITS, encode_limits(self._unsaved))
+            self._spool.append(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, self._unsaved))
             self._spool.flush()
             self._unsaved = []
 
@@ -89,7 +89,7 @@ class QuotaRecorder:
 def write_facts(spool: SpoolWriter, facts: Sequence[StoredFacts]) -> None:
     """Writes rows of cluster_facts. Raises OSError, SpoolFull; a retry writes the same rows."""
     if facts:
-        spool.append(RecordKind.FACTS, encode_facts(facts))
+        spool.append(RecordKind.FACTS, encode_rows(RecordKind.FACTS, facts))
         spool.flush()
 
 

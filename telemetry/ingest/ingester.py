@@ -29,12 +29,9 @@ from exporters.clickhouse.store import (
 from exporters.model import ClientInstance, DropReason, Push, RecordKind
 from exporters.spool.reader import Batch, SpoolReader
 from exporters.spool.records import (
-    decode_facts,
     decode_instance,
-    decode_limits,
     decode_push,
-    decode_topics,
-    decode_usage,
+    decode_rows,
     is_heavy,
 )
 from telemetry.decode.bounds import PayloadLimits
@@ -59,7 +56,6 @@ class _RowsOfKind(NamedTuple):
     """How records become rows of one table. `build` takes the rows and the time."""
 
     table: str
-    decode: Callable[[bytes], list[Any]]
     build: Callable[[list[Any], int], Any]
 
     def builder(self, now_ms: int) -> Callable[[Sequence[Any]], Built]:
@@ -68,10 +64,10 @@ class _RowsOfKind(NamedTuple):
 
 
 _ROWS = {
-    RecordKind.USAGE: _RowsOfKind("quota_usage", decode_usage, tables.usage_table),
-    RecordKind.LIMITS: _RowsOfKind("quota_limits", decode_limits, tables.limits_table),
-    RecordKind.FACTS: _RowsOfKind("cluster_facts", decode_facts, tables.facts_table),
-    RecordKind.TOPICS: _RowsOfKind("topic_samples", decode_topics, tables.topics_table),
+    RecordKind.USAGE: _RowsOfKind("quota_usage", tables.usage_table),
+    RecordKind.LIMITS: _RowsOfKind("quota_limits", tables.limits_table),
+    RecordKind.FACTS: _RowsOfKind("cluster_facts", tables.facts_table),
+    RecordKind.TOPICS: _RowsOfKind("topic_samples", tables.topics_table),
 }
 
 
@@ -115,7 +111,7 @@ class DecodedBatch:
             self.instances.append(decode_instance(body))
             self.rows += 1
         else:
-            rows = _ROWS[kind].decode(body)
+            rows = decode_rows(kind, body)
             self.of_kind[kind].append(rows)
             self.rows += len(rows)
         self.kept[kind] += 1

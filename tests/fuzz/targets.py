@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Push
-from exporters.spool.records import decode_instance, decode_limits, decode_push, decode_usage, scan
+from exporters.spool.records import ROW_TYPES, decode_instance, decode_push, decode_rows, scan
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.frames import decoded
 from quota_metrics.kafka.primitives import ProtocolError
@@ -210,7 +210,9 @@ class Targets:
 
     def _spool(self, data: bytes) -> None:
         scan(data, 7, 100)
-        for read in (decode_push, decode_instance, decode_usage, decode_limits):
+        of_rows = [partial(decode_rows, kind) for kind in ROW_TYPES]
+        readers: list[Callable[[bytes], object]] = [decode_push, decode_instance, *of_rows]
+        for read in readers:
             try:
                 read(data)
             except (ValueError, TypeError):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import structlog
 
 from exporters.model import RecordKind, TopicSample
-from exporters.spool.records import encode_topics
+from exporters.spool.records import encode_rows
 from exporters.spool.writer import SpoolFull, SpoolWriter
 from headroom.clock import now_ms
 from headroom.server.periodic import PeriodicTask
@@ -69,7 +69,7 @@ class TopicUsage:
         for start in range(0, len(rows), _ROWS_PER_RECORD):
             part = rows[start : start + _ROWS_PER_RECORD]
             try:
-                self._spool.append(RecordKind.TOPICS, encode_topics(part))
+                self._spool.append(RecordKind.TOPICS, encode_rows(RecordKind.TOPICS, part))
                 self._spool.flush()
             except (OSError, SpoolFull):
                 self.rows_lost += len(rows) - start

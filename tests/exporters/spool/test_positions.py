@@ -12,7 +12,7 @@ from exporters.model import Connection, QuotaLimit, RecordKind, UsageSample
 from exporters.spool import reader as spool_reader
 from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, file_bytes, read_state
 from exporters.spool.reader import SpoolReader
-from exporters.spool.records import FRAME, decode_instance, decode_limits, decode_usage, encode_limits, encode_usage
+from exporters.spool.records import FRAME, decode_instance, decode_rows, encode_rows
 from tests.exporters.spool.kit import MIB, drain, largest_file, read_all, segments, write, writer
 
 
@@ -171,15 +171,15 @@ def test_segment_of_another_version_that_appears_later_stops_the_reader(tmp_path
 def test_records_of_other_versions_are_decoded() -> None:
     usage = UsageSample("prod", "producer_byte_rate", 17, "alice", "app-1", "", 1, 1000, 100.5, 250.0, 3, "gateway")
     limit = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", 17, None)
-    newer = orjson.loads(encode_usage([usage]))
+    newer = orjson.loads(encode_rows(RecordKind.USAGE, [usage]))
     newer["fields"].insert(0, "novel")
     newer["rows"][0].insert(0, "value")
-    assert decode_usage(orjson.dumps(newer)) == [usage]
-    fields = orjson.loads(encode_usage([usage]))
+    assert decode_rows(RecordKind.USAGE, orjson.dumps(newer)) == [usage]
+    fields = orjson.loads(encode_rows(RecordKind.USAGE, [usage]))
     of_before = len(usage) - len(UsageSample._field_defaults)
     older = {"fields": fields["fields"][:of_before], "rows": [fields["rows"][0][:of_before]]}
-    assert decode_usage(orjson.dumps(older)) == [usage]
-    assert decode_limits(encode_limits([limit])) == [limit]
+    assert decode_rows(RecordKind.USAGE, orjson.dumps(older)) == [usage]
+    assert decode_rows(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, [limit])) == [limit]
     facts = orjson.dumps({"principal": "alice", "source_port": 5, "novel": True})
     seen = decode_instance(bytes(24) + len(facts).to_bytes(2) + (2).to_bytes(2) + facts + b"ab")
     assert seen.connection == Connection("", "", "alice", "", 5, "unknown", "unknown", -1)

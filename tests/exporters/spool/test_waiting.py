@@ -8,7 +8,7 @@ import pytest
 
 from exporters.model import RecordKind, UsageSample
 from exporters.spool.reader import SpoolReader
-from exporters.spool.records import encode_usage
+from exporters.spool.records import encode_rows
 from exporters.spool.waiting import PUSHES, USAGE, oldest_ms
 from tests.exporters.spool.kit import MIB, segments, writer
 
@@ -18,7 +18,9 @@ def push(at_ms: int, nbytes: int = 50) -> bytes:
 
 
 def usage(at_ms: int) -> bytes:
-    return encode_usage([UsageSample("c", "producer_byte_rate", at_ms, "", "a", "", 1, 2, 3.0, 0.0, 0, "gateway")])
+    return encode_rows(
+        RecordKind.USAGE, [UsageSample("c", "producer_byte_rate", at_ms, "", "a", "", 1, 2, 3.0, 0.0, 0, "gateway")]
+    )
 
 
 def test_age_is_that_of_the_first_unread_record_of_each_kind(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from exporters.model import Connection, QuotaLimit, RecordKind
 from exporters.spool.reader import SpoolReader
-from exporters.spool.records import encode_instance, encode_limits, push_origin, push_record, sender_bytes
+from exporters.spool.records import encode_instance, encode_rows, push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
 from headroom.cli.main import app
 from telemetry.ingest.progress import Counts
@@ -26,7 +26,7 @@ def data(tmp_path: Path) -> Path:
     spool = SpoolWriter(tmp_path / "spool", "pushes", segment_bytes=1 << 20, max_bytes=1 << 26)
     spool.append(RecordKind.INSTANCE, encode_instance(1_000, bytes(16), sender))
     spool.append(RecordKind.PUSH, push_record(2_000, push_origin(bytes(16), 7, False, 4, sender), b"payload"))
-    spool.append(RecordKind.LIMITS, encode_limits([LIMIT, LIMIT]))
+    spool.append(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, [LIMIT, LIMIT]))
     spool.append(RecordKind.USAGE, b"{")
     spool.close()
     return tmp_path

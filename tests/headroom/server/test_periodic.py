@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from exporters.clickhouse.errors import StoreError
 from exporters.model import Exchange, QuotaLimit, RecordKind
-from exporters.spool.records import decode_limits
+from exporters.spool.records import decode_rows
 from exporters.spool.writer import SpoolFull
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, run_periodic_tasks
 from quota_metrics.config.entities import Rules, entity_of
@@ -40,7 +40,12 @@ class Spool:
         self.written += queued
 
     def limits(self) -> list[QuotaLimit]:
-        return [row for kind, body in self.written if kind is RecordKind.LIMITS for row in decode_limits(body)]
+        return [
+            row
+            for kind, body in self.written
+            if kind is RecordKind.LIMITS
+            for row in decode_rows(RecordKind.LIMITS, body)
+        ]
 
 
 class Cluster:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from exporters.model import QuotaLimit
-from exporters.spool.records import decode_limits, encode_limits
+from exporters.model import QuotaLimit, RecordKind
+from exporters.spool.records import decode_rows, encode_rows
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.history import LimitHistory, unrecorded
 from quota_metrics.windows import UNLIMITED
@@ -73,7 +73,10 @@ def test_infinite_and_nan_limits_are_stored_once_as_unlimited() -> None:
     history = LimitHistory("c")
     described = {ALICE: {"request_percentage": math.inf, PRODUCER: math.nan}}
     rows = history.changes(described, 1)
-    assert [row.value for row in decode_limits(encode_limits(rows))] == [UNLIMITED, UNLIMITED]
+    assert [row.value for row in decode_rows(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, rows))] == [
+        UNLIMITED,
+        UNLIMITED,
+    ]
     assert history.changes(described, 2) == []
 
 

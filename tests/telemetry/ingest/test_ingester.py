@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.clickhouse.store import TransientWriteError
 from exporters.model import DropReason, RecordKind
-from exporters.spool.records import encode_instance, encode_limits, encode_usage, sender_bytes
+from exporters.spool.records import encode_instance, encode_rows, sender_bytes
 from exporters.spool.waiting import PUSHES, oldest_ms
 from telemetry.decode.bounds import PayloadLimits
 from tests.telemetry.ingest.bench import CONNECTION, JAVA, LIMIT, MIB, NOW_MS, USAGE, Bench, away
@@ -72,8 +72,8 @@ def test_records_that_arrive_during_a_batch_are_collected_for_the_next(
 
 def test_instance_usage_and_limit_records_are_stored(bench: Bench) -> None:
     bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-1")))
-    bench.append(RecordKind.USAGE, encode_usage([USAGE, USAGE._replace(client_id="app-2")]))
-    bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
+    bench.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, [USAGE, USAGE._replace(client_id="app-2")]))
+    bench.append(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, [LIMIT]))
     assert bench.step() == 3
     [seen] = bench.store.rows("client_instances")
     assert (seen["pushes"], seen["points"], seen["terminated"]) == (0, 0, 0)
@@ -139,7 +139,7 @@ def test_same_batch_is_retried_after_a_store_failure(bench: Bench, failing: str)
             raise TransientWriteError("away")
 
     bench.push()
-    bench.append(RecordKind.USAGE, encode_usage([USAGE]))
+    bench.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, [USAGE]))
     bench.store.fail = fail
     for _ in range(3):
         with pytest.raises(TransientWriteError):

@@ -14,7 +14,7 @@ import pytest
 from exporters.clickhouse.store import PermanentWriteError, TransientWriteError
 from exporters.model import DropReason, RecordKind
 from exporters.spool.reader import Batch
-from exporters.spool.records import encode_usage
+from exporters.spool.records import encode_rows
 from telemetry.ingest import arrow_tables as tables
 from telemetry.ingest.progress import Suspect, suspect_after
 from telemetry.ingest.quarantine import held
@@ -81,7 +81,7 @@ def test_bad_push_is_quarantined_and_others_are_stored(bench: Bench, table: str,
     refuse(bench, table, is_bad, error)
     for n in range(9):
         bench.push(client_id=BAD if n == 4 else f"good-{n}")
-    bench.append(RecordKind.USAGE, encode_usage([USAGE]))
+    bench.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, [USAGE]))
     assert bench.step() == 10
     assert bench.balance() == (9, 1, 0)
     assert bench.ingester.counts.dropped == {DropReason.REFUSED: 1}
@@ -192,7 +192,7 @@ def test_rejecting_table_causes_a_bounded_number_of_inserts(bench: Bench) -> Non
 
     bench.store.fail = fail
     for _ in range(1_000):
-        bench.writer.append(RecordKind.USAGE, encode_usage([USAGE]))
+        bench.writer.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, [USAGE]))
     bench.writer.flush()
     assert bench.step() == 1_000
     assert tried < 200

@@ -22,7 +22,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreTooLargeError
 from exporters.clickhouse.store import TooLargeWriteError, TransientWriteError
 from exporters.model import RecordKind
-from exporters.spool.records import encode_usage
+from exporters.spool.records import encode_rows
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
@@ -42,7 +42,7 @@ def test_batch_is_written_in_parts_that_the_proxy_lets_through(bench: Bench, max
     bench.store.insert = insert
     for n in range(7):
         bench.push(client_id=f"client-{n}")
-    bench.append(RecordKind.USAGE, encode_usage([USAGE, USAGE._replace(user="bob")]))
+    bench.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, [USAGE, USAGE._replace(user="bob")]))
     with structlog.testing.capture_logs() as logged:
         assert bench.step() == 8
     assert bench.balance() == (8, 0, 0)

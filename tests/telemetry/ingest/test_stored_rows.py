@@ -13,11 +13,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from exporters.model import RecordKind
 from exporters.spool.records import (
-    encode_facts,
     encode_instance,
-    encode_limits,
-    encode_topics,
-    encode_usage,
+    encode_rows,
     sender_bytes,
 )
 from telemetry.ingest.rollups import ROLL_UP, Slice
@@ -37,11 +34,14 @@ def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, .
     bench.push(_every_kind(), codec=0)
     bench.push(b"rubbish")
     bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-2")))
-    bench.append(RecordKind.USAGE, encode_usage([USAGE]))
-    bench.append(RecordKind.LIMITS, encode_limits([LIMIT]))
+    bench.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, [USAGE]))
+    bench.append(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, [LIMIT]))
     for sampled in (TOPIC, TOPIC._replace(direction="out"), TOPIC._replace(sample=0.1, gateway_id="other")):
-        bench.append(RecordKind.TOPICS, encode_topics([sampled]))
-    bench.append(RecordKind.FACTS, encode_facts([FACTS, FACTS._replace(valid_from_ms=NOW_MS + 1, quota_window_num=21)]))
+        bench.append(RecordKind.TOPICS, encode_rows(RecordKind.TOPICS, [sampled]))
+    bench.append(
+        RecordKind.FACTS,
+        encode_rows(RecordKind.FACTS, [FACTS, FACTS._replace(valid_from_ms=NOW_MS + 1, quota_window_num=21)]),
+    )
     assert bench.step() == 10
     assert bench.balance() == (9, 1, 0)
 

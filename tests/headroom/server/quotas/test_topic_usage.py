@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from exporters.model import SampledTopics, TopicSample
+from exporters.model import RecordKind, SampledTopics, TopicSample
 from exporters.spool.reader import SpoolReader
-from exporters.spool.records import USAGE_WRITER, decode_topics
+from exporters.spool.records import USAGE_WRITER, decode_rows
 from exporters.spool.writer import SpoolFull, SpoolWriter
 from headroom.server.quotas.topic_usage import TopicUsage
 from quota_metrics.kafka.errors import BrokerUnreachableError
@@ -48,7 +48,7 @@ class Service:
     def stored(self) -> list[TopicSample]:
         reader = SpoolReader(self.directory)
         batch = reader.next_batch(100, 1 << 20)
-        return [row for _, body in batch.records for row in decode_topics(body)] if batch else []
+        return [row for _, body in batch.records for row in decode_rows(RecordKind.TOPICS, body)] if batch else []
 
 
 def test_rows_end_with_the_minute_and_have_names(tmp_path: Path) -> None:
