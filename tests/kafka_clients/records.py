@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 
 from headroom.demo.jvm import Jvm
 from tests.kafka_clients.conftest import PATIENCE_S
-from tests.kit.consumed import values_of
+from tests.kit.kafka.consumed import values_of
 
 
 def produced_by_java(jvm: Jvm, producer: Any, topic: str, values: list[bytes]) -> None:

@@ -14,7 +14,7 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from headroom.demo.serving import Serving
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated, topic_shares
-from tests.kit.consumed import values_of
+from tests.kit.kafka.consumed import values_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 

@@ -13,7 +13,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.oauth import unsecured
-from tests.kit.consumed import values_of
+from tests.kit.kafka.consumed import values_of
 from tests.kit.secure_cluster import login, password
 
 PATIENCE_S = 90.0

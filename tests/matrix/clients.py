@@ -17,8 +17,8 @@ from headroom.demo.admin import Admin
 from headroom.demo.jars import KAFKA_VERSION, kafka_libs
 from headroom.demo.jvm import Jvm
 from headroom.demo.service import Service
-from tests.kit.consumed import values_of
 from tests.kit.kafka.client_jars import client_libs
+from tests.kit.kafka.consumed import values_of
 from tests.matrix.releases import number
 
 JAVA: Final = ("2.8.2", "3.6.2", "3.9.1", KAFKA_VERSION)

@@ -1,14 +1,17 @@
-"""exporters/clickhouse/migrate.py: a schema whose application is interrupted, and a database of another release."""
+"""Migrations: interrupted, by several processes at once, over a database of another release or changed by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from exporters.clickhouse import schema
+from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.schema_lock import schema_lock
 from exporters.clickhouse.store import TransientWriteError, UnsupportedServerError
 from exporters.clickhouse.template import filled
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
@@ -32,11 +35,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]
 
 
 @pytest.fixture
-def store(server: LaunchedServer) -> Iterator[QueriedStore]:
+def endpoint(server: LaunchedServer) -> Endpoint:
     """Of a server without a database."""
     endpoint = Endpoint("http", server.host, server.http_port, WRITER, server.password)
     with connected(endpoint, database=ANY_DATABASE) as client:
         client.command("DROP DATABASE IF EXISTS headroom SYNC")
+    return endpoint
+
+
+@pytest.fixture
+def store(endpoint: Endpoint) -> Iterator[QueriedStore]:
     opened = QueriedStore(endpoint)
     yield opened
     opened.close()
@@ -75,3 +83,27 @@ def test_view_or_table_that_cannot_be_read_is_named(store: QueriedStore) -> None
     store.query("DROP TABLE headroom.job_runs")
     with pytest.raises(TransientWriteError, match=r"cannot read the tables: .*job_runs"):
         store.check_reading(SCHEMA_VALUES)
+
+
+def test_concurrent_processes_migrate_a_new_server_once(endpoint: Endpoint) -> None:
+    stores = [QueriedStore(endpoint) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(store.migrate, SCHEMA_VALUES) for store in stores]:
+            done.result()
+    applied = stores[0].query(
+        "SELECT version, count() FROM headroom.schema_migrations GROUP BY version ORDER BY version"
+    )
+    assert [tuple(row) for row in applied] == [(migration.version, 1) for migration in schema.migrations(SCHEMA_VALUES)]
+    assert stores[0].query("SELECT count() FROM system.tables WHERE name = 'schema_lock'") == [(0,)]
+    for store in stores:
+        store.close()
+
+
+def test_lock_whose_holder_died_is_taken_over(endpoint: Endpoint, store: QueriedStore) -> None:
+    store.migrate(SCHEMA_VALUES)
+    alive = ClickHouse((endpoint,))
+    held = "SELECT count() AS found FROM system.tables WHERE name = 'schema_lock'"
+    store.query("CREATE TABLE headroom.schema_lock (`holder` String) ENGINE = Memory")
+    with schema_lock(alive, "headroom", abandoned_s=1.0):
+        assert alive.rows(held) == [{"found": 1}]
+    assert alive.rows(held) == [{"found": 0}]

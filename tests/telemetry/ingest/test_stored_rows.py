@@ -38,10 +38,8 @@ def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, .
     bench.append(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, [LIMIT]))
     for sampled in (TOPIC, TOPIC._replace(direction="out"), TOPIC._replace(sample=0.1, gateway_id="other")):
         bench.append(RecordKind.TOPICS, encode_rows(RecordKind.TOPICS, [sampled]))
-    bench.append(
-        RecordKind.FACTS,
-        encode_rows(RecordKind.FACTS, [FACTS, FACTS._replace(valid_from_ms=NOW_MS + 1, quota_window_num=21)]),
-    )
+    changed = FACTS._replace(valid_from_ms=NOW_MS + 1, quota_window_num=21)
+    bench.append(RecordKind.FACTS, encode_rows(RecordKind.FACTS, [FACTS, changed]))
     assert bench.step() == 10
     assert bench.balance() == (9, 1, 0)
 

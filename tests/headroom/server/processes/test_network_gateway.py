@@ -33,7 +33,7 @@ from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway
 from telemetry.subscriptions.java.hash import uuid_text
-from tests.kit.consumed import values_of
+from tests.kit.kafka.consumed import values_of
 from tests.kit.network import NETWORK, spread, subscription
 from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
