@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.managed.access import PAGES, pages_password
+from headroom.clock import now_ms
 from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ServeConfig
 from headroom.config.types import secret_of
@@ -51,7 +52,7 @@ def http_app(
 ) -> Starlette:
     """/metrics, the probes, the pages and their API, for everybody: see `guarded`."""
 
-    rules = service.gateway.receiver.rules
+    rules, quotas = service.gateway.receiver.rules, service.quotas
 
     def status() -> dict[str, Any]:
         checks = health.verbose()
@@ -60,10 +61,10 @@ def http_app(
             "reason": checks.reason,
             "degraded": checks.degraded,
             "oldest_s": checks.oldest_s,
-            "cluster": service.cluster() if service.cluster else None,
+            "cluster": quotas.facts.document() if quotas else None,
             "left_out": [
                 {"payer": payer.payer, "exchanges": payer.number, "last_ms": payer.last_ms}
-                for payer in service.left_out()[:_PAYERS]
+                for payer in (quotas.meter.left_out.recent(now_ms())[:_PAYERS] if quotas else ())
             ],
             "over_budget": _over_budget(service),
             "version": version_line(),
@@ -79,7 +80,8 @@ def http_app(
 
 def _over_budget(service: NetworkService) -> list[dict[str, Any]]:
     """Payers of refused requests, and those whose clients have names that are too long to be kept."""
-    names = (PayerUse(payer.payer, {"names": payer.number}, payer.last_ms) for payer in service.long_names())
+    long_names = service.quotas.meter.long_names.recent(now_ms()) if service.quotas else ()
+    names = (PayerUse(payer.payer, {"names": payer.number}, payer.last_ms) for payer in long_names)
     return [use._asdict() for use in merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]]
 
 
@@ -96,10 +98,9 @@ def _state(
 ) -> ServiceState:
     now = self_metrics.snapshot().totals()
     window_s, recent = health.recent()
-    cluster = service.cluster() if service.cluster else None
     return ServiceState(
         reason=checks.reason,
-        brokers=None if cluster is None else len(cluster["brokers"]),
+        brokers=len(service.quotas.facts.facts.brokers) if service.quotas else None,
         connections=now.get(catalogue.CONNECTIONS, 0.0),
         upstream_failures=recent.get(catalogue.UPSTREAM_FAILURES, 0.0),
         left_out=recent.get(catalogue.USAGE_LEFT_OUT, 0.0),

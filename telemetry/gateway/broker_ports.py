@@ -79,8 +79,8 @@ class PortOptions:
     from other ports to ours; the brokers' ports follow it as ours follow the bootstrap port. `unknown` is called when a
     response names a broker without a port.
 
-    Several processes may share the ports (SO_REUSEPORT): one is `shared`, opens them and calls `changed` after each
-    change; the others have `follows` and open the ports that are passed to `follow`.
+    Several processes may share the ports (SO_REUSEPORT): one is `shared` and opens them; the others have `follows`
+    and open the ports that are passed to `follow`.
     """
 
     shared: bool = False
@@ -111,7 +111,6 @@ class BrokerPorts:
         listen: Callable[[socket.socket, int], Awaitable[ListeningServer]],
         options: PortOptions = PortOptions(),
     ) -> None:
-        self.changed: Callable[[], None] = lambda: None
         self.unknown = options.unknown
         self._host = host
         self._port = port
@@ -153,7 +152,6 @@ class BrokerPorts:
         named = {node.id: node for node in itertools.islice(nodes, _MAX_BROKERS)}
         if not named:
             return
-        before = [*self]
         for node_id in [*self._ports]:
             self._missing[node_id] = 0 if node_id in named else self._missing.get(node_id, 0) + 1
             if self._missing[node_id] >= _FORGET_AFTER:
@@ -162,8 +160,6 @@ class BrokerPorts:
             if node_id in self._ports or self._open_listener(node_id):
                 self._nodes[node_id] = node
         self._reported.clear()
-        if [*self] != before:
-            self.changed()
 
     def address_of(self, node_id: int, host: str) -> tuple[str, int]:
         """Host and port to advertise for a broker in a response; `host`: the one at which the client reached us."""

@@ -70,13 +70,12 @@ class BrokerRefresh:
 
 
 class TokenOwnersRefresh:
-    """Keeps `owners` as the cluster lists them: reads when a client shows an unknown token, and calls `done` after each
-    reading, also a failed one."""
+    """Keeps `owners` as the cluster lists them: reads when a client shows an unknown token, and replaces them after
+    each reading, also a failed one."""
 
-    def __init__(self, admin: KafkaAdmin, done: Callable[[], None], again_after_s: float = _AGAIN_AFTER_S) -> None:
+    def __init__(self, admin: KafkaAdmin, again_after_s: float = _AGAIN_AFTER_S) -> None:
         self.owners = TokenOwners(self.soon)
         self._admin = admin
-        self._done = done
         self._read_at_s = -math.inf
         self._again_after_s = self._wait_s = again_after_s
         self._soon: asyncio.Task[None] | None = None
@@ -107,4 +106,3 @@ class TokenOwnersRefresh:
         self.owners.replace(described)
         has_new = bool(self.owners.owners.keys() - before.keys())
         self._wait_s = self._again_after_s if has_new else min(2 * self._wait_s, _AGAIN_AFTER_AT_MOST_S)
-        self._done()

@@ -42,7 +42,7 @@ Mode: TypeAlias = Literal["off", "observe", "enforce"]
 
 
 class AddressQuotas:
-    """`gate` is what the gateway asks; `changed` is called when it begins or ceases to be asked.
+    """`gate` is what the gateway asks.
 
     `mode`: `observe` measures rates and admits everybody; then nobody counts connections, which would not be right.
     """
@@ -51,7 +51,6 @@ class AddressQuotas:
         self, cluster: str, gateway_id: str, window_at: Callable[[int], QuotaWindow], mode: Mode = "enforce"
     ) -> None:
         self.gate = AddressGate(self._ask, self.left)
-        self.changed: Callable[[], None] = lambda: None
         self._cluster = cluster
         self._gateway_id = gateway_id
         self._mode = mode
@@ -140,10 +139,7 @@ class AddressQuotas:
         if self._mode != "off":
             self._of_unseen = self._limits_of({})
             self._limits = {broker_id: self._limits_of(configs) for broker_id, configs in self._configs.items()}
-        is_limited = any(limits.is_limited for limits in (self._of_unseen, *self._limits.values()))
-        if is_limited != self.gate.is_limited:
-            self.gate.is_limited = is_limited
-            self.changed()
+        self.gate.is_limited = any(limits.is_limited for limits in (self._of_unseen, *self._limits.values()))
 
 
 async def _addresses(name: str) -> tuple[str, Sequence[str]]:

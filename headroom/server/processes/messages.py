@@ -4,12 +4,12 @@ Every process: the parent writes to its standard input, first its settings, then
 end; end of file without it means that the parent died. The process writes to standard output, first {"ready": true}
 with what it reports, or {"error": TEXT}; then its reports.
 
-A network process gets {"config", "cluster", "number", "listeners", "subscriptions", "changed_at_ms",
-"telemetry_max_bytes", "token_owners"}, then {"listeners"}, {"subscriptions", "changed_at_ms"}, {"token_owners"} or
-{"addresses_limited"} when those change, and {"admitted": [number, answer]} for each {"connect": [number, address,
-broker]} of its own, to which {"left": [address, broker]} belongs. It sends {"ask"} when a response named a broker
-without a listener or a client authenticated with an unknown token, {"exchanges"} for the usage meter, {"topics"} for
-that of topics, {"readings", "records", "payers"} for /metrics and for the table of payers that are over their budgets.
+A network process gets {"config", "cluster", "number"} with {"listeners"}, {"subscriptions", "changed_at_ms",
+"telemetry_max_bytes"}, {"token_owners", "token_readings"} and {"addresses_limited"}; then each of these four when it
+changes, and {"admitted": [number, answer]} for each {"connect": [number, address, broker]} of its own, to which
+{"left": [address, broker]} belongs. It sends {"ask"} when a response named a broker without a listener or a client
+authenticated with an unknown token, {"exchanges"} for the usage meter, {"topics"} for that of topics, {"readings",
+"records", "payers"} for /metrics and for the table of payers that are over their budgets.
 The storage worker and the forwarding process: storage_process.py, forward_process.py.
 """
 
@@ -25,7 +25,6 @@ from pydantic import SecretStr
 from exporters.model import Exchange
 from headroom.config.settings import Address, ServeConfig
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 MAX_LINE_BYTES = 64 << 20  # the most that all subscriptions can take as JSON
@@ -90,16 +89,6 @@ def subscriptions_message(rules: ClientMetrics, telemetry_max_bytes: int) -> Mes
     resources = {name: rules.resources[name] for name in names}
     changed = {"subscriptions": resources, "changed_at_ms": rules.changed_at_ms}
     return changed | {"telemetry_max_bytes": telemetry_max_bytes}
-
-
-def token_owners_message(owners: TokenOwners) -> Message:
-    """The owners of delegation tokens."""
-    return {"token_owners": owners.owners}
-
-
-def addresses_message(*, is_limited: bool) -> Message:
-    """Whether quotas on addresses have to be asked for."""
-    return {"addresses_limited": is_limited}
 
 
 def exchanges_of(message: Message) -> Iterator[Exchange]:

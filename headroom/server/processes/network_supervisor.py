@@ -1,7 +1,7 @@
 """The parent's side of the further network processes: starts them, exchanges messages, restarts and stops them.
 
-They listen at the same ports as the parent. Their counts are added to the parent's; counters of ended processes are
-kept.
+They listen at the same ports as the parent, and are told ten times a second what has changed. Their counts are added to
+the parent's; counters of ended processes are kept.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.metrics import plus
+from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.child import ChildError, ChildProcess, ChildValues
 from headroom.server.processes.messages import (
     ASK_TOKEN_OWNERS,
     MAX_PAYERS_SHOWN,
     Message,
-    addresses_message,
     config_message,
     exchanges_of,
     listeners_message,
     subscriptions_message,
-    token_owners_message,
 )
 from quota_metrics.measure.connection_quotas import ADMITTED
 from quota_metrics.measure.topic_meter import TopicCount
@@ -40,9 +39,8 @@ from telemetry.subscriptions.payers import PayerUse, merged_uses
 
 log = structlog.get_logger(__name__)
 
-Take = Observe  # receives the exchanges
-
 _VALUES = ChildValues("a network process", (sys.executable, "-m", "headroom.server.processes.network_process"))
+_TELL_EVERY_MS = 100
 _STOP_GRACE_S = 5.0  # longer than the grace period for requests in flight
 _METRICS = {metric.name: metric for metric in catalogue.CATALOGUE}
 
@@ -53,21 +51,19 @@ class NetworkProcesses:
     def __init__(
         self,
         config: ServeConfig,
-        address: tuple[str, int],
+        address: tuple[str, int] | None,
         gateway: Gateway,
-        take: Take,
+        take: Observe,
         addresses: AddressQuotas | None = None,
         topics: Callable[[TopicCount], None] = lambda _: None,
     ) -> None:
         """`take` and `topics` get what the processes measured."""
-        self._config = config_message(config, address)
+        self._config = config_message(config, address) if address else {}
         self._gateway = gateway
         self._take = take
         self._topics = topics
         self._addresses = addresses
-        if addresses is not None:
-            addresses.changed = lambda: self._send(addresses_message(is_limited=addresses.gate.is_limited))
-        self._sent_subscriptions: Message = {}
+        self._told: list[Message] = []
         self._children = [_NetworkChild(number, self._first, self._heard) for number in range(1, config.processes)]
         self._watching: list[asyncio.Task[None]] = []
 
@@ -75,9 +71,7 @@ class NetworkProcesses:
         """Returns when all accept clients. Raises ServeError."""
         if not self._children:
             return
-        self._sent_subscriptions = self._subscriptions()
-        for listeners in self._gateway.all_ports:
-            listeners.changed = lambda: self._send(listeners_message(self._gateway.all_ports))
+        self._told = self._state()
         try:
             await asyncio.gather(*(child.process.start() for child in self._children))
         except ChildError as exc:
@@ -88,15 +82,17 @@ class NetworkProcesses:
         """Reads messages and restarts dead processes. Runs until `stop`; returns at once without further processes."""
         await asyncio.gather(*self._watching)
 
-    def send_subscriptions(self) -> None:
-        """Sends the parent's subscriptions when they have changed."""
-        if self._children and (subscriptions := self._subscriptions()) != (self._sent_subscriptions):
-            self._sent_subscriptions = subscriptions
-            self._send(subscriptions)
+    def task(self) -> PeriodicTask:
+        return PeriodicTask("tell", _TELL_EVERY_MS, self.tell)
 
-    def send_token_owners(self) -> None:
-        """Sends the owners of delegation tokens, also unchanged ones: a process asks again only after an answer."""
-        self._send(token_owners_message(self._gateway.token_owners))
+    async def tell(self) -> None:
+        """Sends what has changed in this process."""
+        if not self._children:
+            return
+        before, self._told = self._told, self._state()
+        for message in (now for now in self._told if now not in before):
+            for child in self._children:
+                child.process.send(message)
 
     async def stop(self, grace_s: float) -> None:
         """Each process answers requests in flight for at most `grace_s`, flushes and exits."""
@@ -139,13 +135,18 @@ class NetworkProcesses:
 
     def _first(self, number: int) -> Message:
         rest = {"config": self._config, "cluster": self._gateway.cluster, "number": number}
-        return {
-            **rest,
-            **listeners_message(self._gateway.all_ports),
-            **self._subscriptions(),
-            **token_owners_message(self._gateway.token_owners),
-            **addresses_message(is_limited=self._gateway.addresses.is_limited),
-        }
+        return {**rest, **{key: value for message in self._state() for key, value in message.items()}}
+
+    def _state(self) -> list[Message]:
+        """What all processes have in common."""
+        receiver, owners = self._gateway.receiver, self._gateway.token_owners
+        return [
+            listeners_message(self._gateway.all_ports),
+            subscriptions_message(receiver.rules, receiver.telemetry_max_bytes),
+            # Also unchanged owners are an answer: a process asks again only after one.
+            {"token_owners": owners.owners, "token_readings": owners.readings},
+            {"addresses_limited": self._gateway.addresses.is_limited},
+        ]
 
     def _heard(self, child: _NetworkChild, message: Message) -> None:
         if self._addresses is not None and ("connect" in message or "left" in message):
@@ -158,14 +159,6 @@ class NetworkProcesses:
             self._take(exchange)
         for count in message.get("topics", ()):
             self._topics(TopicCount(*count))
-
-    def _subscriptions(self) -> Message:
-        receiver = self._gateway.receiver
-        return subscriptions_message(receiver.rules, receiver.telemetry_max_bytes)
-
-    def _send(self, message: Message) -> None:
-        for child in self._children:
-            child.process.send(message)
 
 
 class _NetworkChild:

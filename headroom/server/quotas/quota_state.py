@@ -1,26 +1,32 @@
-"""The state of quotas in the gateway: rules, the cluster's facts, limits of clients and addresses, JMX sensors."""
+"""Quotas in the gateway: rules, the cluster's facts, limits of clients and addresses, what is measured and written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
 import structlog
 
 from exporters import self_metrics as catalogue
-from exporters.model import StoredFacts, UsageSample
+from exporters.clickhouse.client import ClickHouse
+from exporters.model import QuotaLimit, UsageSample
 from exporters.self_metrics import SelfMetric, Values
+from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
-from headroom.config.settings import GatewayConfig, QuotaConfig
+from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.server.cluster.facts_in_force import FactsInForce
-from headroom.server.periodic import PeriodicTask, QuotaRecorder
+from headroom.server.periodic import PeriodicTask, QuotaRecorder, write_facts
 from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.quotas.jmx_scraper import JmxScraper
+from headroom.server.quotas.other_gateways import OtherGateways
+from headroom.server.quotas.stored_limits import StoredHistory
+from headroom.server.quotas.topic_usage import TopicUsage
 from quota_metrics.cluster.reading import read_facts
-from quota_metrics.config.entities import CLIENT_ID, USER, Rules
+from quota_metrics.config.entities import CLIENT_ID, USER, Rules, stored_rules
 from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.errors import UnsupportedError
 from quota_metrics.measure.quota_callback import CallbackError, QuotaCallback
 from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.topic_partitions import TopicPartitions
@@ -32,52 +38,77 @@ _FACTS_EVERY_MS = 60_000
 
 
 class QuotaState:
-    """Built from the configuration. Raises ServeError when the callback cannot be used."""
+    """Built from the configuration. Raises ServeError when the callback cannot be used. Rows go to `spool`, and `stack`
+    writes the last ones. `store`: for what earlier runs and other gateways wrote."""
 
     def __init__(
         self,
-        config: QuotaConfig,
-        name: str,
+        config: ServeConfig,
+        cluster: str,
         admin: KafkaAdmin,
-        store: Callable[[Sequence[StoredFacts]], None],
+        spool: SpoolWriter,
+        store: ClickHouse,
         stack: AsyncExitStack,
-        gateway: GatewayConfig,
     ) -> None:
-        """`store` gets rows of cluster_facts."""
-        self._config = config
-        self._name = name
-        self._stack = stack
+        quotas, gateway_id = config.quotas, config.gateway.id
         try:
-            self._callback = QuotaCallback.load(config.callback) if config.callback else None
+            self._callback = QuotaCallback.load(quotas.callback) if quotas.callback else None
         except CallbackError as exc:
             raise ServeError(str(exc)) from exc
-        self.facts = FactsInForce(config, name, partial(read_facts, admin), store)
-        self.in_force = QuotasInForce(self._callback, self.facts.callback_at)
-        self.addresses = AddressQuotas(name, gateway.id, self.facts.window_at, gateway.ip_quotas)
-        self.facts_task = PeriodicTask("cluster facts", _FACTS_EVERY_MS, self._read_facts)
-        self.topics = TopicPartitions()
+        self._admin = admin
         self._rules: Rules = {}
-        self._scraper: JmxScraper | None = None
+        self._is_unsupported = False  # the cluster has no quotas that can be read
         self._logged_faults = 0  # of the callback
-
-    def configure(self, rules: Rules) -> None:
-        """The cluster's quotas."""
-        self._rules = rules
-        self.in_force.configure(rules)
-        self.facts.follow_rules(rules)
-        self.addresses.follow_rules(rules)
-
-    def jmx_tasks(self, recorder: QuotaRecorder, meter: UsageMeter) -> list[PeriodicTask]:
-        """Writes the brokers' rows through the recorder."""
-        if not self._config.jmx.targets:
-            return []
-        self._scraper = self._jmx(recorder, meter)
-        return [PeriodicTask("jmx", self._config.jmx.interval_ms, self._scraper.step)]
+        self.facts = FactsInForce(quotas, cluster, partial(read_facts, admin), partial(write_facts, spool))
+        self._in_force = QuotasInForce(self._callback, self.facts.callback_at)
+        self.addresses = AddressQuotas(cluster, gateway_id, self.facts.window_at, config.gateway.ip_quotas)
+        self._partitions = TopicPartitions()
+        self.meter = UsageMeter(
+            cluster,
+            gateway_id=gateway_id,
+            quota_of=self._in_force.of_client,
+            window_at=self.facts.window_at,
+            interval_ms=quotas.usage_interval_ms,
+            max_clients=quotas.max_clients,
+            topics=self._partitions,
+        )
+        self._history = StoredHistory(cluster, store)
+        self._recorder = QuotaRecorder(
+            spool=spool,
+            meter=self.meter,
+            read_changes=self._read_changes,
+            now_ms=now_ms,
+            further=self.addresses.samples,
+        )
+        self.topics = TopicUsage(cluster, gateway_id, quotas.topics.sample, admin.topic_names, spool)
+        self.facts_task = PeriodicTask("cluster facts", _FACTS_EVERY_MS, self._read_facts)
+        self.first_tasks = [  # before clients are accepted
+            self.facts_task,
+            PeriodicTask("quotas", quotas.refresh_ms, self._recorder.write_limits),
+            PeriodicTask("usage", quotas.usage_interval_ms, self._recorder.write_usage, on_the_clock=True),
+        ]
+        if config.upstream:
+            self.first_tasks.append(OtherGateways(self.meter, store, gateway_id).task())
+        stack.push_async_callback(self._recorder.write_usage)
+        stack.push_async_callback(self.topics.write)
+        self.tasks = [*self.first_tasks, *self.topics.tasks()]
+        self._scraper: JmxScraper | None = None
+        if quotas.jmx.targets:
+            self._scraper = JmxScraper(
+                quotas.jmx, cluster, now_ms=now_ms, take=self._take_of_brokers, clients=self._clients
+            )
+            stack.callback(self._scraper.close)
+            self.tasks.append(PeriodicTask("jmx", quotas.jmx.interval_ms, self._scraper.step))
 
     def readings(self) -> dict[SelfMetric, Values]:
-        values = self.facts.readings()
-        values[catalogue.ADDRESSES_LEFT_OUT] = self.addresses.left_out
-        values[catalogue.MUTATIONS_UNKNOWN] = self.topics.unknown
+        values = self.facts.readings() | {
+            catalogue.ADDRESSES_LEFT_OUT: self.addresses.left_out,
+            catalogue.MUTATIONS_UNKNOWN: self._partitions.unknown,
+            catalogue.USAGE_CLIENTS: len(self.meter),
+            catalogue.USAGE_LEFT_OUT: self.meter.left_out.total,
+            catalogue.USAGE_LONG_NAMES: self.meter.long_names.total,
+            catalogue.USAGE_ROWS_LOST: self._recorder.usage_rows_lost + self.topics.rows_lost,
+        }
         if self._scraper is not None:
             values |= self._scraper.readings()
         if self._callback is not None:
@@ -91,17 +122,28 @@ class QuotaState:
         try:
             await self.facts.step()
         finally:  # facts that could not be stored are in force all the same
-            self.topics.follow(self.facts.facts.partitions)
+            self._partitions.follow(self.facts.facts.partitions)
             await self.addresses.follow_facts(self.facts.facts)
 
-    def _jmx(self, recorder: QuotaRecorder, meter: UsageMeter) -> JmxScraper:
-        def take(rows: Sequence[UsageSample]) -> None:
-            recorder.write_rows([self.in_force.of_sensor(row) for row in rows])
+    async def _read_changes(self) -> list[QuotaLimit]:
+        """Puts the cluster's quotas in force, and returns the rows to record. Raises ClusterError, ConnectionError."""
+        try:
+            rules = stored_rules(await self._admin.describe_client_quotas())
+        except UnsupportedError as exc:  # what the store has of an earlier cluster stays
+            if not self._is_unsupported:
+                log.warning("the cluster has no quotas that can be read: limits and levels are unknown", error=str(exc))
+            self._is_unsupported = True
+            return []
+        self._rules = rules
+        self._in_force.configure(rules)
+        self.facts.follow_rules(rules)
+        self.addresses.follow_rules(rules)
+        return await self._history.changes(rules)
 
-        def collect_clients() -> set[tuple[str, str]]:
-            named = ({kind: name or "" for kind, name in entity} for entity in self._rules)
-            return meter.clients() | {(names.get(USER, ""), names.get(CLIENT_ID, "")) for names in named}
+    def _take_of_brokers(self, rows: Sequence[UsageSample]) -> None:
+        self._recorder.write_rows([self._in_force.of_sensor(row) for row in rows])
 
-        scraper = JmxScraper(self._config.jmx, self._name, now_ms=now_ms, take=take, clients=collect_clients)
-        self._stack.callback(scraper.close)
-        return scraper
+    def _clients(self) -> set[tuple[str, str]]:
+        """Users and client ids whose sensors a broker may have."""
+        configured = ({kind: name or "" for kind, name in entity} for entity in self._rules)
+        return self.meter.clients() | {(names.get(USER, ""), names.get(CLIENT_ID, "")) for names in configured}

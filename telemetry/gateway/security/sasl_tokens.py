@@ -110,6 +110,7 @@ class TokenOwners:
     def __init__(self, unknown: Callable[[], None] = lambda: None) -> None:
         self.unknown = unknown
         self.owners: Mapping[str, str] = {}
+        self.readings = 0  # calls of `replace`
         self._asked_for: set[str] = set()
 
     def owner_of(self, token_id: str) -> str | None:
@@ -123,4 +124,5 @@ class TokenOwners:
     def replace(self, owners: Mapping[str, str]) -> None:
         """`owners`: id -> owner, of all tokens that Headroom may see."""
         self.owners = dict(itertools.islice(owners.items(), _MAX_TOKENS))
+        self.readings += 1
         self._asked_for.clear()

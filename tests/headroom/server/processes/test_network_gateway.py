@@ -20,6 +20,7 @@ from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK
 from headroom.server.listeners.network import open_network
+from headroom.server.periodic import run_periodic_tasks
 from headroom.server.processes.assembly import (
     ClusterView,
     new_gateway,
@@ -124,9 +125,15 @@ def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalClus
 
             view = ClusterView(AddressGate(), TokenOwners(), update)
             gateway = new_gateway(config, "test", receiver, spool, observe=no_exchange, view=view)
-            (_, listener), _ = await open_network(config, gateway, [placeholder], no_exchange, stack)
-            first, then = await asyncio.to_thread(asked_of_the_child, gateway, listener)
-            assert first == listener
+            address, network = await open_network(config, gateway, [placeholder], no_exchange, stack)
+            assert address is not None
+            asked = asyncio.to_thread(asked_of_the_child, gateway, address[1])
+            stop = asyncio.Event()
+            telling = asyncio.create_task(run_periodic_tasks([network.task()], stop, network.watch()))
+            first, then = await asked
+            stop.set()
+            await telling
+            assert first == address[1]
             assert {port for node, port in gateway.ports if node.id != 99} == {then}
 
     asyncio.run(run())
@@ -145,8 +152,9 @@ def test_topics_that_a_child_reads_are_told_to_its_parent(kafka: LocalCluster, t
             receiver = telemetry_receiver(config, spool)
             gateway = new_gateway(config, "test", receiver, spool, observe=no_exchange, topics=own.append)
             node = Node(1, config.upstream[0].host, config.upstream[0].port)
-            opened = await open_network(config, gateway, [node], no_exchange, stack, topics=told.append)
-            await asyncio.to_thread(produced_by_the_child, gateway, opened[0][1], _NOTHING[:-4] + topic)
+            address, _ = await open_network(config, gateway, [node], no_exchange, stack, topics=told.append)
+            assert address is not None
+            await asyncio.to_thread(produced_by_the_child, gateway, address[1], _NOTHING[:-4] + topic)
 
     asyncio.run(run())
     assert told == [TopicCount("in", "ANONYMOUS", "raw", "orders", LOOPBACK, 5, 1)]

@@ -49,7 +49,7 @@ def app(clickhouse: RunningClickHouse, serving: Served) -> Starlette:
     rules = SimpleNamespace(match_keys=(), resources={})
     network = SimpleNamespace(worst_payers=lambda most: [])
     gateway = SimpleNamespace(receiver=SimpleNamespace(rules=rules))
-    service = SimpleNamespace(gateway=gateway, network=network, cluster=None, left_out=list, long_names=list)
+    service = SimpleNamespace(gateway=gateway, network=network, quotas=None)
     health = SimpleNamespace(verbose=lambda: SimpleNamespace(reason="", lines=list))
     parts: Any = store, cast(NetworkService, service), SelfMetrics(), cast(Health, health), OwnersInForce()
     return http_app(config(clickhouse), *parts)
