@@ -36,6 +36,14 @@ def is_any_of_ipv6(host: str) -> bool:
     return address.version == 6 and address.is_unspecified
 
 
+def is_loopback(host: str) -> bool:
+    """Whether it is this machine, by address or as `localhost`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def end_of(address: Sequence[Any]) -> tuple[str, int]:
     """Host and port of an end of a connection; the IPv4 address of an IPv4 client, whatever socket accepted it."""
     host = str(address[0])

@@ -6,13 +6,14 @@ accepted in a URL, because `ps`, logs and error messages show URLs.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
+
+from exporters.listening_socket import is_loopback
 
 DATABASE = "headroom"  # unless the URL names another
 ANY_DATABASE = "__default__"  # the one that the server chooses for the user
@@ -117,10 +118,7 @@ class Endpoint:
     @property
     def is_loopback(self) -> bool:
         """Whether the server is on this machine."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 def password_of(environment: Mapping[str, str]) -> str:

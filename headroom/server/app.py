@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -96,23 +96,29 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         owners = OwnersInForce(owners_of(config.owners))
         store_contents = _store_contents(config, storage, levels)
         network = network_service.network
-        readings = summed(network_service.readings, network.readings)
-        storage_readings = StorageReadings(
-            lambda: pushes.records + quotas.records + network.records, storage.worker, lambda: network.restarts
+        counts = summed(
+            network_service.readings,
+            network.readings,
+            StorageReadings(
+                lambda: pushes.records + quotas.records + network.records, storage.worker, lambda: network.restarts
+            ),
+            forwarding.readings if forwarding else dict,
         )
-        forward_readings = forwarding.readings if forwarding else dict
-        counts = (readings, storage_readings, forward_readings)
-        health = _health(config, stop, lambda: storage.worker.not_ready_reason or network.not_ready_reason, counts)
+        health = Health(
+            config.data / "spool",
+            config.store.late_ms,
+            lambda: storage.worker.not_ready_reason or network.not_ready_reason,
+            counts,
+            stop.is_set,
+        )
         task_faults: Counter[str] = Counter()
         self_metrics = SelfMetrics(
             lambda: {catalogue.TASK_FAULTS: task_faults},
-            readings,
-            storage_readings,
+            counts,
             health.readings,
             storage.server_readings,
             store_contents.readings,
             receiver_readings,
-            forward_readings,
         )
         web.app = guarded(config, http_app(config, storage.clickhouse, network_service, self_metrics, health, owners))
         _reload_on_hangup(Reload(config, load, partial(_take_over, levels, network_service), owners))
@@ -126,15 +132,6 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             task_faults,
         )
     return 0
-
-
-def _health(
-    config: ServeConfig, stop: asyncio.Event, not_ready_reason: Callable[[], str | None], counts: Sequence[Readings]
-) -> Health:
-    def counted() -> dict[catalogue.SelfMetric, catalogue.Values]:
-        return {metric: values for read in counts for metric, values in read().items()}
-
-    return Health(config.data / "spool", config.store.late_ms, not_ready_reason, counted, stop.is_set)
 
 
 def _stopped_by_signals() -> asyncio.Event:

@@ -17,7 +17,7 @@ from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.waiting import KINDS, oldest_ms
 from headroom.daemon_thread import in_daemon_thread
-from headroom.server.metrics import Readings
+from headroom.server.metrics import Readings, total
 from headroom.server.periodic import PeriodicTask
 from headroom.web.tiles import Reading, Trends
 from telemetry.ingest.progress import REPLAY_WRITER
@@ -35,7 +35,15 @@ _LOSSES: Final[dict[SelfMetric, str]] = {
 }
 
 
-_OTHERS: Final = (catalogue.UPSTREAM_FAILURES, catalogue.PUSHES, catalogue.PAYER_REFUSED, ARRIVED_BYTES)
+_OTHERS: Final = (
+    catalogue.CONNECTIONS,
+    catalogue.UPSTREAM_FAILURES,
+    catalogue.PUSHES,
+    catalogue.PAYER_REFUSED,
+    catalogue.SPOOL_BYTES,
+    catalogue.SPOOL_READ_BYTES,
+    ARRIVED_BYTES,
+)
 
 
 class Verbose(NamedTuple):
@@ -97,10 +105,21 @@ class Health:
     def count(self, now_s: float) -> None:
         """Remembers the counts of losses, and what trends are made of, at this (monotonic) time."""
         counts = self._counts()
-        self.trends.note(now_s, self._reading(counts))
-        spooled = (catalogue.SPOOL_READ_BYTES, catalogue.SPOOL_BYTES)
-        counts = {**counts, ARRIVED_BYTES: sum(_total(counts.get(metric, 0.0)) for metric in spooled)}
-        self._counted.append((now_s, {metric: _total(counts.get(metric, 0.0)) for metric in (*_LOSSES, *_OTHERS)}))
+        totals = dict.fromkeys((*_LOSSES, *_OTHERS), 0.0) | {metric: total(values) for metric, values in counts.items()}
+        totals[ARRIVED_BYTES] = totals[catalogue.SPOOL_READ_BYTES] + totals[catalogue.SPOOL_BYTES]
+        records = counts.get(catalogue.RECORDS, 0.0)
+        by_state = records.items() if isinstance(records, Mapping) else ()
+        self.trends.note(
+            now_s,
+            Reading(
+                connections=totals[catalogue.CONNECTIONS],
+                pushes=totals[catalogue.PUSHES],
+                oldest_s=max(self.oldest_s(time.time()).values()),
+                spool_bytes=totals[catalogue.SPOOL_BYTES],
+                written=sum(count for state, count in by_state if state == "written"),
+            ),
+        )
+        self._counted.append((now_s, {metric: totals[metric] for metric in (*_LOSSES, *_OTHERS)}))
         while len(self._counted) > 1 and self._counted[1][0] <= now_s - _RECENT_S:
             self._counted.popleft()
 
@@ -116,8 +135,14 @@ class Health:
             f"{kind}: the oldest record waits for {age_s:.0f} s" for kind, age_s in ages.items() if age_s > self._late_s
         ]
         unreadable = [self._unreadable] if self._unreadable else []
+        recent, minutes = self.recent().counts, f"{_RECENT_S / 60:.0f} minutes"
+        lost = [
+            f"{recent[metric]:.0f} {text} in the last {minutes}"
+            for metric, text in _LOSSES.items()
+            if recent.get(metric, 0.0) > 0
+        ]
         reason = self.not_serving_reason or self._not_ready_reason() or ""
-        return Verbose(reason, [*late, *unreadable, *self._lost()], ages)
+        return Verbose(reason, [*late, *unreadable, *lost], ages)
 
     def oldest_s(self, now_s: float) -> dict[str, float]:
         """Age of the oldest record that is not stored, by kind; 0 without one."""
@@ -133,29 +158,3 @@ class Health:
     def readings(self) -> dict[SelfMetric, Values]:
         """For /metrics."""
         return {catalogue.SPOOL_OLDEST: self.oldest_s(time.time())}
-
-    def _reading(self, counts: Mapping[SelfMetric, Values]) -> Reading:
-        records = counts.get(catalogue.RECORDS, {})
-        by_state = records.items() if isinstance(records, Mapping) else ()
-        return Reading(
-            connections=_total(counts.get(catalogue.CONNECTIONS, 0.0)),
-            pushes=_total(counts.get(catalogue.PUSHES, 0.0)),
-            oldest_s=max(self.oldest_s(time.time()).values()),
-            spool_bytes=_total(counts.get(catalogue.SPOOL_BYTES, 0.0)),
-            written=sum(count for state, count in by_state if state == "written"),
-        )
-
-    def _lost(self) -> list[str]:
-        if not self._counted:
-            return []
-        (_, first), (_, last) = self._counted[0], self._counted[-1]
-        minutes = f"{_RECENT_S / 60:.0f} minutes"
-        return [
-            f"{last[metric] - first[metric]:.0f} {text} in the last {minutes}"
-            for metric, text in _LOSSES.items()
-            if last[metric] > first[metric]
-        ]
-
-
-def _total(values: Values) -> float:
-    return sum(values.values()) if isinstance(values, Mapping) else values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -13,6 +14,7 @@ from telemetry.receiver.receiver import TelemetryReceiver
 from telemetry.wire.errors import ErrorCode
 
 Readings = Callable[[], dict[SelfMetric, Values]]
+K = TypeVar("K")
 
 
 class SelfMetrics:
@@ -36,13 +38,20 @@ class Snapshot(Collector):
 
     def totals(self) -> dict[SelfMetric, float]:
         """The sum of each metric over its labels."""
-        return {
-            metric: float(sum(values.values()) if isinstance(values, Mapping) else values)
-            for metric, values in self._values
-        }
+        return {metric: float(total(values)) for metric, values in self._values}
 
     def collect(self) -> Iterator[Metric]:
-        return (_filled(metric, values) for metric, values in self._values)
+        for metric, values in self._values:
+            family = metric.family()
+            for labels, value in values.items() if isinstance(values, Mapping) else [((), values)]:
+                texts = (labels,) if isinstance(labels, str) else labels
+                family.add_sample(metric.name, dict(zip(metric.labels, texts, strict=True)), float(value))
+            yield family
+
+
+def total(values: Values) -> float:
+    """The sum over all labels."""
+    return sum(values.values()) if isinstance(values, Mapping) else values
 
 
 def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
@@ -63,30 +72,18 @@ def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
 
 def summed(*readings: Readings) -> Readings:
     """A reading that sums the values of several per metric."""
-
-    def total() -> dict[SelfMetric, Values]:
-        totals: dict[SelfMetric, Values] = {}
-        for read in readings:
-            for metric, values in read().items():
-                totals[metric] = plus(totals[metric], values) if metric in totals else values
-        return totals
-
-    return total
+    return lambda: sums(read() for read in readings)
 
 
-def plus(some: Values, more: Values) -> Values:
-    """The sum of one metric's values of two processes."""
-    if isinstance(some, Mapping) and isinstance(more, Mapping):
-        return {label: some.get(label, 0) + more.get(label, 0) for label in (*some, *more)}
-    assert not isinstance(some, Mapping)
-    assert not isinstance(more, Mapping)
-    return some + more
-
-
-def _filled(metric: SelfMetric, values: Values) -> Metric:
-    family = metric.family()
-    rows = values.items() if isinstance(values, Mapping) else [((), values)]
-    for labels, value in rows:
-        texts = (labels,) if isinstance(labels, str) else labels
-        family.add_sample(metric.name, dict(zip(metric.labels, texts, strict=True)), float(value))
-    return family
+def sums(read: Iterable[Mapping[K, Values]]) -> dict[K, Values]:
+    """The sum of each metric's values, as of several processes."""
+    totals: dict[K, Values] = {}
+    for metric, values in ((metric, values) for values_of in read for metric, values in values_of.items()):
+        before = totals.get(metric)
+        if isinstance(before, Mapping) and isinstance(values, Mapping):
+            totals[metric] = {label: before.get(label, 0) + values.get(label, 0) for label in (*before, *values)}
+        elif before is None or isinstance(before, Mapping) or isinstance(values, Mapping):
+            totals[metric] = values
+        else:
+            totals[metric] = before + values
+    return totals

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.managed.access import PAGES, pages_password
+from exporters.listening_socket import is_loopback
 from headroom.clock import now_ms
 from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ServeConfig
@@ -54,6 +54,12 @@ def http_app(
 
     rules, quotas = service.gateway.receiver.rules, service.quotas
 
+    def over_budget() -> list[PayerUse]:
+        """Payers of refused requests, and those whose clients have names that are too long to be kept."""
+        long_names = quotas.meter.long_names.recent(now_ms()) if quotas else ()
+        names = (PayerUse(payer.payer, {"names": payer.number}, payer.last_ms) for payer in long_names)
+        return merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]
+
     def status() -> dict[str, Any]:
         checks = health.verbose()
         return {
@@ -66,30 +72,30 @@ def http_app(
                 {"payer": payer.payer, "exchanges": payer.number, "last_ms": payer.last_ms}
                 for payer in (quotas.meter.left_out.recent(now_ms())[:_PAYERS] if quotas else ())
             ],
-            "over_budget": _over_budget(service),
+            "over_budget": [use._asdict() for use in over_budget()],
             "version": version_line(),
             "tiles": tile_rows(_state(config, service, self_metrics, health, checks), health.trends.values()),
             "metrics": metric_rows(self_metrics),
         }
 
     source = "jmx" if config.observe else "gateway"
-    reader = _reader(config, writer)
+    if config.clickhouse:
+        reader = ClickHouse(config.clickhouse_endpoints)
+    else:  # the managed server has a user for pages
+        server = writer.current
+        reader = ClickHouse((replace(server, user=PAGES, password=pages_password(server.password)),))
     data = Data(reader, SubscriptionRows(rules), status, rules.match_keys, source, owners)
     return web_app(self_metrics, health, [*api_routes(data), *page_routes(data)])
 
 
-def _over_budget(service: NetworkService) -> list[dict[str, Any]]:
-    """Payers of refused requests, and those whose clients have names that are too long to be kept."""
-    long_names = service.quotas.meter.long_names.recent(now_ms()) if service.quotas else ()
-    names = (PayerUse(payer.payer, {"names": payer.number}, payer.last_ms) for payer in long_names)
-    return [use._asdict() for use in merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]]
-
-
 def guarded(config: ServeConfig, app: ASGIApp) -> ASGIApp:
     """The app for those who may read it. Raises ServeError when a token cannot be read."""
-    is_loopback = _is_loopback(config.http.host)
     return AccessControl(
-        GZipMiddleware(app), config.web, web_token(config), is_loopback=is_loopback, scopes=web_scopes(config)
+        GZipMiddleware(app),
+        config.web,
+        web_token(config),
+        is_loopback=is_loopback(config.http.host),
+        scopes=web_scopes(config),
     )
 
 
@@ -134,9 +140,10 @@ class SubscriptionRows:
         return self._rows
 
     def _row(self, name: str, values: Mapping[str, str]) -> dict[str, Any]:
-        subscription = self._rules.subscriptions.get(name)
-        if subscription is None:
-            return {"name": name, "metrics": [], "interval_ms": None, "match": [], "error": self._error(name, values)}
+        try:
+            subscription = parse_subscription(name, values, self._rules.match_keys)
+        except InvalidSubscriptionError as exc:
+            return {"name": name, "metrics": [], "interval_ms": None, "match": [], "error": str(exc)}
         criteria = (entry.strip().partition("=") for entry in str(values.get("match", "")).split(","))
         match = [f"{key}={pattern}" for key, _, pattern in criteria if key]
         return {
@@ -146,13 +153,6 @@ class SubscriptionRows:
             "match": match,
             "error": "",
         }
-
-    def _error(self, name: str, values: Mapping[str, str]) -> str:
-        try:
-            parse_subscription(name, values, self._rules.match_keys)
-        except InvalidSubscriptionError as exc:
-            return str(exc)
-        return ""
 
 
 def metric_rows(self_metrics: SelfMetrics) -> list[dict[str, Any]]:
@@ -167,14 +167,6 @@ def metric_rows(self_metrics: SelfMetrics) -> list[dict[str, Any]]:
         if family.name.startswith(_OWN_METRICS)
         for sample in family.samples
     ]
-
-
-def _reader(config: ServeConfig, writer: ClickHouse) -> ClickHouse:
-    """The managed server's user for pages; with `clickhouse` the configured user."""
-    if config.clickhouse:
-        return ClickHouse(config.clickhouse_endpoints)
-    server = writer.current
-    return ClickHouse((replace(server, user=PAGES, password=pages_password(server.password)),))
 
 
 def web_token(config: ServeConfig) -> str | None:
@@ -208,10 +200,3 @@ def _token_of(section: WebConfig | ScopedTokenConfig, name: str) -> str:
     if not TOKEN.fullmatch(token):
         raise ServeError(f"{source}: {TOKEN_RULE}")
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

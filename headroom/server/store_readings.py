@@ -60,25 +60,37 @@ class StoreReadings:
         *,
         max_client_series: int = 0,
         newest_s: Callable[[], int] = lambda: 0,
+        now_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`max_client_series`: budget of kafka_client_*; 0 switches them off. `newest_s`: start of the
-        newest 60 seconds whose levels can be read."""
+        """`max_client_series`: budget of kafka_client_*, of which a client has nine, the worst first; 0 switches them
+        off. `newest_s`: start of the newest 60 seconds whose levels can be read."""
         self._store = store
-        self._levels = WindowLevels(store, max_client_series)
+        self._clients = max_client_series // _SERIES_OF_A_CLIENT
         self._newest_s = newest_s
+        self._now_ms = now_ms
         self._values: dict[SelfMetric, Values] = {catalogue.SPOOL_MAX_BYTES: spool_max_bytes}
+        self._levels: dict[SelfMetric, Values] = {}
+        self._window_s = 0  # start of what was read last
+        self._left_out = 0  # series, since the start
 
     def tasks(self) -> list[PeriodicTask]:
         """The readings, first one interval after the start; and those of newer levels."""
-        return [
-            PeriodicTask("store readings", _EVERY_MS, self.read),
-            PeriodicTask("metrics of levels", _LEVELS_MS, self.read_levels),
-        ]
+        levels = [PeriodicTask("metrics of levels", _LEVELS_MS, self.read_levels)] if self._clients else []
+        return [PeriodicTask("store readings", _EVERY_MS, self.read), *levels]
 
     async def read_levels(self) -> None:
         """Reads levels that are newer than those before. Raises ConnectionError."""
-        if (newest_s := self._newest_s()) > self._levels.window_s:
-            await self._levels.read(newest_s)
+        window_s = self._newest_s()
+        if window_s <= self._window_s:
+            return
+        parameters = {"window_s": window_s, "clients": self._clients}
+        rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, parameters))
+        shown = [
+            row for row in rows if max(len(row[name]) for name in ("cluster", "user", "client_id")) <= _MAX_NAME_CHARS
+        ]
+        self._left_out += _SERIES_OF_A_CLIENT * ((rows[0]["clients"] if rows else 0) - len(shown))
+        self._levels = {catalogue.WINDOW_START: float(window_s), **_series(shown)}
+        self._window_s = window_s
 
     async def read(self) -> None:
         """Raises ConnectionError when the store is unreachable; the previous results remain."""
@@ -89,41 +101,11 @@ class StoreReadings:
         }
 
     def readings(self) -> dict[SelfMetric, Values]:
-        """For the registry."""
-        return self._values | self._levels.readings()
-
-
-class WindowLevels:
-    """The series of at most `max_series` / 9 clients, the worst first; none before the first window."""
-
-    def __init__(self, store: ClickHouse, max_series: int, now_ms: Callable[[], int] = now_ms) -> None:
-        self._store = store
-        self._clients = max_series // _SERIES_OF_A_CLIENT
-        self._now_ms = now_ms
-        self._left_out = 0  # series, since the start
-        self.window_s = 0  # start of what was read last
-        self._values: dict[SelfMetric, Values] = {}
-
-    async def read(self, window_s: int) -> None:
-        """Reads 60 seconds that were computed. Raises ConnectionError."""
+        """For the registry. Without levels when the store could not be read for minutes."""
         if not self._clients:
-            self.window_s = window_s
-            return
-        parameters = {"window_s": window_s, "clients": self._clients}
-        rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, parameters))
-        shown = [
-            row for row in rows if max(len(row[name]) for name in ("cluster", "user", "client_id")) <= _MAX_NAME_CHARS
-        ]
-        self._left_out += _SERIES_OF_A_CLIENT * ((rows[0]["clients"] if rows else 0) - len(shown))
-        self._values = {catalogue.WINDOW_START: float(window_s), **_series(shown)}
-        self.window_s = window_s
-
-    def readings(self) -> dict[SelfMetric, Values]:
-        """For the registry. Empty when the store could not be read for minutes."""
-        if not self._clients:
-            return {}
-        is_stale = self._now_ms() // 1000 - self.window_s > _STALE_S
-        return {catalogue.SERIES_LEFT_OUT: self._left_out, **({} if is_stale else self._values)}
+            return self._values
+        is_stale = self._now_ms() // 1000 - self._window_s > _STALE_S
+        return self._values | {catalogue.SERIES_LEFT_OUT: self._left_out, **({} if is_stale else self._levels)}
 
 
 def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:

@@ -19,7 +19,7 @@ from headroom.config.settings import Address, ServeConfig
 from headroom.errors import ServeError, listening
 from headroom.logs import thin_out
 from headroom.server.http import HttpServer
-from headroom.server.metrics import Readings
+from headroom.server.metrics import Readings, summed
 from telemetry.gateway.server import Gateway
 from telemetry.receiver.grpc_auth import Access
 from telemetry.receiver.grpc_codec import GrpcMessages
@@ -44,13 +44,15 @@ async def open_receivers(
     """Opens the configured receivers; returns their addresses by name, and their readings. Raises ServeError."""
     thin_out(_LOGGER)
     opened: dict[str, Address] = {}
-    readings: dict[str, Readings] = {}
+    readings: list[Readings] = []
     if config.grpc.listen is not None:
-        opened["grpc"], readings["grpc"] = await open_grpc(config, config.grpc.listen, gateway, stack)
+        opened["grpc"], of_grpc = await open_grpc(config, config.grpc.listen, gateway, stack)
+        readings.append(of_grpc)
     if config.otlp.grpc is not None or config.otlp.http is not None:
-        addresses, readings["otlp"] = await _open_otlp(config, gateway, pushes, stack)
+        addresses, of_otlp = await _open_otlp(config, gateway, pushes, stack)
         opened |= addresses
-    return opened, lambda: {metric: values for read in readings.values() for metric, values in read().items()}
+        readings.append(of_otlp)
+    return opened, summed(*readings)
 
 
 async def open_grpc(

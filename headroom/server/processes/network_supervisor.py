@@ -18,7 +18,7 @@ from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
-from headroom.server.metrics import plus
+from headroom.server.metrics import sums
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.child import ChildError, ChildProcess, ChildValues
@@ -123,15 +123,12 @@ class NetworkProcesses:
         return merged_uses([own, *(child.payers for child in self._children)])[:count]
 
     def readings(self) -> dict[SelfMetric, Values]:
-        totals: dict[SelfMetric, Values] = {
+        of_children = sums(child.readings() for child in self._children)
+        return {
             catalogue.NETWORK_PROCESSES: 1 + sum(child.process.alive for child in self._children),
             catalogue.NETWORK_RESTARTS: self.restarts,
+            **{_METRICS[name]: values for name, values in of_children.items()},
         }
-        for child in self._children:
-            for name, values in child.readings().items():
-                metric = _METRICS[name]
-                totals[metric] = plus(totals[metric], values) if metric in totals else values
-        return totals
 
     def _first(self, number: int) -> Message:
         rest = {"config": self._config, "cluster": self._gateway.cluster, "number": number}
@@ -190,7 +187,7 @@ class _NetworkChild:
 
     def readings(self) -> dict[str, Values]:
         """Counters of all runs so far, gauges of the running process."""
-        return _sum(self._counted, self._readings)
+        return sums((self._counted, self._readings))
 
     def answer_address(self, message: Message, addresses: AddressQuotas) -> None:
         """Admits or refuses one of its connections, or counts one out."""
@@ -219,10 +216,6 @@ class _NetworkChild:
         for place in self._places.elements():
             self._leave(*place)
         self._places.clear()
-        self._counted = _sum(self._counted, {k: v for k, v in self._readings.items() if k.endswith("_total")})
+        self._counted = sums((self._counted, {k: v for k, v in self._readings.items() if k.endswith("_total")}))
         self._records_before += self._records
         self._readings, self._records, self.payers = {}, 0, []
-
-
-def _sum(some: dict[str, Values], more: dict[str, Values]) -> dict[str, Values]:
-    return some | {name: plus(some[name], values) if name in some else values for name, values in more.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
@@ -34,14 +34,23 @@ class StorageReadings:
         self._network_restarts = network_restarts
         self._restarts = network_restarts()
         self._difference = CountDifference()
+        self._compared: dict[str, Any] = {}  # counts of the worker
         if not worker.counts["is_counted"]:
             self._difference.resynchronize()
-        worker.counted = self._sample
 
     def __call__(self) -> dict[SelfMetric, Values]:
+        """Also compares the counts, when the worker has reported new ones; it is called once a second (health.py)."""
         worker, counts = self._worker, self._worker.counts
+        received = worker.received_before + self._written_to_spool()
+        if counts is not self._compared:
+            self._compared = counts
+            if not counts["is_counted"] or self._restarts != self._network_restarts():
+                self._restarts = self._network_restarts()
+                self._difference.resynchronize()
+            else:
+                self._difference.sample(time.monotonic(), received, accounted(counts))
         return {
-            catalogue.RECORDS_RECEIVED: max(self._received(), accounted(counts)) + counts["replayed"],
+            catalogue.RECORDS_RECEIVED: max(received, accounted(counts)) + counts["replayed"],
             catalogue.RECORDS: {state: counts[state] for state in ("written", "dropped", "buffered")},
             catalogue.RECORDS_DIFFERENCE: self._difference.value,
             catalogue.DROPPED: counts["drop_reasons"],
@@ -56,16 +65,6 @@ class StorageReadings:
             catalogue.STORE_UP: worker.store_up,
             catalogue.FORWARD_SEGMENTS_SKIPPED: counts["segments_not_forwarded"],
         }
-
-    def _received(self) -> int:
-        return self._worker.received_before + self._written_to_spool()
-
-    def _sample(self) -> None:
-        if not self._worker.counts["is_counted"] or self._restarts != self._network_restarts():
-            self._restarts = self._network_restarts()
-            self._difference.resynchronize()
-            return
-        self._difference.sample(time.monotonic(), self._received(), accounted(self._worker.counts))
 
 
 class _Sample(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -41,7 +40,6 @@ class StorageWorker:
         self.settings = settings
         self.counts: dict[str, Any] = {}  # last reported; they include those of previous workers
         self.received_before = 0  # records in the spool before this start
-        self.counted: Callable[[], None] = lambda: None  # called when `counts` change
         self._fault: str | None = None  # why the store accepts no rows, as last reported
         self._reached = False  # whether the store has ever accepted rows
         self._stalled_s = settings.store.stalled_ms / 1000
@@ -80,16 +78,12 @@ class StorageWorker:
         elif "batch" in message:
             self._batch = tuple(message["batch"]) if message["batch"] else None
         else:
-            self._heard_counts(message)
-
-    def _heard_counts(self, message: Message) -> None:
-        if not self.counts:
-            self.received_before = accounted(message["counts"])
-        self.counts = message["counts"]
-        self._fault = message["fault"]
-        self._reached = self._reached or self._fault is None
-        self._progress.heard(self.counts, time.monotonic())
-        self.counted()
+            if not self.counts:
+                self.received_before = accounted(message["counts"])
+            self.counts = message["counts"]
+            self._fault = message["fault"]
+            self._reached = self._reached or self._fault is None
+            self._progress.heard(self.counts, time.monotonic())
 
     def suspect_batch(self) -> None:
         """Makes the next worker split the batch at which this one died."""

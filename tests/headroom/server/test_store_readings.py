@@ -12,7 +12,7 @@ from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.connection import Endpoint
 from exporters.model import UNOWNED
 from headroom.clock import now_ms
-from headroom.server.store_readings import StoreReadings, WindowLevels
+from headroom.server.store_readings import StoreReadings
 from quota_metrics.config.owners import parse_owners
 from quota_metrics.minutes.live import LiveLevels
 from quota_metrics.minutes.teams import Teams
@@ -93,12 +93,12 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
 
 def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000_000
-    levels = WindowLevels(NOBODY, 9, now_ms=lambda: now_s * 1000)
+    levels = StoreReadings(NOBODY, 5, max_client_series=9, newest_s=lambda: 999_900, now_ms=lambda: now_s * 1000)
     monkeypatch.setattr(ClickHouse, "rows", lambda *_: [])
-    asyncio.run(levels.read(999_900))
+    asyncio.run(levels.read_levels())
     assert levels.readings()[catalogue.WINDOW_START] == 999_900
     now_s += 81
-    assert levels.readings() == {catalogue.SERIES_LEFT_OUT: 0}
+    assert levels.readings() == {catalogue.SPOOL_MAX_BYTES: 5, catalogue.SERIES_LEFT_OUT: 0}
 
 
 def test_budget_keeps_the_worst_clients_and_counts_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,9 +112,11 @@ def test_budget_keeps_the_worst_clients_and_counts_what_it_leaves_out(monkeypatc
     numbers = {"mean": None, "p95": None, "muted": 0.0, "level": -1.0, "usage": 5.0, "throttle_s": 0.0, "bound": None}
     row = {**client, **numbers, "team": UNOWNED, "impact": "unknown", "clients": 10}
     monkeypatch.setattr(ClickHouse, "rows", rows)
-    levels = WindowLevels(NOBODY, 17, now_ms=lambda: 1_000_000)
+    windows_s = iter([900, 960])
+    readings = {"newest_s": lambda: next(windows_s), "now_ms": lambda: 1_000_000}
+    levels = StoreReadings(NOBODY, 5, max_client_series=17, **readings)
     for _ in range(2):
-        asyncio.run(levels.read(900))
+        asyncio.run(levels.read_levels())
     assert asked[0] == {"window_s": 900, "clients": 1}
     assert levels.readings()[catalogue.SERIES_LEFT_OUT] == 2 * 9 * 9
     # A limit that is not known, because the brokers' class decides it, is not shown.
@@ -122,6 +124,6 @@ def test_budget_keeps_the_worst_clients_and_counts_what_it_leaves_out(monkeypatc
 
 
 def test_client_series_are_off_by_default() -> None:
-    levels = WindowLevels(NOBODY, 0)
-    asyncio.run(levels.read(900))
-    assert levels.readings() == {}
+    readings = StoreReadings(NOBODY, 5)
+    assert [task.name for task in readings.tasks()] == ["store readings"]
+    assert readings.readings() == {catalogue.SPOOL_MAX_BYTES: 5}
