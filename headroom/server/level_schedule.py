@@ -9,10 +9,11 @@ newest counts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
+from quota_metrics.minutes.live import LiveLevels
 from quota_metrics.minutes.records import statement
 from quota_metrics.verdict.thresholds import MEMORY_WINDOWS, Thresholds
 from quota_metrics.verdict.window import WINDOW_S
@@ -27,17 +28,8 @@ _BEAT_MS: Final = 10_000  # between two rows of headroom_services
 _GONE_MS: Final = 25_000  # a service that was not seen for so long is gone
 _PAUSES: Final = 20  # a computation of the last seconds takes at most a twentieth of the time
 _LATE_PAUSES: Final = 4  # one of a minute that came late at most a fifth
-_WITHOUT_TELEMETRY_S: Final = (
-    600  # after a computation that failed: more telemetry than it can read delays no level for long
-)
-
-
-class Levels(Protocol):
-    """What computes (quota_metrics.minutes.live.LiveLevels)."""
-
-    def compute_minute(self, start_s: int, thresholds: Thresholds, *, telemetry: bool = True) -> None: ...
-
-    def compute_last(self, start_ms: int, thresholds: Thresholds, *, telemetry: bool = True) -> None: ...
+# After a computation that failed: more telemetry than it can read delays no level for long.
+_WITHOUT_TELEMETRY_S: Final = 600
 
 
 class LevelSchedule:
@@ -47,7 +39,7 @@ class LevelSchedule:
     def __init__(
         self,
         store: ClickHouse,
-        levels: Levels,
+        levels: LiveLevels,
         service: str,
         computed: Callable[[int], None],
         now_ms: Callable[[], int],

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -74,7 +73,14 @@ class Reload:
         """Logs the result and writes it to RESULT."""
         result = await self._reloaded()
         log.info("reloaded", **result._asdict())
-        _write(self._config.data / RESULT, result)
+        path = self._config.data / RESULT
+        document: dict[str, Any] = {"pid": os.getpid(), "at_ns": time.time_ns(), **result._asdict()}
+        temporary = path.with_suffix(".new")  # replaced at once, so that the command never reads a part of it
+        try:
+            temporary.write_bytes(orjson.dumps(document))
+            temporary.replace(path)
+        except OSError as exc:
+            log.warning("cannot write the result of the reload", path=str(path), error=exc.strerror)
         return result
 
     async def _reloaded(self) -> Reloaded:
@@ -91,29 +97,12 @@ class Reload:
             changed.append("owners")
         set_level(new.log_level)
         await self._take_over(new)
-        self._config = self._config.model_copy(
-            update={
-                "quotas": self._config.quotas.model_copy(
-                    update={"window_num": new.quotas.window_num, "window_size_ms": new.quotas.window_size_ms}
-                ),
-                "levels": new.levels,
-                "log_level": new.log_level,
-                "owners": new.owners,
-            }
-        )
+        window = {"window_num": new.quotas.window_num, "window_size_ms": new.quotas.window_size_ms}
+        quotas = self._config.quotas.model_copy(update=window)
+        taken_over = {"quotas": quotas, "levels": new.levels, "log_level": new.log_level, "owners": new.owners}
+        self._config = self._config.model_copy(update=taken_over)
         return Reloaded(
             ["subscriptions", *(name for name in changed if name in _RELOADABLE)],
             [name for name in changed if name not in _RELOADABLE],
             [],
         )
-
-
-def _write(path: Path, result: Reloaded) -> None:
-    """Replaced at once, so that the command never reads a part of it."""
-    document: dict[str, Any] = {"pid": os.getpid(), "at_ns": time.time_ns(), **result._asdict()}
-    temporary = path.with_suffix(".new")
-    try:
-        temporary.write_bytes(orjson.dumps(document))
-        temporary.replace(path)
-    except OSError as exc:
-        log.warning("cannot write the result of the reload", path=str(path), error=exc.strerror)

@@ -69,7 +69,12 @@ class FactsInForce:
         Kafka's default."""
         window = self._windows.get(broker_id)
         if window is None:
-            window = self._windows[broker_id] = self._window(broker_id)
+            window = self.facts.window_at(broker_id) or _KAFKAS_DEFAULT
+            if broker_id != CONTROLLER:
+                samples = self._config.window_num or window.samples
+                window_ms = self._config.window_size_ms or window.window_ms
+                window = window._replace(samples=samples, window_ms=window_ms)
+            self._windows[broker_id] = window
         return window
 
     def callback_at(self, broker_id: int) -> str:
@@ -152,20 +157,11 @@ class FactsInForce:
         rows = stored_facts(self.facts, earlier, self._cluster, valid_from_ms)
         if self._config.window_num is None and self._config.window_size_ms is None:
             return rows  # 0 where it is not known
-        in_force = [(row, self.window_at(row.broker_id)) for row in rows]
+        in_force = ((row, self.window_at(row.broker_id)) for row in rows)
         return [
             row._replace(quota_window_num=window.samples, quota_window_size_ms=window.window_ms)
             for row, window in in_force
         ]
-
-    def _window(self, broker_id: int) -> QuotaWindow:
-        own = self.facts.window_at(broker_id) or _KAFKAS_DEFAULT
-        if broker_id == CONTROLLER:
-            return own
-        return own._replace(
-            samples=self._config.window_num or own.samples,
-            window_ms=self._config.window_size_ms or own.window_ms,
-        )
 
     def _log(self) -> None:
         """Each line once."""

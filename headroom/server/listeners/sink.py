@@ -38,7 +38,11 @@ async def open_sink(config: ServeConfig, pushes: PushSpool, stack: AsyncExitStac
     """Raises ServeError. `stack` closes what is opened."""
     name = config.cluster or _cluster_id(config.data / _CLUSTER_ID)
     receiver = telemetry_receiver(config, pushes)
-    file = _subscriptions(config, receiver.rules)
+    path = subscriptions_path(config)
+    if config.subscriptions or path.exists():
+        file = loaded_subscriptions(path, receiver.rules)
+    else:  # it is created with the first subscription
+        file = SubscriptionFile(path, receiver.rules, now_ms)
     answers = SinkAnswers(name, file, administrators(config))
     gateway = new_gateway(config, name, receiver, pushes, observe=no_exchange, local=answers.found_at)
     address, network = await open_network(config, gateway, [], no_exchange, stack)
@@ -52,14 +56,6 @@ async def open_sink(config: ServeConfig, pushes: PushSpool, stack: AsyncExitStac
         await first(followed)
 
     return NetworkService(address, [followed], lambda: listener_readings(gateway), gateway, network, follow)
-
-
-def _subscriptions(config: ServeConfig, rules: ClientMetrics) -> SubscriptionFile:
-    """A configured file must exist; the default one is created with the first subscription."""
-    path = subscriptions_path(config)
-    if config.subscriptions or path.exists():
-        return loaded_subscriptions(path, rules)
-    return SubscriptionFile(path, rules, now_ms)
 
 
 def _cluster_id(path: Path) -> str:

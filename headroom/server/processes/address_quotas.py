@@ -23,7 +23,6 @@ from quota_metrics.measure.connection_quotas import (
     ADMITTED,
     NO_LIMIT,
     AddressLimits,
-    AddressUse,
     ConnectionQuotas,
     address_limits,
     host_names,
@@ -101,32 +100,31 @@ class AddressQuotas:
 
     def samples(self, at_ms: int) -> list[UsageSample]:
         """Rows of usage: the address stands for the client-id, because connections are counted before there is one."""
-        return [self._row(use, at_ms) for use in self._quotas.uses(at_ms)]
-
-    def _row(self, use: AddressUse, at_ms: int) -> UsageSample:
-        entity = entity_text(((IP, use.address if use.is_override else None),))
-        return UsageSample(
-            cluster=self._cluster,
-            quota_key=_KEY,
-            ts_ms=at_ms,
-            user="",
-            client_id=use.address,
-            ip=use.address,
-            broker_id=use.broker_id,
-            bytes=0,
-            rate=use.rate,
-            throttle_ms=use.throttle_ms,
-            throttled_requests=use.throttled,
-            source="gateway",
-            gateway_id=self._gateway_id,
-            interval_ms=use.interval_ms,
-            limit=use.limit,
-            limit_known=True,
-            matched_entity=entity,
-            bucket_user="",
-            bucket_client_id=use.address,
-            muted_ms=use.muted_ms,
-        )
+        return [
+            UsageSample(
+                cluster=self._cluster,
+                quota_key=_KEY,
+                ts_ms=at_ms,
+                user="",
+                client_id=use.address,
+                ip=use.address,
+                broker_id=use.broker_id,
+                bytes=0,
+                rate=use.rate,
+                throttle_ms=use.throttle_ms,
+                throttled_requests=use.throttled,
+                source="gateway",
+                gateway_id=self._gateway_id,
+                interval_ms=use.interval_ms,
+                limit=use.limit,
+                limit_known=True,
+                matched_entity=entity_text(((IP, use.address if use.is_override else None),)),
+                bucket_user="",
+                bucket_client_id=use.address,
+                muted_ms=use.muted_ms,
+            )
+            for use in self._quotas.uses(at_ms)
+        ]
 
     async def _ask(self, address: str, broker_id: int) -> int:
         return self.connect(address, broker_id)

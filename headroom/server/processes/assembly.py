@@ -17,7 +17,7 @@ from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.records import USAGE_WRITER
 from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import monotonic_ms, now_ms
-from headroom.config.listener import ListenerSettings
+from headroom.config.listener import FurtherListenerConfig
 from headroom.config.settings import ServeConfig, TelemetryConfig
 from headroom.daemon_thread import in_daemon_thread
 from headroom.errors import ServeError
@@ -42,7 +42,6 @@ from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.payers import PayerLimits, Payers
 from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.subscriptions.subscription_file import SubscriptionFile, SubscriptionFileError
-from telemetry.wire.errors import ErrorCode
 
 _OTHER_OPEN_FILES = 128  # listeners, spool, pipes
 
@@ -102,14 +101,22 @@ def push_flush(pushes: PushSpool, config: ServeConfig) -> Callable[[], None]:
 def telemetry_receiver(config: ServeConfig, pushes: PushSpool) -> TelemetryReceiver:
     """The receiver, whose rules have no subscriptions yet."""
     limits = config.telemetry
+    validate_payload = None
+    if limits.validate == "receive":  # before pushes are acknowledged
+        # The decoder takes 40 MB per process, so it is imported only if configured.
+        from telemetry.decode import decoder
+        from telemetry.decode.bounds import PayloadLimits
+
+        most = limits.max_decompressed_bytes
+        validate_payload = partial(decoder.validate_payload, max_decompressed_bytes=most, limits=PayloadLimits())
     payers = PayerLimits(
         requests=limits.payer_requests, instances=limits.payer_instances, nbytes=float(limits.payer_bytes)
     )
     return TelemetryReceiver(
-        new_rules(config.telemetry),
+        new_rules(limits),
         append=pushes.append,
-        telemetry_max_bytes=config.telemetry.max_bytes,
-        validate_payload=_validate(config.telemetry),
+        telemetry_max_bytes=limits.max_bytes,
+        validate_payload=validate_payload,
         rules_ms=monotonic_ms,
         payers=Payers(payers),
     )
@@ -122,17 +129,6 @@ def new_rules(config: TelemetryConfig) -> ClientMetrics:
         max_instances=config.max_instances,
         match_keys=EXTRA_MATCH_KEYS if config.extra_selectors else MATCH_KEYS,
     )
-
-
-def _validate(config: TelemetryConfig) -> Callable[[int, bytes], ErrorCode] | None:
-    """Decodes pushes before they are acknowledged, with `telemetry.validate: receive`."""
-    if config.validate != "receive":
-        return None
-    # The decoder takes 40 MB per process, so it is imported only if configured.
-    from telemetry.decode.bounds import PayloadLimits
-    from telemetry.decode.decoder import validate_payload
-
-    return partial(validate_payload, max_decompressed_bytes=config.max_decompressed_bytes, limits=PayloadLimits())
 
 
 class ClusterView(NamedTuple):
@@ -190,42 +186,33 @@ def new_gateway(
 
 def _listeners(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:
     """The main listener and the further ones."""
-    main = ListenerOptions(
-        config.listen.host,
-        config.listen.port,
-        config.gateway.advertised_host,
-        listener_security(config, config.listener),
-        _port_options(config, config.listener, config.gateway.advertised_port, view),
-        networks_of(config.listener.proxy_networks),
-        config.listener.proxy_version,
+    main = FurtherListenerConfig.model_construct(
+        **dict(config.listener),
+        listen=config.listen,
+        name="",
+        advertised_host=config.gateway.advertised_host,
+        advertised_port=config.gateway.advertised_port,
     )
-    further = (
+    return [
         ListenerOptions(
             listener.listen.host,
             listener.listen.port,
             listener.advertised_host,
             listener_security(config, listener, listener.name),
-            _port_options(config, listener, listener.advertised_port, view),
+            PortOptions(
+                shared=config.processes > 1 and not view.follows,
+                follows=view.follows,
+                reserved=frozenset(_reserved_ports(config)),
+                names=BrokerNames(listener.broker_names) if listener.broker_names else None,
+                fallback=[Node(NO_BROKER, address.host, address.port) for address in config.upstream],
+                advertised_port=listener.advertised_port,
+                unknown=view.unknown_broker,
+            ),
             networks_of(listener.proxy_networks),
             listener.proxy_version,
         )
-        for listener in config.listeners
-    )
-    return [main, *further]
-
-
-def _port_options(
-    config: ServeConfig, listener: ListenerSettings, advertised_port: int | None, view: ClusterView
-) -> PortOptions:
-    return PortOptions(
-        shared=config.processes > 1 and not view.follows,
-        follows=view.follows,
-        reserved=frozenset(_reserved_ports(config)),
-        names=BrokerNames(listener.broker_names) if listener.broker_names else None,
-        fallback=[Node(NO_BROKER, address.host, address.port) for address in config.upstream],
-        advertised_port=advertised_port,
-        unknown=view.unknown_broker,
-    )
+        for listener in (main, *config.listeners)
+    ]
 
 
 def _admission_limits(config: ServeConfig) -> AdmissionLimits:

@@ -103,6 +103,7 @@ class _NetworkProcess:
         self._stop = asyncio.Event()
         self._grace_s = 0.0
         self._last_report: Message = {}
+        self._file: SubscriptionFile | None = None  # of a sink; a gateway's parent reads the cluster
         fcntl.flock(stack.enter_context(network_lock(self._config.data)), fcntl.LOCK_SH)
         self._exchanges = ExchangeLog(self._send_exchanges)
         self._topics = TopicMeter()
@@ -111,7 +112,7 @@ class _NetworkProcess:
         self._take_subscriptions(first)
         self._gateway = self._behind_a_gateway() if self._config.upstream else self._alone()
         opened = stack.pop_all()
-        stack.callback(self._report)  # last, when everything is written
+        stack.push_async_callback(self._report)  # last, when everything is written
         stack.push_async_exit(opened)
         stack.push_async_callback(lambda: self._gateway.close(self._grace_s))
 
@@ -123,13 +124,12 @@ class _NetworkProcess:
         periodic_tasks = [
             subscriptions_task(self._config, self._listener.rules, self._refresh),
             *push_sync_tasks(self._pushes, self._config),
-            PeriodicTask("tell", _REPORT_EVERY_MS, self._report_often),
+            PeriodicTask("tell", _REPORT_EVERY_MS, self._report),
             PeriodicTask("listeners", _FOLLOW_EVERY_MS, self._follow_listeners),
         ]
         await run_periodic_tasks(periodic_tasks, self._stop, self._hear())
 
     def _behind_a_gateway(self) -> Gateway:
-        self._refresh = _nothing  # the parent reads them from the cluster
         self._asked = AskedAddresses(self._parent.send, is_limited=self._first["addresses_limited"])
         owners = TokenOwners(lambda: self._parent.send({"ask": ASK_TOKEN_OWNERS}))
         owners.replace(self._first["token_owners"])
@@ -144,20 +144,19 @@ class _NetworkProcess:
         )
 
     def _alone(self) -> Gateway:
-        file = SubscriptionFile(subscriptions_path(self._config), self._listener.rules, now_ms)
-        file.follow()
-
-        async def refresh() -> None:
-            file.follow()
-
-        self._refresh = refresh
+        self._file = SubscriptionFile(subscriptions_path(self._config), self._listener.rules, now_ms)
+        self._file.follow()
         cluster = self._first["cluster"]
-        answers = SinkAnswers(cluster, file, administrators(self._config)).found_at
+        answers = SinkAnswers(cluster, self._file, administrators(self._config)).found_at
         # A sink is the only node of its cluster; its listener is the bootstrap listener.
         view = ClusterView(AddressGate(), TokenOwners(), lambda: None, follows=True)
         return new_gateway(
             self._config, cluster, self._listener, self._pushes, observe=no_exchange, local=answers, view=view
         )
+
+    async def _refresh(self) -> None:
+        if self._file is not None:
+            self._file.follow()
 
     async def _hear(self) -> None:
         while message := await self._parent.message():
@@ -189,10 +188,7 @@ class _NetworkProcess:
         self._listener.rules.replace_all(message["subscriptions"], message["changed_at_ms"])
         self._listener.telemetry_max_bytes = message["telemetry_max_bytes"]
 
-    async def _report_often(self) -> None:
-        self._report()
-
-    def _report(self) -> None:
+    async def _report(self) -> None:
         self._send_exchanges()
         values = listener_readings(self._gateway)
         if self._config.upstream:
@@ -264,10 +260,6 @@ class ExchangeLog:
         """Removes and returns the buffered exchanges, oldest first."""
         exchanges, self._exchanges, self._name_chars = self._exchanges, [], 0
         return exchanges
-
-
-async def _nothing() -> None:
-    pass
 
 
 if __name__ == "__main__":

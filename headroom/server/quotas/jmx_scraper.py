@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import structlog
 
@@ -68,10 +69,15 @@ class JmxScraper:
         }
 
     async def _read(self, target: Target) -> None:
+        read = partial(
+            self._blocking_read,
+            target,
+            timeout_s=self._config.timeout_ms / 1000,
+            max_bytes=self._config.max_response_bytes,
+            clients=self._clients(),
+        )
         try:
-            reading = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._scrape, target, self._clients()
-            )
+            reading = await asyncio.get_running_loop().run_in_executor(self._threads, read)
         except ScrapeError as exc:
             self.failures += 1
             if target not in self._failing:
@@ -83,12 +89,6 @@ class JmxScraper:
         self._failing.discard(target)
         self._count(target, reading)
         self._take(usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms()))
-
-    def _scrape(self, target: Target, clients: set[tuple[str, str]]) -> SensorReading:
-        config = self._config
-        return self._blocking_read(
-            target, timeout_s=config.timeout_ms / 1000, max_bytes=config.max_response_bytes, clients=clients
-        )
 
     def _count(self, target: Target, reading: SensorReading) -> None:
         if any(reading):

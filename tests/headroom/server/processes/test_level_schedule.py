@@ -11,6 +11,7 @@ import pytest
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
 from headroom.server.level_schedule import LevelSchedule
+from quota_metrics.minutes.live import LiveLevels
 from quota_metrics.minutes.records import statement
 from quota_metrics.verdict.thresholds import Thresholds
 
@@ -55,8 +56,9 @@ class Service:
         self.in_force: list[Thresholds] = []
         self.took_s = 0.0
         self.fault: Callable[[bool], StoreError | None] = lambda _: None
+        levels = cast(LiveLevels, self)
         self.schedule = LevelSchedule(
-            cast(ClickHouse, store), self, name, self.told.append, lambda: int(self.now_s * 1000)
+            cast(ClickHouse, store), levels, name, self.told.append, lambda: int(self.now_s * 1000)
         )
 
     def compute_minute(self, start_s: int, thresholds: Thresholds, *, telemetry: bool = True) -> None:
