@@ -3,9 +3,8 @@ and addresses.py.
 
 listeners/ builds and opens what clients connect to; cluster/ reads the cluster, quotas/ its quotas and JMX; http.py
 is the HTTP endpoint (http_connection.py limits its clients); pages.py has the web pages; storage.py runs the store;
-processes/ has the child processes and their supervisors; levels_worker.py runs the levels process, in which
-level_schedule.py says when what is computed; forwarding.py runs the forwarding process; store_readings.py puts
-contents of the store on /metrics; health.py says what is wrong although the service is ready; reload.py reads the
-settings again; metrics.py and periodic.py are shared by all;
-process_limits.py tunes malloc and forbids core dumps. Imports everything except headroom.cli and headroom.demo.
+processes/ has the child processes and their parent's side; level_schedule.py says when which levels are computed;
+store_readings.py puts contents of the store on /metrics; health.py says what is wrong although the service is ready;
+reload.py reads the settings again; metrics.py and periodic.py are shared by all; process_limits.py tunes malloc and
+forbids core dumps. Imports everything except headroom.cli and headroom.demo.
 """

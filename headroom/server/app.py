@@ -26,10 +26,8 @@ from headroom.logs import configure_logging, set_level
 from headroom.owners import OwnersInForce, owners_of
 from headroom.server.addresses import address_faults
 from headroom.server.cluster.cluster_start import ClusterStart
-from headroom.server.forwarding import open_forwarding
 from headroom.server.health import Health
 from headroom.server.http import HttpServer, Replaceable, starting_app
-from headroom.server.levels_worker import LevelsWorker, open_levels
 from headroom.server.listeners.gateway import Spools, open_gateway
 from headroom.server.listeners.network import NetworkService
 from headroom.server.listeners.sink import open_sink
@@ -38,6 +36,8 @@ from headroom.server.pages import guarded, http_app
 from headroom.server.periodic import run_periodic_tasks
 from headroom.server.process_limits import allow_open_files, forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import open_push_spool, open_spool, push_sync_tasks, sync_task
+from headroom.server.processes.forward_process import open_forwarding
+from headroom.server.processes.levels_process import LevelsWorker, open_levels
 from headroom.server.processes.messages import network_lock
 from headroom.server.processes.storage_counts import StorageReadings
 from headroom.server.reload import Reload

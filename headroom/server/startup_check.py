@@ -11,7 +11,6 @@ from exporters.printable import printable
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from headroom.owners import owners_of
-from headroom.server.forwarding import check_forward_files
 from headroom.server.pages import web_scopes, web_token
 from headroom.server.processes.assembly import loaded_subscriptions, new_rules
 from headroom.server.processes.security import broker_security, listener_security
@@ -35,7 +34,7 @@ def _checks(config: ServeConfig) -> Iterator[Callable[[], object]]:
     yield partial(web_token, config)
     yield partial(web_scopes, config)
     if config.forward.endpoint is not None:
-        yield partial(check_forward_files, config)
+        yield partial(_check_forward_files, config)
     if config.subscriptions is not None:
         yield partial(loaded_subscriptions, config.subscriptions, new_rules(config.telemetry))
     yield partial(owners_of, config.owners)
@@ -54,6 +53,14 @@ def _checks(config: ServeConfig) -> Iterator[Callable[[], object]]:
 
             yield partial(tokens_of, receiver, name)
             yield partial(tls_of, receiver, name)
+
+
+def _check_forward_files(config: ServeConfig) -> None:
+    for path in filter(None, (config.forward.ca, config.forward.certificate, config.forward.private_key)):
+        try:
+            path.read_bytes()
+        except OSError as exc:
+            raise ServeError(f"cannot forward: cannot read {path}: {exc.strerror}") from exc
 
 
 def _check_retention(config: ServeConfig) -> None:

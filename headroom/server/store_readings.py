@@ -1,7 +1,7 @@
 """Metrics about the store's contents, which are not queried at each scrape; and the spool's limit.
 
 headroom_client_quota_level, headroom_client_impact and kafka_client_* (proposed in KIP-786) are of each client in the
-last 60 seconds, read from headroom_now when the levels process has computed them (levels_worker.py): the sum over all
+last 60 seconds, read from headroom_now when the levels process has computed them (levels_process.py): the sum over all
 gateways, on the worst broker, of the same window that the pages and `headroom top` show. Alert rules use the level and
 compute none of their own.
 """

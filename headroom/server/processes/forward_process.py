@@ -1,6 +1,6 @@
 """The forwarding process: follows its mirror of the spool and sends pushes to an OTLP endpoint.
 
-Started by headroom/server/forwarding.py; messages.py has the protocol. Headers are among its settings: they may be
+Forwarding is its parent's side; messages.py has the protocol. Headers are among its settings: they may be
 secret. It sends its parent {"counts": {...}} every second. At {"stop"} it exits; what was not accepted by then is sent
 after the next start.
 """
@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import stamina.instrumentation
 import structlog
 
+from exporters import self_metrics as catalogue
 from exporters.otlp.outcome import OtlpSender
-from exporters.spool.mirror import MirrorReader
+from exporters.self_metrics import SelfMetric, Values
+from exporters.spool.mirror import Mirror, MirrorReader
 from headroom.config.forward import ForwardConfig
+from headroom.config.settings import ServeConfig
 from headroom.config.types import Section
-from headroom.server.processes.messages import READY
+from headroom.errors import ServeError
+from headroom.server.processes.child import ChildProcess, ChildValues
+from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import ParentThread, parent_of_background_process
-from telemetry.forward.forwarder import Forwarder, Stopped
+from telemetry.forward.forwarder import ForwardCounts, Forwarder, Stopped
 from telemetry.forward.selection import ForwardSelection
 
 log = structlog.get_logger(__name__)
@@ -29,6 +35,13 @@ log = structlog.get_logger(__name__)
 _REPORT_EVERY_S = 1.0
 _POLL_S = 0.2
 _FAULT_LOGGED_EVERY_S = 60.0
+_STOP_S = 5.0
+_VALUES = ChildValues(
+    "the forwarding process",
+    (sys.executable, "-m", "headroom.server.processes.forward_process"),
+    restart_after_s=5.0,
+)
+_NOTHING: dict[str, Any] = {**ForwardCounts().as_note(), "failures": 0, "accepts": True, "lag_bytes": 0}
 
 
 class ForwardSettings(Section):
@@ -37,6 +50,55 @@ class ForwardSettings(Section):
     data: Path
     forward: ForwardConfig
     max_decompressed_bytes: int
+
+
+class Forwarding:
+    """The parent's side: `child`, which `watch` starts. That it fails makes Headroom neither stop nor not ready: clients
+    and store are served."""
+
+    def __init__(self, settings: ForwardSettings) -> None:
+        self.child = ChildProcess(_VALUES, first=settings.model_dump, heard=self._heard, ended=self._ended)
+        self._counts = _NOTHING  # as last reported; those of LostPush and LostPoint continue after a restart
+        self._failures_before = 0  # of processes that ended
+
+    def readings(self) -> dict[SelfMetric, Values]:
+        """For /metrics."""
+        counts = self._counts
+        return {
+            catalogue.FORWARD_POINTS: counts["points"],
+            catalogue.FORWARD_PUSHES: counts["pushes"],
+            catalogue.FORWARD_LOST_PUSHES: counts["lost_pushes"],
+            catalogue.FORWARD_LOST_POINTS: counts["lost_points"],
+            catalogue.FORWARD_FAILURES: self._failures_before + counts["failures"],
+            catalogue.FORWARD_LAG_BYTES: counts["lag_bytes"],
+            catalogue.FORWARD_UP: self.child.alive and counts["accepts"],
+            catalogue.FORWARD_RESTARTS: self.child.restarts,
+        }
+
+    def _heard(self, message: Message) -> None:
+        self._counts = message.get("counts", self._counts)
+
+    def _ended(self) -> None:
+        self._failures_before += self._counts["failures"]
+        self._counts = {**self._counts, "failures": 0}
+
+
+def open_forwarding(config: ServeConfig, stack: AsyncExitStack) -> Forwarding | None:
+    """None when forwarding is off. Call it before the storage process links segments.
+
+    Raises ServeError when the data directory does not support hard links.
+    """
+    if config.forward.endpoint is None:
+        return None
+    try:
+        Mirror(config.data / "forward", config.forward.max_lag_bytes)
+    except OSError as exc:
+        raise ServeError(f"cannot forward: {config.data} has no hard links: {exc.strerror}") from exc
+    most_bytes = config.telemetry.max_decompressed_bytes
+    settings = ForwardSettings(data=config.data, forward=config.forward, max_decompressed_bytes=most_bytes)
+    forwarding = Forwarding(settings)
+    stack.push_async_callback(forwarding.child.stop, _STOP_S)
+    return forwarding
 
 
 def main() -> int:
@@ -108,7 +170,9 @@ class _Reports:
         now_s = time.monotonic()
         if now_s - self._sent_at_s >= _REPORT_EVERY_S:
             self._sent_at_s = now_s
-            self._parent.send({"counts": self._counts(forwarder)})
+            progress = {"failures": forwarder.failures, "accepts": forwarder.fault is None}
+            lag = {"lag_bytes": self._reader.buffered()[1]}
+            self._parent.send({"counts": {**forwarder.counts.as_note(), **progress, **lag}})
         if forwarder.fault is not None and now_s - self._logged_at_s >= _FAULT_LOGGED_EVERY_S:
             self._logged_at_s = now_s
             log.error("the OTLP endpoint accepts nothing, the spool keeps it", error=forwarder.fault)
@@ -116,14 +180,6 @@ class _Reports:
             self._logged_at_s = -_FAULT_LOGGED_EVERY_S
             log.info("the OTLP endpoint accepts requests again")
         self._had_fault = forwarder.fault is not None
-
-    def _counts(self, forwarder: Forwarder) -> dict[str, Any]:
-        return {
-            **forwarder.counts.as_note(),
-            "failures": forwarder.failures,
-            "accepts": forwarder.fault is None,
-            "lag_bytes": self._reader.buffered()[1],
-        }
 
 
 if __name__ == "__main__":
