@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TextIO
 
 import uvloop
 from starlette.types import ASGIApp
@@ -71,15 +70,14 @@ def run(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
 async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
     stop = _stopped_by_signals()
     async with AsyncExitStack() as stack:
-        stack.enter_context(_lock(config.data))
-        await _wait_for_predecessors(config.data)
+        await _lock(config.data, stack)
         if faults := address_faults(config):
             raise ConfigError(faults)
         forwarding = open_forwarding(config, stack)
         storage = await open_storage(config, stack)
         levels = open_levels(config, storage.clickhouse.nodes, stack)
-        watches = [storage.watch(), levels.child.watch(), *([forwarding.child.watch()] if forwarding else [])]
-        children = asyncio.gather(*watches)
+        of_forwarding = [forwarding.child.watch()] if forwarding else []
+        children = asyncio.gather(storage.watch(), levels.child.watch(), *of_forwarding)
         start = ClusterStart(config, stack) if config.upstream or config.observe else None
         web = Replaceable(guarded(config, starting_app(lambda: start.reason if start else "starting")))
         http = await _open_http(config, web, stack)
@@ -93,15 +91,12 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         else:
             return 0
         receivers, receiver_readings = await _open_receivers(config, network_service, pushes, stack)
-        owners = OwnersInForce(owners_of(config.owners))
-        store_contents = _store_contents(config, storage, levels)
+        owners, store_contents = OwnersInForce(owners_of(config.owners)), _store_contents(config, storage, levels)
         network = network_service.network
         counts = summed(
             network_service.readings,
             network.readings,
-            StorageReadings(
-                lambda: pushes.records + quotas.records + network.records, storage.worker, lambda: network.restarts
-            ),
+            StorageReadings((pushes, quotas), network, storage.worker),
             forwarding.readings if forwarding else dict,
         )
         health = Health(
@@ -171,11 +166,14 @@ def _keep_files_private(data: Path) -> None:
             (data / name).chmod(0o777 & ~_PRIVATE_UMASK)
 
 
-def _lock(data: Path) -> TextIO:
-    """Locks the data directory: one Headroom at a time uses it."""
+async def _lock(data: Path, stack: AsyncExitStack) -> None:
+    """Locks the data directory: one Headroom at a time uses it.
+
+    Waits for the network processes of a killed one: they hold its ports until they notice and exit.
+    """
     try:
-        data.mkdir(parents=True, exist_ok=True)
-        file = (data / "lock").open("a")
+        data.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing is served yet
+        file = stack.enter_context((data / "lock").open("a"))
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.truncate(0)
         print(os.getpid(), file=file, flush=True)  # for `headroom config reload`
@@ -183,7 +181,15 @@ def _lock(data: Path) -> TextIO:
         raise ServeError(f"another headroom uses {data}") from exc
     except OSError as exc:
         raise ServeError(f"cannot use {data}: {exc.strerror}") from exc
-    return file
+    deadline_s = time.monotonic() + _PREDECESSORS_S
+    with network_lock(data) as predecessors:
+        while True:
+            try:
+                return fcntl.flock(predecessors, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                if time.monotonic() > deadline_s:
+                    raise ServeError(f"network processes of an earlier headroom still use {data}") from exc
+            await asyncio.sleep(0.05)
 
 
 async def _open_receivers(
@@ -196,19 +202,6 @@ async def _open_receivers(
 
     opened, readings = await open_receivers(config, network_service.gateway, pushes, stack)
     return "".join(f" {name}={address}" for name, address in opened.items()), readings
-
-
-async def _wait_for_predecessors(data: Path) -> None:
-    """Waits for the network processes of a killed Headroom: they hold its ports until they notice and exit."""
-    deadline_s = time.monotonic() + _PREDECESSORS_S
-    with network_lock(data) as file:
-        while True:
-            try:
-                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as exc:
-                if time.monotonic() > deadline_s:
-                    raise ServeError(f"network processes of an earlier headroom still use {data}") from exc
-            await asyncio.sleep(0.05)
 
 
 async def _open_http(config: ServeConfig, app: ASGIApp, stack: AsyncExitStack) -> str:

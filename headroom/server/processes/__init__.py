@@ -1,7 +1,8 @@
 """The child processes of `headroom serve`, their supervisors in the parent, and the messages between them.
 
 A name that ends with _process is the entry point of a child (`python -m`), one with _supervisor or _worker the parent's
-side where it has a file of its own; assembly.py builds the parts that every network process has, security.py their TLS and SASL.
+side where it has a file of its own; assembly.py builds the parts that every network process has, security.py
+their TLS and SASL.
 
 address_quotas.py         the brokers' quotas on addresses, decided in one place for all network processes of this
                           gateway

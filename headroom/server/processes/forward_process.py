@@ -53,8 +53,8 @@ class ForwardSettings(Section):
 
 
 class Forwarding:
-    """The parent's side: `child`, which `watch` starts. That it fails makes Headroom neither stop nor not ready: clients
-    and store are served."""
+    """The parent's side: `child`, which `watch` starts. That it fails makes Headroom neither stop nor not ready:
+    clients and store are served."""
 
     def __init__(self, settings: ForwardSettings) -> None:
         self.child = ChildProcess(_VALUES, first=settings.model_dump, heard=self._heard, ended=self._ended)

@@ -1,8 +1,8 @@
 """The levels process: computes the levels of clients into the store, beside the processes that forward frames.
 
 LevelsWorker is its parent's side; messages.py has the protocol. Its settings include the store's password. It gets
-{"levels", "owners"} when those change, and sends {"computed": SECOND} when newer levels can be read: the start of the 60
-seconds that they are about. A store that is away is asked again.
+{"levels", "owners"} when those change, and sends {"computed": SECOND} when newer levels can be read: the start of the
+60 seconds that they are about. A store that is away is asked again.
 """
 
 from __future__ import annotations

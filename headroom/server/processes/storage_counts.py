@@ -9,30 +9,31 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
+from exporters.spool.writer import PushSpool, SpoolWriter
+from headroom.server.processes.network_supervisor import NetworkProcesses
 from headroom.server.processes.storage_worker import StorageWorker, accounted
 
 
 class StorageReadings:
     """Readings for received = written + dropped + buffered, from three independent counts.
 
-    `written_to_spool`: records that the network processes wrote since the start of this process. The store confirmed
-    `written`, `dropped` is counted by reason, `buffered` in the spool; the worker reports them once a second.
-    `network_restarts`: a killed network process may have written more records than it reported. A record that is
-    replayed from quarantine counts as received once more.
+    `spools` are those of this process. The store confirmed `written`, `dropped` is counted by reason, `buffered` in the
+    spool; the worker reports them once a second. A killed network process may have written more records than it
+    reported. A record that is replayed from quarantine counts as received once more.
     """
 
     def __init__(
-        self, written_to_spool: Callable[[], int], worker: StorageWorker, network_restarts: Callable[[], int]
+        self, spools: Sequence[PushSpool | SpoolWriter], network: NetworkProcesses, worker: StorageWorker
     ) -> None:
-        self._written_to_spool = written_to_spool
+        self._spools = spools
+        self._network = network
         self._worker = worker
-        self._network_restarts = network_restarts
-        self._restarts = network_restarts()
+        self._restarts = network.restarts
         self._difference = CountDifference()
         self._compared: dict[str, Any] = {}  # counts of the worker
         if not worker.counts["is_counted"]:
@@ -41,11 +42,12 @@ class StorageReadings:
     def __call__(self) -> dict[SelfMetric, Values]:
         """Also compares the counts, when the worker has reported new ones; it is called once a second (health.py)."""
         worker, counts = self._worker, self._worker.counts
-        received = worker.received_before + self._written_to_spool()
+        written = self._network.records + sum(spool.records for spool in self._spools)
+        received = worker.received_before + written
         if counts is not self._compared:
             self._compared = counts
-            if not counts["is_counted"] or self._restarts != self._network_restarts():
-                self._restarts = self._network_restarts()
+            if not counts["is_counted"] or self._restarts != self._network.restarts:
+                self._restarts = self._network.restarts
                 self._difference.resynchronize()
             else:
                 self._difference.sample(time.monotonic(), received, accounted(counts))
