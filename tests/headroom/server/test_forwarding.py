@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import yaml
 
-from headroom.config.settings import ConfigError
-from headroom.config.sources import load
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
@@ -21,32 +18,6 @@ from tests.kit.otlp_endpoints import Received, Refusal, ServerTls, grpc_endpoint
 from tests.kit.serving import Served, eventually, rows
 
 SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
-
-
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        ({"endpoint": "collector:4317"}, "is not http"),
-        ({"endpoint": "http://user:secret@collector"}, "is not http"),
-        ({"endpoint": "http://collector/v1/metrics"}, "no path"),
-        ({"endpoint": "http://collector", "compression": "zstd"}, "gRPC has gzip"),
-        ({"endpoint": "http://collector", "ca": "ca.pem"}, "https"),
-        ({"endpoint": "https://collector", "certificate": "c.pem"}, "need each other"),
-        ({"match": "colour=red"}, "forward"),
-        ({"headers": {"a b": "c"}}, "no name of a header"),
-    ],
-)
-def test_invalid_settings_are_rejected(settings: dict[str, Any], fault: str) -> None:
-    with pytest.raises(ConfigError, match=fault):
-        load(None, {"forward": settings})
-
-
-def test_port_and_path_default_to_otlp() -> None:
-    assert load(None, {"forward": {"endpoint": "https://[::1]"}}).forward.target == "[::1]:443"
-    http = load(None, {"forward": {"endpoint": "http://c:4318", "protocol": "http"}}).forward
-    assert (http.target, http.url) == ("c:4318", "http://c:4318/v1/metrics")
-    named = load(None, {"forward": {"endpoint": "http://c:4318/otlp/v1/metrics", "protocol": "http"}}).forward
-    assert named.url == "http://c:4318/otlp/v1/metrics"
 
 
 async def push(address: tuple[str, int], values: list[int]) -> None:

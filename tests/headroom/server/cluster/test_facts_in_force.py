@@ -13,7 +13,6 @@ from exporters import self_metrics as catalogue
 from exporters.model import CONTROLLER, StoredFacts
 from exporters.spool.writer import SpoolFull
 from headroom.config.quotas import QuotaConfig
-from headroom.config.settings import ConfigError
 from headroom.server.cluster.facts_in_force import FactsInForce
 from quota_metrics.cluster.facts import BrokerFacts, ClusterFacts
 from quota_metrics.config.entities import entity_of
@@ -192,10 +191,3 @@ def test_stale_throttles_are_a_metric() -> None:
     for reassigning, expected in ((0, 4), (3, 0), (None, 0)):
         one, _ = after({}, replace(facts(11, **of_both), reassigning=reassigning, throttled_replicas=topics))
         assert one.readings()[catalogue.STALE_THROTTLES] == expected
-
-
-def test_a_window_of_one_sample_is_not_accepted() -> None:
-    from headroom.config.sources import load
-
-    with pytest.raises(ConfigError, match=r"quotas.window_num"):
-        load(None, {"quotas": {"window_num": 1}})

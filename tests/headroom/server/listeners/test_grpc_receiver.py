@@ -12,8 +12,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from headroom.config.settings import Address, ConfigError, ServeConfig
-from headroom.config.sources import load
+from headroom.config.settings import Address, ServeConfig
 from headroom.errors import ServeError
 from headroom.server.listeners.receivers import open_grpc
 from telemetry.gateway.server import Gateway
@@ -35,36 +34,6 @@ CLIENT = pb.Connection(
     client_software_version="4.3.1",
     broker_id=7,
 )
-
-
-def test_address_of_flag_overrides_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "headroom.yaml"
-    file.write_text("grpc: {listen: 127.0.0.1:1, max_concurrent_calls: 3}\n")
-    assert load(None, {"grpc": None}).grpc.listen is None
-    assert load(file, {}).grpc.listen == Address(host="127.0.0.1", port=1)
-    monkeypatch.setenv("HEADROOM_GRPC__LISTEN", "127.0.0.1:2")
-    assert load(file, {}).grpc.listen == Address(host="127.0.0.1", port=2)
-    config = load(file, {"grpc": {"listen": "127.0.0.1:3"}})
-    assert (config.grpc.listen, config.grpc.max_concurrent_calls) == (Address(host="127.0.0.1", port=3), 3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        ({"listen": "127.0.0.1:9092"}, "grpc: needs an address of its own"),
-        ({"token": ""}, "grpc.token: "),  # an empty variable must not leave the receiver open
-        ({"token": "x" * 15}, "at least 16"),
-        ({"token": "x" * 16, "token_file": "f"}, "not both"),
-        ({"certificate": "c"}, "certificate and private_key need each other"),
-        ({"client_ca": "c"}, "client_ca needs certificate"),
-        ({"subjects": ["CN=plugin"]}, "subjects need client_ca"),
-        ({"allow_unauthenticated": False}, "nobody could call"),
-    ],
-)
-def test_invalid_settings_are_rejected(settings: dict[str, Any], fault: str) -> None:
-    with pytest.raises(ConfigError, match=fault) as reported:
-        load(None, {"grpc": settings})
-    assert "x" * 15 not in str(reported.value)
 
 
 def opening(**settings: Any) -> None:

@@ -1,39 +1,13 @@
-"""The OTLP receivers of `headroom serve`: settings, and data of OpenTelemetry's exporters from the socket to rows."""
+"""The OTLP receivers of `headroom serve`: data of OpenTelemetry's exporters from the socket to rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from headroom.config.settings import Address, ConfigError
-from headroom.config.sources import load
 from tests.kit.otlp_receivers import BEARER, EXPORTERS, TOKEN, send_metrics
 from tests.kit.serving import Served, eventually, rows
-
-
-def test_addresses_and_attribute_dialect_are_configurable(tmp_path: Path) -> None:
-    assert (load(None, {}).otlp.grpc, load(None, {}).otlp.http) == (None, None)
-    file = tmp_path / "headroom.yaml"
-    file.write_text("otlp: {http: 127.0.0.1:4318, attributes: instaclustr}\n")
-    config = load(file, {"otlp": {"grpc": "127.0.0.1:4317"}})
-    assert config.otlp.grpc == Address(host="127.0.0.1", port=4317)
-    assert config.otlp.http == Address(host="127.0.0.1", port=4318)
-    assert config.otlp.attributes == "instaclustr"
-
-
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        ({"attributes": "mine"}, "otlp.attributes"),
-        ({"token": "short"}, "at least 16"),
-        ({"allow_unauthenticated": False}, "nobody could call"),
-    ],
-)
-def test_invalid_settings_are_rejected(settings: dict[str, Any], fault: str) -> None:
-    with pytest.raises(ConfigError, match=fault):
-        load(None, {"otlp": settings})
 
 
 @pytest.mark.clickhouse
