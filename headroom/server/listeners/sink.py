@@ -28,7 +28,6 @@ from headroom.server.processes.assembly import (
 )
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.subscriptions.java.hash import uuid_text
-from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 _CLUSTER_ID = "cluster-id"
