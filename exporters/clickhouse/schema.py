@@ -3,7 +3,7 @@
 Migration 1 is the schema: the files of deploy/clickhouse/schema, in the order of their names. Later ones change it:
 deploy/clickhouse/migrations/NNNN_name.sql, from 2 on. All files are templates (template.py): `{{database}}` is the
 database, `{{columns_of_NAME}}` the text of deploy/clickhouse/columns/NAME.sql, which tables and views of the same rows
-share, `{{settings_of_views}}` what views that join or aggregate set (platform/settings.py); other names are values of
+share, `{{settings_of_views}}` what views that join or aggregate set (profile.py); other names are values of
 the caller.
 """
 

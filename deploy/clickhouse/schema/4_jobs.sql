@@ -90,61 +90,6 @@ ENGINE = ReplacingMergeTree(updated_at)
 ORDER BY (job, window_from, run_id)
 SETTINGS non_replicated_deduplication_window = 10000;
 
--- One row per client, broker, gateway and minute, computed whole from quota_usage and replaced by the next computation.
--- `rates` are the mean rates of the sixty seconds: rows add up second by second (sumForEach) before a mean or a
--- quantile is taken, which a quantile state per client does not allow for buckets that several clients share.
-CREATE TABLE IF NOT EXISTS {{database}}.usage_1m
-(
-    `cluster`          LowCardinality(String),
-    `source`           LowCardinality(String),
-    `quota_key`        LowCardinality(String),
-    `window_start`     DateTime('UTC')           CODEC(Delta(4), ZSTD(1)),
-    `user`             LowCardinality(String),
-    `client_id`        LowCardinality(String),
-    `broker_id`        Int32,
-    `gateway_id`       LowCardinality(String),
-    `ip`               LowCardinality(String),
-    `cadence_s`        UInt32                    COMMENT 'seconds that a row covers; 0: bare samples',
-    `limit_known`      UInt8,
-    `limit`            Float64                   COMMENT '-1: no quota, or not known',
-    `matched_entity`   LowCardinality(String),
-    `bucket_user`      LowCardinality(String),
-    `bucket_client_id` LowCardinality(String),
-    `rates`            Array(Float64)            COMMENT 'per second; NaN: no sample' CODEC(ZSTD(1)),
-    `area`             Float64                   COMMENT 'sum of rate x interval in ms',
-{{summed_columns}},
-    `samples`          UInt64,
-    `throttle_ms`      Float64                   COMMENT 'longest throttle time',
-    `muted_at_ms`      Array(Int32)              COMMENT 'ts of rows by which the broker muted the client, in ms of the minute; of a bare sample also before it',
-    `muted_ms`         Array(UInt32)             COMMENT 'of each, for how long: from then on, of a row with an interval within its cadence_s',
-    `newest`           DateTime64(3, 'UTC')      COMMENT 'received_at of the newest row behind it',
-    `computed_at`      DateTime64(3, 'UTC'),
-    `decided_by`       LowCardinality(String)    COMMENT 'class of the broker that decides instead of limit',
-    `implied_sum`      Float64                   COMMENT 'sum of the rows'' implied_limit',
-    `implied_samples`  UInt64                    COMMENT 'rows that have one'
-)
-ENGINE = ReplacingMergeTree(computed_at)
-PARTITION BY toDate(window_start)
-ORDER BY (cluster, source, quota_key, toStartOfHour(window_start), user, client_id, broker_id, gateway_id, ip,
-          window_start, cadence_s, limit_known, limit, matched_entity, bucket_user, bucket_client_id)
-TTL window_start + INTERVAL 400 DAY DELETE
-SETTINGS ttl_only_drop_parts = 1;
-
--- Which minutes usage_1m holds, and from which rows of quota_usage: a minute with more or newer ones is computed again.
-CREATE TABLE IF NOT EXISTS {{database}}.usage_1m_windows
-(
-    `source`        LowCardinality(String),
-    `window_start`  DateTime('UTC')            COMMENT 'a minute',
-    `rows`          UInt64                     COMMENT 'usable rows of quota_usage when it was computed',
-    `newest`        DateTime64(3, 'UTC')       COMMENT 'received_at of the newest of them',
-    `computed_at`   DateTime64(3, 'UTC'),
-    `bad_rows`      Map(LowCardinality(String), UInt64)  COMMENT 'by cluster: rows of the minute that are not usable'
-)
-ENGINE = ReplacingMergeTree(computed_at)
-PARTITION BY toYYYYMM(window_start)
-ORDER BY (source, window_start)
-TTL window_start + INTERVAL 400 DAY DELETE;
-
 CREATE TABLE IF NOT EXISTS {{database}}.throttle_forecast
 (
     `cluster`        LowCardinality(String),
