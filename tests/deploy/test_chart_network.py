@@ -121,6 +121,12 @@ def test_certificate_of_a_further_listener_is_mounted(chart: helm_python.Chart, 
         ({"listener": {"serviceType": "LoadBalancer"}}, r"listener\.advertisedHost: needed"),
         ({"listener": {"serviceType": "NodePort", "advertisedHost": "n"}}, r"listener\.nodePort: needed"),
         ({"listener": {"nodePort": 31000}}, r"listener\.nodePort: only with"),
+        ({"listener": {"loadBalancerClass": "x"}}, r"listener\.loadBalancerClass: only with"),
+        (
+            {"listeners": [{**OUTSIDE, "loadBalancerSourceRanges": ["10.0.0.0/8"]}]},
+            "loadBalancerSourceRanges: only with",
+        ),
+        ({"listener": {"externalTrafficPolicy": "Local"}}, r"listener\.externalTrafficPolicy: only with"),
         (
             {"listeners": [{**OUTSIDE, "serviceType": "NodePort", "advertisedHost": "n"}]},
             "listeners, outside: nodePort",

@@ -172,7 +172,7 @@ def definition(resource: dict[str, Any]) -> dict[str, Any]:
 
 
 def dry_runs(release: Release) -> str:
-    """Objects of the five examples, as the API server would accept them in a `restricted` namespace."""
+    """`helm lint` of the five examples, and the API server's word on their objects in a `restricted` namespace."""
     for file in sorted((ROOT / "tests" / "deploy" / "crds").glob("*.json")):
         kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(definition(json.loads(file.read_text()))))
         kubectl("wait", "--for=condition=Established", f"crd/{file.stem}.monitoring.coreos.com", "--timeout=30s")
@@ -180,6 +180,7 @@ def dry_runs(release: Release) -> str:
     strictly = ["--dry-run=server", "--warnings-as-errors", "-o", "name", "-f", "-"]
     counts = {}
     for example in sorted(EXAMPLES.glob("*.yaml")):
+        helm("lint", "--strict", CHART, "-f", example, "--kube-version", VERSION)
         manifests = helm("template", "dry", CHART, "-n", "dry", "-f", example, "--kube-version", VERSION)
         accepted = kubectl("-n", "dry", "apply", *strictly, stdin=manifests)
         counts[example.stem] = len(accepted.splitlines())

@@ -62,6 +62,14 @@
 {{- if and .nodePort (ne .serviceType "NodePort") }}
 {{- fail (printf "%snodePort: only with serviceType NodePort" $.is) }}
 {{- end }}
+{{- range $field := list "loadBalancerClass" "loadBalancerSourceRanges" }}
+{{- if and (get $.listener $field) (ne $.listener.serviceType "LoadBalancer") }}
+{{- fail (printf "%s%s: only with serviceType LoadBalancer" $.is $field) }}
+{{- end }}
+{{- end }}
+{{- if and .externalTrafficPolicy (eq .serviceType "ClusterIP") }}
+{{- fail (printf "%sexternalTrafficPolicy: only with serviceType LoadBalancer or NodePort" $.is) }}
+{{- end }}
 {{- if and .advertisedPort .nodePort (ne (int .advertisedPort) (int .nodePort)) }}
 {{- fail (printf "%sadvertisedPort: clients of a NodePort are sent to nodePort" $.is) }}
 {{- end }}
