@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from threading import Thread
 from typing import TypeVar
 
@@ -16,25 +17,14 @@ async def in_daemon_thread(call: Callable[[], Answer]) -> Answer:
 
     For calls to a server that may freeze. Each has a thread of its own: the caller limits how many run at once.
     """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Answer] = loop.create_future()
-
-    def settle(result: Answer | None, failure: BaseException | None) -> None:
-        if answer.done():  # cancelled
-            return
-        if failure is not None:
-            answer.set_exception(failure)
-        else:
-            answer.set_result(result)  # type: ignore[arg-type] # None only if that is the answer
+    answer: Future[Answer] = Future()
 
     def run() -> None:
-        result, failure = None, None
-        try:
-            result = call()
-        except BaseException as exc:  # noqa: BLE001 - raised where the call is awaited
-            failure = exc
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody awaits the call
-            loop.call_soon_threadsafe(settle, result, failure)
+        with contextlib.suppress(InvalidStateError):  # cancelled: nobody awaits the call
+            try:
+                answer.set_result(call())
+            except BaseException as exc:  # noqa: BLE001 - raised where the call is awaited
+                answer.set_exception(exc)
 
     Thread(target=run, daemon=True).start()
-    return await answer
+    return await asyncio.wrap_future(answer)

@@ -5,7 +5,7 @@ For `headroom subscriptions preview` and the page of subscriptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -124,15 +124,21 @@ def preview_of(
     """Examines the client instances seen in the given time, at most `most`. Raises ConnectionError."""
     groups = _groups(subscription, clickhouse, since_ms, most, shown)
     matching = [group for group in groups if group["is_match"]]
-    clients = sorted(
-        (client for group in matching for client in _clients(group, subscription)),
-        key=lambda client: (client.cluster, client.client_id, client.principal, client.client_instance_id),
-    )
+    points_per_push, clients = 0, list[KnownClient]()
+    for group in matching:
+        name, version, is_sender = group["software_name"], group["software_version"], bool(group["is_sender"])
+        usual = usual_points(name, version) if subscription.metrics else 0
+        points_per_push += int(group["points"]) if is_sender else usual * int(group["instances"])
+        for cluster, client_id, principal, instance, address, wanted in group["clients"]:
+            instance_id, points = uuid_text(UUID(instance).bytes), int(wanted) if is_sender else usual
+            client = KnownClient(cluster, instance_id, client_id, principal, name, version, address, points, is_sender)
+            clients.append(client)
+    clients.sort(key=lambda client: (client.cluster, client.client_id, client.principal, client.client_instance_id))
     return Preview(
         interval_ms=min(subscription.interval_ms, DEFAULT_INTERVAL_MS),
         known=sum(int(group["instances"]) for group in groups),
         matching=sum(int(group["instances"]) for group in matching),
-        points_per_push=sum(_points(group, subscription) for group in matching),
+        points_per_push=points_per_push,
         clients=clients[:shown],
     )
 
@@ -153,31 +159,6 @@ def _groups(subscription: Subscription, clickhouse: ClickHouse, since_ms: int, m
     }
     sql = _QUERY.format(condition=" AND ".join(conditions) or "true")
     return clickhouse.rows(sql, parameters, max_bytes=_MAX_BYTES)
-
-
-def _points(group: Row, subscription: Subscription) -> int:
-    """Per push of all clients of a group."""
-    if group["is_sender"]:
-        return int(group["points"])
-    usual = usual_points(group["software_name"], group["software_version"]) if subscription.metrics else 0
-    return usual * int(group["instances"])
-
-
-def _clients(group: Row, subscription: Subscription) -> Iterator[KnownClient]:
-    name, version = group["software_name"], group["software_version"]
-    usual = usual_points(name, version) if subscription.metrics else 0
-    for cluster, client_id, principal, instance, address, wanted in group["clients"]:
-        yield KnownClient(
-            cluster=cluster,
-            client_instance_id=uuid_text(UUID(instance).bytes),
-            client_id=client_id,
-            principal=principal,
-            software_name=name,
-            software_version=version,
-            source_address=address,
-            points=int(wanted) if group["is_sender"] else usual,
-            sent_before=bool(group["is_sender"]),
-        )
 
 
 def usual_points(software_name: str, software_version: str) -> int:

@@ -7,11 +7,9 @@ FORGIVEN_AFTER_S = 1.0  # a larger backlog, after a stall, is dropped
 
 
 class Pace:
-    """`bytes_per_s` in records of `record_bytes`. Raises ValueError unless both are above 0."""
+    """`bytes_per_s` in records of `record_bytes`, both above 0."""
 
     def __init__(self, bytes_per_s: float, record_bytes: int, ramp_s: float = RAMP_S) -> None:
-        if bytes_per_s <= 0 or record_bytes <= 0:
-            raise ValueError(f"cannot send {bytes_per_s} bytes/s in records of {record_bytes} bytes")
         self._rate = bytes_per_s
         self._record_bytes = record_bytes
         self._ramp_s = ramp_s

@@ -141,7 +141,10 @@ def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for change in report.plan.changes[:_SHOWN_ROWS]:
         *values, owner, why = _cells(change)
-        rows.append((change.action, *values, _hit(report, change), owner, why))
+        clients = report.clients(change)
+        names = ", ".join(shortened(f"{user}/{client_id}") for user, client_id in clients[:3])
+        hit = f"{len(clients)}" + (f": {names}" if names else "") + (", ..." if len(clients) > 3 else "")
+        rows.append((change.action, *values, "unknown" if report.hits is None else hit, owner, why))
     for resource in report.plan.subscription_changes[:_SHOWN_ROWS]:
         *values, owner, why = _cells(resource)
         rows.append((resource.action, *values, "-", owner, why))
@@ -155,14 +158,6 @@ def _cells(change: Difference) -> tuple[str, str, str, str, str, str]:
         return text(change.entity), change.key, before, after, change.owner, change.why
     before, after = ("-" if side is None else side for side in (change.before, change.after))
     return f"subscription {change.name}", change.key, before, after, "", change.why
-
-
-def _hit(report: PlanReport, change: QuotaDifference) -> str:
-    if report.hits is None:
-        return "unknown"
-    clients = report.clients(change)
-    names = ", ".join(shortened(f"{user}/{client_id}") for user, client_id in clients[:3])
-    return f"{len(clients)}" + (f": {names}" if names else "") + (", ..." if len(clients) > 3 else "")
 
 
 def _closing(report: PlanReport) -> list[str]:

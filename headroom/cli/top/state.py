@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,10 +19,12 @@ GROUPS: Final = ("", "user", "rule", "team")  # empty: a line for each client
 MOST_ROWS: Final = 10_000  # of one answer of the API
 _PAGE = 10
 _MAX_FILTER = 60
-_SEQUENCES: Final = {
+_NAMED: Final = {
     b"\x1b[A": UP, b"\x1b[B": DOWN, b"\x1bOA": UP, b"\x1bOB": DOWN, b"\x1b[5~": PAGE_UP, b"\x1b[6~": PAGE_DOWN,
+    b"\r": ENTER, b"\n": ENTER, b"\x7f": BACKSPACE, b"\x08": BACKSPACE, b"\x1b": ESCAPE,
 }  # fmt: skip
-_BYTES: Final = {b"\r": ENTER, b"\n": ENTER, b"\x7f": BACKSPACE, b"\x08": BACKSPACE, b"\x1b": ESCAPE}
+# A control sequence up to its final byte, a control key, or text.
+_TOKEN: Final = re.compile(rb"\x1b[\[O][^@-~]*[@-~]?|[\r\n\x7f\x08\x1b]|[^\r\n\x7f\x08\x1b]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +77,11 @@ def refreshed(state: TopState, rows: Iterable[Row], now_s: float) -> TopState:
 def keys_of(typed: bytes) -> list[str]:
     """The keys of what a terminal sent: characters, and the names above. Unknown sequences are left out."""
     keys = []
-    while typed:
-        if (name := next((sequence for sequence in _SEQUENCES if typed.startswith(sequence)), None)) is not None:
-            keys.append(_SEQUENCES[name])
-            typed = typed[len(name) :]
-        elif typed[:1] == b"\x1b" and typed[1:2] in (b"[", b"O"):
-            end = next((at for at in range(2, len(typed)) if 0x40 <= typed[at] <= 0x7E), len(typed))
-            typed = typed[end + 1 :]
-        elif typed[:1] in _BYTES:
-            keys.append(_BYTES[typed[:1]])
-            typed = typed[1:]
-        else:
-            text = typed.partition(b"\x1b")[0]
-            plain = next((text[:at] for at in range(1, len(text)) if text[at : at + 1] in _BYTES), text)
-            keys += [char for char in plain.decode("utf-8", "ignore") if char.isprintable()]
-            typed = typed[len(plain) :]
+    for token in _TOKEN.findall(typed):
+        if token in _NAMED:
+            keys.append(_NAMED[token])
+        elif not token.startswith(b"\x1b"):
+            keys += [char for char in token.decode("utf-8", "ignore") if char.isprintable()]
     return keys
 
 
@@ -172,29 +165,28 @@ def grouped(rows: Iterable[Row], by: str) -> list[Row]:
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((*_group_of(row, by), row["quota_key"]), []).append(row)
-    return [_group(cluster, name, key, members) for (cluster, name, key), members in groups.items()]
+    return [
+        {
+            "cluster": cluster,
+            "name": name,
+            "user": name,
+            "client_id": name,
+            "quota_key": key,
+            "matched_entity": "",
+            "level": max((row["level"] for row in members), key=LEVELS.index),
+            "clients": len(members),
+            "throttled": sum(row["level"] == "throttled" for row in members),
+            "usage": sum(row["usage"] or 0.0 for row in members),
+            "utilization": max((row["utilization"] or 0.0 for row in members), default=0.0),
+            "muted_ms": max(row["muted_ms"] or 0.0 for row in members),
+        }
+        for (cluster, name, key), members in groups.items()
+    ]
 
 
 def _group_of(row: Row, by: str) -> tuple[str, str]:
     """The cluster, and the user, team or rule."""
     return row["cluster"], row.get("matched_entity") or "(no rule)" if by == "rule" else row[by]
-
-
-def _group(cluster: str, name: str, key: str, members: Sequence[Row]) -> Row:
-    return {
-        "cluster": cluster,
-        "name": name,
-        "user": name,
-        "client_id": name,
-        "quota_key": key,
-        "matched_entity": "",
-        "level": max((row["level"] for row in members), key=LEVELS.index),
-        "clients": len(members),
-        "throttled": sum(row["level"] == "throttled" for row in members),
-        "usage": sum(row["usage"] or 0.0 for row in members),
-        "utilization": max((row["utilization"] or 0.0 for row in members), default=0.0),
-        "muted_ms": max(row["muted_ms"] or 0.0 for row in members),
-    }
 
 
 _ORDERS: Final[dict[str, Callable[[Row], Any]]] = {

@@ -45,9 +45,3 @@ def test_short_stall_is_caught_up() -> None:
 def test_record_larger_than_one_second_of_the_rate_is_sent() -> None:
     pace = Pace(1_000, 3_000, ramp_s=0)
     assert [pace.due(float(second)) for second in range(1, 7)] == [0, 0, 1, 0, 0, 1]
-
-
-@pytest.mark.parametrize(("rate", "record"), [(0, 1), (-1, 1), (1, 0)])
-def test_invalid_rate_or_record_size_raises_value_error(rate: float, record: int) -> None:
-    with pytest.raises(ValueError, match="cannot send"):
-        Pace(rate, record)
