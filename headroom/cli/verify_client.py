@@ -68,7 +68,20 @@ def verify_client_command(
         case Output.TABLE:
             _print_table(verdicts)
         case Output.JSON:
-            _print_json(verdicts)
+            print_json(
+                [
+                    {
+                        "rule": verdict.rule,
+                        "outcome": verdict.outcome,
+                        "seen": verdict.observed,
+                        "reason": verdict.reason,
+                        "meaning": MEANINGS[verdict.rule],
+                        "frame": verdict.frame.hex(),
+                        "frame_bytes": verdict.frame_bytes,
+                    }
+                    for verdict in verdicts
+                ]
+            )
         case Output.JUNIT:
             _print_junit(verdicts)
     outcomes = {verdict.outcome for verdict in verdicts}
@@ -93,24 +106,6 @@ def _print_table(verdicts: Sequence[RuleVerdict]) -> None:
         if verdict.frame:
             frame_beginning = verdict.frame[:_TABLE_FRAME_BYTES].hex()
             sys.stdout.write(f"{verdict.rule}: frame of {verdict.frame_bytes} bytes begins with {frame_beginning}\n")
-
-
-def _print_json(verdicts: Sequence[RuleVerdict]) -> None:
-    """A list of objects; `frame` is hexadecimal."""
-    print_json(
-        [
-            {
-                "rule": verdict.rule,
-                "outcome": verdict.outcome,
-                "seen": verdict.observed,
-                "reason": verdict.reason,
-                "meaning": MEANINGS[verdict.rule],
-                "frame": verdict.frame.hex(),
-                "frame_bytes": verdict.frame_bytes,
-            }
-            for verdict in verdicts
-        ]
-    )
 
 
 def _print_junit(verdicts: Sequence[RuleVerdict]) -> None:

@@ -351,18 +351,14 @@ class Data:
         active = {quota["quota_key"] for quota in quotas}
         stopped = [row for row in recorded if row["quota_key"] not in active]
         owner = self._owners.owners.owner(names["user"], names["client_id"])
-        culprit = await self._slowed({**names, "source": self._source}) if felt else None
+        culprit, client = None, {**names, "source": self._source}
+        if felt:
+            minutes = await self._rows(slowed.FELT, {**client, **slowed.METRICS})
+            if slowed.may_be_slowed(minutes):
+                heavy, busy = await self._rows(slowed.HEAVY, client), await self._rows(slowed.BUSY, client)
+                culprit = slowed.slowed_by(client, minutes, heavy, busy)
         own = {"felt": felt, "instances": instances, "topics": topics, "slowed": culprit}
         return {**names, **owner._asdict(), "quotas": quotas, "stopped": stopped, **own}
-
-    async def _slowed(self, client: Mapping[str, str]) -> Row | None:
-        """Who makes the client slow, if somebody does."""
-        felt = await self._rows(slowed.FELT, {**client, **slowed.METRICS})
-        if not slowed.may_be_slowed(felt):
-            return None
-        heavy = await self._rows(slowed.HEAVY, client)
-        busy = await self._rows(slowed.BUSY, client)
-        return slowed.slowed_by(client, felt, heavy, busy)
 
     async def _of_bucket(self, sql: str, quota: Row) -> list[Row]:
         keys = ("cluster", "quota_key", "broker_id", "bucket_user", "bucket_client_id", "source")

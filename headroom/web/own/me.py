@@ -5,7 +5,7 @@ Of other clients it has only what the quota that they share tells: how many they
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -32,7 +32,17 @@ _LATE_MS: Final = 10_000  # between two questions for one that is late
 def document(scope: ClientScope, rows: Sequence[Row], windows: Sequence[Row], owners: Owners, now_ms: int) -> Row:
     """`rows`: of queries.OWN; `windows`: of queries.QUOTA_WINDOWS; the worst client first."""
     window_ms = {(row["cluster"], row["broker_id"]): int(row["quota_window_ms"]) for row in windows}
-    clients = [_client(scope, row, window_ms, owners) for row in rows]
+    clients = []
+    for row in rows:
+        limit = row["limit"] if row["limit"] is not None else row["implied_limit"]
+        minute = BucketMinute(row["quota_key"], limit, row["group_usage"], row["throttle_ms"], row["muted_ms"])
+        length_ms = window_ms.get((row["cluster"], row["broker_id"])) or QuotaWindow().length_ms
+        # Without the name of a client of others, which may take most of the shared quota.
+        user, client_id = row["culprit_user"], row["culprit_client_id"]
+        is_seen = scope.sees(user, client_id, owners.owner(user, client_id).team)
+        reason = row["reason"] if is_seen or not row["own_reason"] else row["own_reason"]
+        shown = {name: row[name] for name in COLUMNS} | {"reason": reason, "cause": row["own_cause"] or row["cause"]}
+        clients.append({**shown, **pace(minute, length_ms)._asdict()})
     due_ms = 0  # when there is something newer to read
     if rows:
         start = datetime.fromisoformat(rows[0]["window_start"]).replace(tzinfo=UTC)
@@ -45,16 +55,3 @@ def document(scope: ClientScope, rows: Sequence[Row], windows: Sequence[Row], ow
         "next_in_ms": due_ms - now_ms if due_ms > now_ms else _LATE_MS,
         "clients": clients,
     }
-
-
-def _client(scope: ClientScope, row: Row, window_ms: Mapping[tuple[str, int], int], owners: Owners) -> Row:
-    limit = row["limit"] if row["limit"] is not None else row["implied_limit"]
-    minute = BucketMinute(row["quota_key"], limit, row["group_usage"], row["throttle_ms"], row["muted_ms"])
-    length_ms = window_ms.get((row["cluster"], row["broker_id"])) or QuotaWindow().length_ms
-    shown = {name: row[name] for name in COLUMNS}
-    # Without the name of a client of others, which may take most of the shared quota.
-    user, client_id = row["culprit_user"], row["culprit_client_id"]
-    is_seen = scope.sees(user, client_id, owners.owner(user, client_id).team)
-    reason = row["reason"] if is_seen or not row["own_reason"] else row["own_reason"]
-    in_words = {"reason": reason, "cause": row["own_cause"] or row["cause"]}
-    return {**shown, **in_words, **pace(minute, length_ms)._asdict()}
