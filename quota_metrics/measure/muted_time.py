@@ -12,10 +12,9 @@ class MutedTime:
     (several network processes). Spans that ended more than `keep_ms` before an announcement are dropped.
     """
 
-    __slots__ = ("_keep_ms", "_spans", "longest_ms")
+    __slots__ = ("_keep_ms", "_spans")
 
     def __init__(self, keep_ms: int = MUTED_LOOKBACK_MS) -> None:
-        self.longest_ms = 0.0
         self._keep_ms = keep_ms
         self._spans: list[tuple[float, float]] = []
 
@@ -23,7 +22,6 @@ class MutedTime:
         """Adds a throttle time; values of 0 and below are ignored."""
         if throttle_ms <= 0:
             return
-        self.longest_ms = max(self.longest_ms, throttle_ms)
         self.drop_until(ts_ms - self._keep_ms)
         # The spans that touch the new one become one with it.
         spans = self._spans

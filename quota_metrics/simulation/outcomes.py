@@ -17,7 +17,6 @@ from quota_metrics.config.entities import QuotaAlteration
 from quota_metrics.config.resolution import Resolution
 from quota_metrics.config.timeline import Epoch, Pair, bucket_key, epochs
 from quota_metrics.simulation.group import ReplayedGroup, Spent
-from quota_metrics.simulation.replay import Throttling
 from quota_metrics.simulation.usage import NOTHING, BrokerWindows, ClientAtBroker, Recorded
 
 # For other quotas the gateway sees the throttling but not the usage.
@@ -138,7 +137,10 @@ class Simulation:
         for client, rows in usage.items():
             run = self._runs.get(client)
             if run is not None:  # usage may have arrived after `seen` was read
-                run.recorded = [_sum_throttling(rows.until(*span), span) for span in spans]
+                of_epochs = [rows.until(*span) for span in spans]
+                run.recorded = [
+                    (float(part.muted_ms.sum()), float(part.throttle_ms.max(initial=0.0))) for part in of_epochs
+                ]
 
     def outcomes(self) -> list[ClientOutcome]:
         """One outcome for each client that was seen, apart from the skipped ones. Once."""
@@ -234,17 +236,6 @@ class _Joined:
 
     def groups(self) -> list[list[ClientAtBroker]]:
         return list({id(group): group for group in self._group_of.values()}.values())
-
-
-def _sum_throttling(rows: Recorded, span: tuple[int, int]) -> tuple[float, float]:
-    """Muted ms and the longest throttle time of rows in the span."""
-    if rows.interval_ms.all():
-        return float(rows.muted_ms.sum()), float(rows.throttle_ms.max(initial=0.0))
-    measure = Throttling(span[0])
-    for row in zip(rows.ts_ms, rows.interval_ms, rows.muted_ms, rows.throttle_ms, strict=True):
-        measure.add(*(value.item() for value in row))
-    measure.advance(span[1])
-    return measure.total_ms, measure.longest_ms
 
 
 def _divide_by_broker(runs: Iterable[_Run]) -> Iterable[list[_Run]]:

@@ -11,7 +11,6 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 
-from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.windows import QuotaWindow, throttle_time_ms
 
 # The number of requests into which the bytes of an interval are split, because the recording has only sums. Waiting
@@ -19,41 +18,6 @@ from quota_metrics.windows import QuotaWindow, throttle_time_ms
 REQUEST_MS = 100
 GIVE_UP_MS = 120_000  # delivery.timeout.ms of Java's producer: records that wait longer fail
 _MAX_QUEUE = 2_048
-
-
-class Throttling:
-    """Recorded muted time of one client at one broker, as DECISIONS 19 defines it.
-
-    A row with an interval brings its muted time. Throttle times of rows without an interval mute
-    [ts, ts + throttle_ms); of these `total_ms` holds what has passed up to `advance`.
-    """
-
-    __slots__ = ("_announced", "_now_ms", "total_ms")
-
-    def __init__(self, start_ms: int) -> None:
-        self.total_ms = 0.0
-        self._now_ms = float(start_ms)
-        self._announced = MutedTime()
-
-    @property
-    def longest_ms(self) -> float:
-        """The longest throttle time."""
-        return self._announced.longest_ms
-
-    def add(self, ts_ms: int, interval_ms: int, muted_ms: float, throttle_ms: float) -> None:
-        """A recorded row."""
-        if interval_ms > 0:
-            self.total_ms += muted_ms
-            self._announced.longest_ms = max(self._announced.longest_ms, throttle_ms)
-        else:
-            self._announced.announce(ts_ms, throttle_ms)
-
-    def advance(self, now_ms: int) -> None:
-        """Advances the clock to `now_ms`."""
-        if now_ms > self._now_ms:
-            self.total_ms += self._announced.muted_ms(self._now_ms, now_ms)
-            self._announced.drop_until(now_ms)
-            self._now_ms = float(now_ms)
 
 
 class ReplayedClient:

@@ -14,8 +14,6 @@ from quota_metrics.windows import QuotaWindow
 Column: TypeAlias = NDArray[np.int64]
 
 _STEP_MS = 2 * REQUEST_MS  # an interval that is no multiple of REQUEST_MS has longer steps
-_STALL = 2.5  # in intervals: bare rows further apart are not of successive intervals
-_USUAL_MS = 1000  # the interval of bare rows, if there are too few to tell
 
 
 class BrokerWindow(NamedTuple):
@@ -56,12 +54,11 @@ class ClientAtBroker(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """Rows of quota_usage of one client at a broker as columns, in the order of ts_ms: bytes of [start_ms, ts_ms), and
-    throttling. `interval_ms` 0: a bare row."""
+    """A gateway's rows of quota_usage of one client at a broker as columns, in the order of ts_ms: bytes of
+    [start_ms, ts_ms), and throttling."""
 
     ts_ms: Column
     start_ms: Column
-    interval_ms: Column
     bytes: Column
     muted_ms: Column
     throttle_ms: NDArray[np.float64]
@@ -69,14 +66,7 @@ class Recorded(NamedTuple):
     def until(self, from_ms: int, to_ms: int) -> Recorded:
         """The rows with ts in (from_ms, to_ms]."""
         first, end = np.searchsorted(self.ts_ms, (from_ms, to_ms), side="right")
-        return Recorded(
-            self.ts_ms[first:end],
-            self.start_ms[first:end],
-            self.interval_ms[first:end],
-            self.bytes[first:end],
-            self.muted_ms[first:end],
-            self.throttle_ms[first:end],
-        )
+        return Recorded(*(column[first:end] for column in self))
 
 
 def recorded(
@@ -86,21 +76,12 @@ def recorded(
     muted_ms: Sequence[int],
     throttle_ms: Sequence[float],
 ) -> Recorded:
-    """A bare row covers the time since the previous row if that is adjacent."""
+    """From columns in any order."""
     ts = np.asarray(ts_ms, np.int64)
-    interval = np.asarray(interval_ms, np.int64)
     order = np.argsort(ts, kind="stable")
-    ts, interval = ts[order], interval[order]
-    covered = interval
-    if len(ts) and not interval.all():
-        gaps = np.diff(ts)
-        usual = int(np.median(gaps)) if len(gaps) > 3 else _USUAL_MS
-        since = np.concatenate(([usual], gaps))
-        covered = np.where(interval > 0, interval, np.where((since > 0) & (since <= _STALL * usual), since, usual))
     return Recorded(
-        ts,
-        ts - covered,
-        interval,
+        ts[order],
+        (ts - np.asarray(interval_ms, np.int64))[order],
         np.asarray(byte_counts, np.int64)[order],
         np.asarray(muted_ms, np.int64)[order],
         np.asarray(throttle_ms, np.float64)[order],

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters.model import UsageSample
-from quota_metrics.simulation.replay import GIVE_UP_MS, ReplayedClient, ReplayedQuota, Throttling
+from quota_metrics.simulation.replay import GIVE_UP_MS, ReplayedClient, ReplayedQuota
 from quota_metrics.windows import QuotaWindow
 
 SECOND = 1000
@@ -27,35 +26,6 @@ def sender(*arrivals: tuple[int, int], fetches: bool = False) -> ReplayedClient:
     for at_ms, size in arrivals:
         made.arrive(at_ms, at_ms + 1, size)
     return made
-
-
-def row(ts_ms: int, interval_ms: int, muted_ms: int, throttle_ms: float) -> UsageSample:
-    sample = UsageSample("c", "producer_byte_rate", ts_ms, "u", "c", "", 1, 0, 0.0, throttle_ms, 1, "gateway")
-    return sample._replace(interval_ms=interval_ms, muted_ms=muted_ms)
-
-
-def held(rows: Sequence[UsageSample], until_ms: int) -> float:
-    measure = Throttling(0)
-    for sample in rows:
-        measure.add(sample.ts_ms, sample.interval_ms, sample.muted_ms, sample.throttle_ms)
-    measure.advance(until_ms)
-    return measure.total_ms
-
-
-@pytest.mark.parametrize(
-    ("rows", "until_ms", "expected"),
-    [
-        ([], 9000, 0),
-        ([row(1000, SECOND, 700, 100), row(2000, SECOND, 300, 100)], 2000, 1000),  # its own, not its longest
-        ([row(1000, SECOND, 700, 90_000)], 90_000, 700),
-        ([row(1000, 0, 0, 500)], 9000, 500),
-        ([row(1000, 0, 0, 2500)], 2000, 1000),  # cut off by the end
-        ([row(1000, 0, 0, 2500), row(2000, 0, 0, 100)], 60_000, 2500),  # a union
-        ([row(1000, 0, 0, 400), row(9000, 0, 0, 400)], 60_000, 800),
-    ],
-)
-def test_throttled_time_is_a_union_of_throttles(rows: list[UsageSample], until_ms: int, expected: float) -> None:
-    assert held(rows, until_ms) == expected
 
 
 def test_vector_a_one_byte_above_the_bound() -> None:

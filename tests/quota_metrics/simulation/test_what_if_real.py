@@ -1,6 +1,6 @@
 """What-if against reality: a recorded load is evaluated under other quotas and then run again under them.
 
-Throttled seconds are the same thing in all three places, quota_metrics.simulation.replay.Throttling: the union of the
+Throttled seconds are the same thing in all three places: the union of the
 throttle times in the responses that the gateway saw, until the end of the load.
 """
 
