@@ -77,7 +77,11 @@ class Rate:
         if not self._values:
             self._append(now_ms)
         elif now_ms - self._start_ms[self._current] >= self.window_ms:
-            self._advance(now_ms)
+            self._current = (self._current + 1) % self._slots
+            if self._current >= len(self._values):
+                self._append(now_ms)
+            else:
+                self._reset(self._current, now_ms)
         self._values[self._current] += value
         if self._last_ms is not self._start_ms:
             self._last_ms[self._current] = now_ms
@@ -108,13 +112,6 @@ class Rate:
         if self._last_ms is not self._start_ms:
             self._last_ms.append(now_ms)
         self._purge_ms = min(self._purge_ms, now_ms + self._horizon_ms)
-
-    def _advance(self, now_ms: int) -> None:
-        self._current = (self._current + 1) % self._slots
-        if self._current >= len(self._values):
-            self._append(now_ms)
-        else:
-            self._reset(self._current, now_ms)
 
     def _purge(self, now_ms: int) -> None:
         if now_ms < self._purge_ms:

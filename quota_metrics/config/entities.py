@@ -26,7 +26,9 @@ Rules: TypeAlias = Mapping[Entity, Values]
 
 def entity_of(components: Mapping[str, str | None]) -> Entity:
     """The entity of {type: name}, in canonical order; unknown types come last."""
-    return tuple(sorted(components.items(), key=_type_order))
+    return tuple(
+        sorted(components.items(), key=lambda part: (TYPES.index(part[0]) if part[0] in TYPES else len(TYPES), part[0]))
+    )
 
 
 def entity_of_names(user: str, client_id: str, ip: str = "") -> Entity:
@@ -158,8 +160,3 @@ def containing(rules: Rules, wanted: str) -> Rules:
         for entity, values in rules.items()
         if any(wanted in (DEFAULT_ENTITY if name is None else name) for _, name in entity)
     }
-
-
-def _type_order(component: tuple[str, str | None]) -> tuple[int, str]:
-    kind = component[0]
-    return (TYPES.index(kind) if kind in TYPES else len(TYPES), kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from exporters.model import DEFAULT_ENTITY, QuotaLimit
@@ -35,7 +35,13 @@ class LimitHistory:
 
         `described` is the whole configuration (KafkaAdmin.describe_client_quotas without a filter).
         """
-        current = dict(_limits(described))
+        current: _Known = {}
+        for entity, values in described.items():
+            if has_a_row(entity):
+                names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in entity}
+                user, client_id, ip = (names.get(kind, "") for kind in (USER, CLIENT_ID, IP))
+                for key, value in values.items():
+                    current[user, client_id, ip, key] = value if math.isfinite(value) else UNLIMITED
         set_now = [(place, value) for place, value in current.items() if self._known.get(place) != value]
         gone = sorted(self._known.keys() - current.keys())
         self._known = current
@@ -54,16 +60,6 @@ def unrecorded(changes: Iterable[QuotaLimit], stored: Iterable[QuotaLimit]) -> l
     for row in sorted(stored, key=lambda row: row.valid_from_ms):
         newest[row.user, row.client_id, row.ip, row.quota_key] = row.value
     return [row for row in changes if newest.get((row.user, row.client_id, row.ip, row.quota_key)) != row.value]
-
-
-def _limits(described: Rules) -> Iterator[tuple[tuple[str, str, str, str], float]]:
-    for entity, values in described.items():
-        if not has_a_row(entity):
-            continue
-        names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in entity}
-        user, client_id, ip = (names.get(kind, "") for kind in (USER, CLIENT_ID, IP))
-        for key, value in values.items():
-            yield (user, client_id, ip, key), value if math.isfinite(value) else UNLIMITED
 
 
 def has_a_row(entity: Entity) -> bool:

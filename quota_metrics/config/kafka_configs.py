@@ -18,10 +18,8 @@ def kafka_configs_line(entity: Sequence[tuple[str, str | None]], quota_key: str,
         + ("--entity-default" if name is None else f"--entity-name {shlex.quote(name)}")
         for kind, name in entity
     )
-    change = f"--delete-config {quota_key}" if value is None else f"--add-config {quota_key}={_number(value)}"
+    change = f"--delete-config {quota_key}"
+    if value is not None:
+        # A fraction, as of a percentage, is not rounded.
+        change = f"--add-config {quota_key}={f'{value:.0f}' if value.is_integer() else repr(value)}"
     return f"kafka-configs.sh --bootstrap-server HOST:PORT --alter {names} {change}"
-
-
-def _number(value: float) -> str:
-    """A fraction, as of a percentage, is not rounded."""
-    return f"{value:.0f}" if value.is_integer() else repr(value)

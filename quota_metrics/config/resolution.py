@@ -7,7 +7,7 @@ applies, as in the broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -18,7 +18,6 @@ from quota_metrics.config.entities import (
     USER,
     Entity,
     Rules,
-    Values,
     desanitize,
     is_kafkas,
     literal_address,
@@ -94,7 +93,18 @@ class Resolver:
         self._not_understood: dict[str, list[Rule]] = {}  # by key; of entities with types that Apache Kafka has not
         self._levels: dict[str, int] = dict.fromkeys(CLIENT_KEYS, NO_QUOTAS)
         for entity, values in rules.items():
-            self._add(entity, values)
+            names = dict(entity)
+            own = {key: Rule(entity, value) for key, value in values.items()}
+            if not is_kafkas(entity):
+                for key, rule in own.items():
+                    self._not_understood.setdefault(key, []).append(rule)
+            elif IP in names:
+                if IP_KEYS[0] in own:
+                    self._ips[_normal(names[IP])] = own[IP_KEYS[0]]
+            else:
+                self._clients[entity] = own
+                for key in own.keys() & self._levels.keys():
+                    self._levels[key] |= _BITS[USER in names, CLIENT_ID in names]
 
     def resolve(self, user: str | None, client_id: str | None, ip: str | None = None) -> dict[str, Resolution]:
         """The client's quota per key, without keys to which no rule applies.
@@ -108,8 +118,11 @@ class Resolver:
             resolution = self._client_quota(key, matched, tags)
             if resolution is not None:
                 resolved[key] = resolution
-        by_ip = None if ip is None else self._ip_quota(ip)
-        return resolved if by_ip is None else resolved | {IP_KEYS[0]: by_ip}
+        if ip is not None:  # ConnectionQuotas: the address's own limit, else the default
+            rules = [rule for rule in map(self._ips.get, (_normal(ip), None)) if rule is not None]
+            if rules:
+                resolved[IP_KEYS[0]] = Resolution(rules[0].value, rules[0].entity, {IP: ip}, rules[1:])
+        return resolved
 
     def quota(self, key: str, user: str, client_id: str) -> Resolution | None:
         """The client's quota for one key of CLIENT_KEYS; None if no rule applies."""
@@ -143,20 +156,6 @@ class Resolver:
         """The levels at which the key is configured, like ClientQuotaManager.quotaTypesEnabled."""
         return self._levels[key]
 
-    def _add(self, entity: Entity, values: Values) -> None:
-        names = dict(entity)
-        rules = {key: Rule(entity, value) for key, value in values.items()}
-        if not is_kafkas(entity):
-            for key, rule in rules.items():
-                self._not_understood.setdefault(key, []).append(rule)
-        elif IP in names:
-            if IP_KEYS[0] in rules:
-                self._ips[_normal(names[IP])] = rules[IP_KEYS[0]]
-        else:
-            self._clients[entity] = rules
-            for key in rules.keys() & self._levels.keys():
-                self._levels[key] |= _BITS[USER in names, CLIENT_ID in names]
-
     def _matched(self, user: str | None, client_id: str | None) -> list[tuple[int, _RulesByKey]]:
         """The matching rules, most specific first, each with its index in PRECEDENCE."""
         users, client_ids = _spelled(USER, user), _spelled(CLIENT_ID, client_id)
@@ -189,33 +188,10 @@ class Resolver:
             return shortcut
         return _UNMATCHED if level is None else _FORMS[level]
 
-    def _ip_quota(self, ip: str) -> Resolution | None:
-        """ConnectionQuotas: the address's own limit, else the default."""
-        rules = [rule for rule in map(self._ips.get, (_normal(ip), None)) if rule is not None]
-        if not rules:
-            return None
-        return Resolution(rules[0].value, rules[0].entity, {IP: ip}, rules[1:])
-
 
 def bucket_names(resolution: Resolution) -> tuple[str, str]:
     """The metric tags (user, client-id) of the bucket, the user as in connections."""
     return desanitize(resolution.metric_tags[USER]), resolution.metric_tags[CLIENT_ID]
-
-
-def shared(
-    resolver: Resolver, key: str, clients: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Quota groups: the (user, client-id) pairs that share one quota, by its tags (user, client-id).
-
-    Clients without a quota are in no group.
-    """
-    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for user, client_id in clients:
-        resolution = resolver.resolve(user, client_id).get(key)
-        if resolution is not None:
-            tags = resolution.metric_tags
-            groups.setdefault((tags[USER], tags[CLIENT_ID]), []).append((user, client_id))
-    return groups
 
 
 def _tags_by_form(user: str, client_id: str) -> dict[_Form, Tags]:

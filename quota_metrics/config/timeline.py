@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, product
 from typing import NamedTuple, TypeAlias
 
 from exporters.model import QuotaLimit
@@ -45,7 +45,8 @@ class Epoch:
         """Pairs whose quota changes, and pairs that share a quota with them before or after."""
         affected: set[Pair] = set()
         for pair, change in self.quotas.items():
-            if _differ(*change):
+            limits = [quota and (quota.value, quota.metric_tags) for quota in change]
+            if limits[0] != limits[1]:
                 affected.add(pair)
                 for key in (bucket_key(pair, rule) for rule in change):
                     if key is not None:
@@ -73,7 +74,7 @@ def epochs(
         changed = None if earlier is None else _changed(earlier, rules)
         quotas = {
             pair: QuotaChange(before.quota(*pair), after.quota(*pair))
-            if changed is None or _match(changed, pair)
+            if changed is None or not changed.isdisjoint(product((pair[1], "*"), (pair[2], "*")))
             else quotas[pair]
             for pair in quotas
         }
@@ -95,21 +96,16 @@ def _kinds(rules: Rules) -> set[tuple[str, ...]]:
     return {(key, *dict(entity)) for entity, values in rules.items() for key in values}
 
 
-def _match(changed: set[tuple[str, str]], pair: Pair) -> bool:
-    _, user, client_id = pair
-    return not changed.isdisjoint(((user, client_id), (user, "*"), ("*", client_id), ("*", "*")))
-
-
 def configurations(history: Iterable[QuotaLimit], from_ms: int) -> Iterator[tuple[int, Rules]]:
     """Pairs of (in force since, configuration), each a separate mapping."""
     rows = sorted(history, key=lambda row: row.valid_from_ms)
     rules: dict[Entity, dict[str, float]] = {}
     _apply(rules, (row for row in rows if row.valid_from_ms <= from_ms))
-    yield from_ms, _copy(rules)
+    yield from_ms, altered(rules)
     later = (row for row in rows if row.valid_from_ms > from_ms)
     for since_ms, changes in groupby(later, key=lambda row: row.valid_from_ms):
         _apply(rules, changes)
-        yield since_ms, _copy(rules)
+        yield since_ms, altered(rules)
 
 
 def bucket_key(pair: Pair, rule: Resolution | None) -> BucketKey | None:
@@ -126,12 +122,6 @@ def _groups(rules: Iterable[tuple[Pair, Resolution | None]]) -> Mapping[BucketKe
     return dict(groups)
 
 
-def _differ(before: Resolution | None, after: Resolution | None) -> bool:
-    if before is None or after is None:
-        return before is not after
-    return (before.value, before.metric_tags) != (after.value, after.metric_tags)
-
-
 def _apply(rules: dict[Entity, dict[str, float]], changes: Iterable[QuotaLimit]) -> None:
     for row in changes:
         values = rules.setdefault(entity_of_names(row.user, row.client_id, row.ip), {})
@@ -139,8 +129,3 @@ def _apply(rules: dict[Entity, dict[str, float]], changes: Iterable[QuotaLimit])
             values.pop(row.quota_key, None)
         else:
             values[row.quota_key] = row.value
-
-
-def _copy(rules: dict[Entity, dict[str, float]]) -> Rules:
-    """Without entities that have no values left."""
-    return {entity: dict(values) for entity, values in rules.items() if values}

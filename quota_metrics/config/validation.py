@@ -31,14 +31,31 @@ def refusal(alteration: QuotaAlteration) -> str | None:
 
     Host names are not resolved. NaN, which Kafka accepts, is refused here.
     """
-    return _refused_entity(alteration.entity) or next(
-        (
-            message
-            for key, value in alteration.values.items()
-            if value is not None and (message := _refused_value(alteration.entity, key, value))
-        ),
-        None,
-    )
+    names = dict(alteration.entity)
+    if not names:
+        return "Invalid empty client quota entity"
+    for kind, name in alteration.entity:
+        if kind not in TYPES:
+            return f"Unhandled client quota entity type: {kind}"
+        if name == "":
+            return f"Empty {kind} not supported"
+    if IP in names and len(names) > 1:
+        return "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # sic
+    kinds = KEYS_OF_IPS if IP in names else KEYS_OF_CLIENTS
+    values = ((key, value) for key, value in alteration.values.items() if value is not None)
+    return next((message for key, value in values if (message := _refused_value(kinds.get(key), key, value))), None)
+
+
+def _refused_value(kind: str | None, key: str, value: float) -> str | None:
+    if kind is None:
+        return f"Invalid configuration key {key}"
+    if not value > 0.0:
+        return f"Quota {key} must be greater than 0"
+    if value > _LARGEST[kind]:
+        return f"Proposed value for {key} is too large for {_ARTICLES[kind]}."
+    if kind != _DOUBLE and math.fmod(value, 1.0) > _WHOLE_TO:
+        return f"{key} cannot be a fractional value."
+    return None
 
 
 def is_whole(quota_key: str) -> bool:
@@ -57,30 +74,3 @@ def altered(rules: Rules, *alterations: QuotaAlteration) -> dict[Entity, dict[st
             else:
                 values[key] = value
     return {entity: values for entity, values in changed.items() if values}
-
-
-def _refused_entity(entity: Entity) -> str | None:
-    names = dict(entity)
-    if not names:
-        return "Invalid empty client quota entity"
-    for kind, name in entity:
-        if kind not in TYPES:
-            return f"Unhandled client quota entity type: {kind}"
-        if name == "":
-            return f"Empty {kind} not supported"
-    if IP in names and len(names) > 1:
-        return "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # sic
-    return None
-
-
-def _refused_value(entity: Entity, key: str, value: float) -> str | None:
-    kind = (KEYS_OF_IPS if IP in dict(entity) else KEYS_OF_CLIENTS).get(key)
-    if kind is None:
-        return f"Invalid configuration key {key}"
-    if not value > 0.0:
-        return f"Quota {key} must be greater than 0"
-    if value > _LARGEST[kind]:
-        return f"Proposed value for {key} is too large for {_ARTICLES[kind]}."
-    if kind != _DOUBLE and math.fmod(value, 1.0) > _WHOLE_TO:
-        return f"{key} cannot be a fractional value."
-    return None

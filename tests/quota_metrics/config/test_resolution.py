@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from quota_metrics.config.entities import Rules, entity_of
-from quota_metrics.config.resolution import Resolver, Rule, shared
+from quota_metrics.config.resolution import Resolver, Rule
 
 PRODUCER, CONSUMER, IP_RATE = "producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"
 
@@ -160,14 +160,3 @@ def test_ip_limit_falls_back_to_the_default() -> None:
     assert resolver.resolve(None, None, "::ffff:10.0.0.1")[IP_RATE].value == 1.0
     assert IP_RATE not in resolver.resolve("u", "c")
     assert Resolver({}).resolve("u", "c", "10.0.0.1") == {}
-
-
-def test_clients_with_equal_tags_share_a_quota_group() -> None:
-    resolver = Resolver(rules(({"user": "u"}, 1.0), ({"client-id": None}, 2.0)))
-    clients = [("u", "a"), ("u", "b"), ("v", "a"), ("w", "a"), ("w", "b")]
-    assert shared(resolver, PRODUCER, clients) == {
-        ("u", ""): [("u", "a"), ("u", "b")],
-        ("", "a"): [("v", "a"), ("w", "a")],
-        ("", "b"): [("w", "b")],
-    }
-    assert shared(resolver, CONSUMER, clients) == {}
