@@ -53,28 +53,30 @@ def _throttles(facts: ClusterFacts) -> list[dict[str, Any]]:
 def stored_facts(facts: ClusterFacts, earlier: ClusterFacts, cluster: str, now_ms: int) -> list[StoredFacts]:
     """Rows of cluster_facts: of the brokers that are described and differ from `earlier`. `cluster`: its name."""
     before = {broker.broker_id: broker for broker in earlier.brokers}
-    changed = (broker for broker in facts.brokers if broker.is_described and broker != before.get(broker.broker_id))
-    return [_row(broker, cluster, now_ms) for broker in changed]
-
-
-def _row(broker: BrokerFacts, cluster: str, now_ms: int) -> StoredFacts:
-    window, controller = broker.quota_window, broker.mutation_window
-    io_threads, network_threads = (min(broker.number(name) or 0, _MOST_THREADS) for name in THREADS)
-    return StoredFacts(
-        cluster=cluster,
-        broker_id=broker.broker_id,
-        valid_from_ms=now_ms,
-        release="" if broker.release is None else release_text(broker.release),
-        quota_window_num=window.samples if window else 0,
-        quota_window_size_ms=window.window_ms if window else 0,
-        controller_quota_window_num=controller.samples if controller else 0,
-        controller_quota_window_size_ms=controller.window_ms if controller else 0,
-        callback_class=broker.callback_class,
-        telemetry_max_bytes=min(broker.telemetry_max_bytes or 0, _MOST_BYTES),
-        io_threads=io_threads,
-        network_threads=network_threads,
-        configs=dict(sorted(broker.configs.items())),
-    )
+    rows = []
+    for broker in facts.brokers:
+        if not broker.is_described or broker == before.get(broker.broker_id):
+            continue
+        window, controller = broker.quota_window, broker.mutation_window
+        io_threads, network_threads = (min(broker.number(name) or 0, _MOST_THREADS) for name in THREADS)
+        rows.append(
+            StoredFacts(
+                cluster=cluster,
+                broker_id=broker.broker_id,
+                valid_from_ms=now_ms,
+                release="" if broker.release is None else release_text(broker.release),
+                quota_window_num=window.samples if window else 0,
+                quota_window_size_ms=window.window_ms if window else 0,
+                controller_quota_window_num=controller.samples if controller else 0,
+                controller_quota_window_size_ms=controller.window_ms if controller else 0,
+                callback_class=broker.callback_class,
+                telemetry_max_bytes=min(broker.telemetry_max_bytes or 0, _MOST_BYTES),
+                io_threads=io_threads,
+                network_threads=network_threads,
+                configs=dict(sorted(broker.configs.items())),
+            )
+        )
+    return rows
 
 
 def _broker(broker: BrokerFacts) -> dict[str, Any]:

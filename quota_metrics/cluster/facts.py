@@ -206,27 +206,8 @@ class ClusterFacts:
         answers = {broker.client_metrics for broker in self.brokers} - {None}
         return all(answers) if answers else None
 
-    @property
-    def quota_windows(self) -> frozenset[QuotaWindow]:
-        return frozenset(window for broker in self.brokers if (window := broker.quota_window) is not None)
-
     def remarks(self) -> Iterator[str]:
         """What differs from a cluster with default settings, and what it means behind a gateway; one line each."""
-        yield from self._remarks_on_quotas()
-        yield from self._remarks_on_addresses()
-        if builders := sorted({broker.principal_builder for broker in self.brokers} - {""}):
-            yield (
-                f"principal.builder.class is {', '.join(builders)}: the brokers may name users in another way than the"
-                " gateway, and quotas of users then do not match"
-            )
-        if self.has_client_metrics is False:
-            yield (
-                f"brokers of release {release_text(self.release)} have no CLIENT_METRICS (Kafka 3.7): subscriptions are"
-                " read from the file of the setting `subscriptions`, and `headroom subscriptions alter` writes it"
-            )
-        yield from self._remarks_on_replication()
-
-    def _remarks_on_quotas(self) -> Iterator[str]:
         for name in self.callback_classes:
             yield (
                 f"client.quota.callback.class is {name}: this class decides limits, and may ignore the configured"
@@ -234,15 +215,12 @@ class ClusterFacts:
             )
         if self.callback_classes and any(not broker.callback_class for broker in self.brokers):
             yield "only some brokers have a client.quota.callback.class"
-        if self.quota_windows - {QuotaWindow(), QuotaWindow(before_3_8=True)}:
-            for broker in self.brokers:
-                if (window := broker.quota_window) is not None and (window.samples, window.window_ms) != (11, 1000):
-                    yield (
-                        f"broker {broker.broker_id} measures over quota.window.num={window.samples} x"
-                        f" {window.window_ms // 1000} s: bursts of up to {window.full_s:g} s of the limit pass"
-                    )
-
-    def _remarks_on_addresses(self) -> Iterator[str]:
+        for broker in self.brokers:
+            if (window := broker.quota_window) is not None and (window.samples, window.window_ms) != (11, 1000):
+                yield (
+                    f"broker {broker.broker_id} measures over quota.window.num={window.samples} x"
+                    f" {window.window_ms // 1000} s: bursts of up to {window.full_s:g} s of the limit pass"
+                )
         limits = {(name, value) for broker in self.brokers for name, value in broker.limits().items()}
         for name, value in sorted(limit for limit in limits if ".per.ip" in limit[0]):
             yield f"{name} is {value}: brokers count the gateway and all of its clients as one address"
@@ -256,6 +234,17 @@ class ClusterFacts:
                 f"{len(self.host_acls)} ACLs name addresses of clients: brokers compare them with the gateway's,"
                 " so that a denied client is allowed and an allowed one denied"
             )
+        if builders := sorted({broker.principal_builder for broker in self.brokers} - {""}):
+            yield (
+                f"principal.builder.class is {', '.join(builders)}: the brokers may name users in another way than the"
+                " gateway, and quotas of users then do not match"
+            )
+        if self.has_client_metrics is False:
+            yield (
+                f"brokers of release {release_text(self.release)} have no CLIENT_METRICS (Kafka 3.7): subscriptions are"
+                " read from the file of the setting `subscriptions`, and `headroom subscriptions alter` writes it"
+            )
+        yield from self._remarks_on_replication()
 
     @property
     def replication_throttles(self) -> tuple[ReplicationThrottle, ...]:

@@ -92,37 +92,35 @@ async def read_callback_classes(admin: KafkaAdmin) -> tuple[str, ...]:
     return ClusterFacts(brokers=tuple(broker.facts for broker in brokers)).callback_classes
 
 
-class _Part(NamedTuple):
-    """A part of the facts, for `Unread`."""
-
-    what: str
-    needs: str
-    means: str
-
-
-_ADDRESS_QUOTAS: Final = _Part(
+# What it means when a part cannot be read; the error is filled in then.
+_ADDRESS_QUOTAS: Final = Unread(
     "connection_creation_rate of addresses",
     "DescribeConfigs on the cluster",
+    "",
     "whether the brokers limit the gateway's address is not known",
 )
-_ACLS: Final = _Part(
+_ACLS: Final = Unread(
     "ACLs with hosts",
     "Describe on the cluster",
+    "",
     "whether an ACL names addresses, which the gateway hides, is not known",
 )
-_PARTITIONS: Final = _Part(
+_PARTITIONS: Final = Unread(
     PARTITIONS_OF_TOPICS,
     "Describe on topics",
+    "",
     "what a deleted or enlarged topic costs of controller_mutation_rate is not known, nor throttled replicas",
 )
-_REASSIGNMENTS: Final = _Part(
+_REASSIGNMENTS: Final = Unread(
     REASSIGNMENTS,
     "Describe on the cluster",
+    "",
     "whether replication throttles are left over is not known",
 )
-_TOPICS: Final = _Part(
+_TOPICS: Final = Unread(
     THROTTLED_REPLICAS,
     "Describe and DescribeConfigs on topics",
+    "",
     "replication throttles that a reassignment left behind are not shown",
 )
 
@@ -135,11 +133,11 @@ class _OfBroker(NamedTuple):
     unread: tuple[Unread, ...]
 
 
-async def _or_unread(answer: Awaitable[T], unread: list[Unread], otherwise: T, part: _Part) -> T:
+async def _or_unread(answer: Awaitable[T], unread: list[Unread], otherwise: T, part: Unread) -> T:
     try:
         return await answer
     except ClusterError as exc:
-        unread.append(Unread(part.what, part.needs, str(exc), part.means))
+        unread.append(part._replace(error=str(exc)))
         return otherwise
 
 
@@ -149,9 +147,10 @@ async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
         _read_versions(admin, broker_id),
         unread,
         None,
-        _Part(
+        Unread(
             f"versions of broker {broker_id}",
             "nothing; ApiVersions is always allowed",
+            "",
             "its release and its rule of windows (3.8 changed it) are not known",
         ),
     )
@@ -159,9 +158,10 @@ async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
         _read_configs(admin, broker_id),
         unread,
         (),
-        _Part(
+        Unread(
             f"configuration of broker {broker_id}",
             "DescribeConfigs on the cluster",
+            "",
             "its quota windows, callback class, thread counts and limits of connections are not known: Kafka's defaults"
             " or the settings are used",
         ),
@@ -172,9 +172,10 @@ async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
         means = "Kafka's default of 11 x 1 s, or the settings are used for its rates"
         unread.append(Unread(f"quota window of broker {broker_id}", "nothing", "its configuration has none", means))
     if LOG_DIRS_RATE in facts.limits():
-        part = _Part(
+        part = Unread(
             f"log directories of broker {broker_id}",
             "Describe on the cluster",
+            "",
             f"whether {LOG_DIRS_RATE} is left over is not known",
         )
         facts = replace(

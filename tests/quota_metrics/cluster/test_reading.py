@@ -96,7 +96,7 @@ def test_configured_cluster(configured: LocalCluster, jvm: Jvm) -> None:
 def test_default_cluster_without_authorizer(kafka: LocalCluster) -> None:
     facts = facts_at(kafka.bootstrap)
     assert facts.has_authorizer is False
-    assert facts.quota_windows == {QuotaWindow()}
+    assert {broker.quota_window for broker in facts.brokers} == {QuotaWindow()}
     assert facts.callback_classes == ()
     assert [facts.broker(1).number(name) for name in THREADS] == [2, 2]
 

@@ -91,7 +91,7 @@ def test_facts_are_the_same_in_each_version_of_each_api(key: int, version: int) 
     facts = asked(read_facts, ALL | {key: (version, version)})
     assert unread(facts) == set()
     assert facts.partitions == {"orders": 3}
-    assert facts.quota_windows == {QuotaWindow(5, 2000)}
+    assert {broker.quota_window for broker in facts.brokers} == {QuotaWindow(5, 2000)}
     assert (facts.has_authorizer, len(facts.host_acls), facts.reassigning) == (True, 1, 0)
     assert [(quota.ip, quota.rate) for quota in facts.address_quotas] == [("192.0.2.1", 5.0)]
 
@@ -134,7 +134,7 @@ def test_broker_that_has_little_leaves_facts_unread() -> None:
 def test_broker_that_does_not_describe_itself_is_not_known(answer: Answer) -> None:
     facts = asked(read_facts, answers={DESCRIBE_CONFIGS: answer})
     assert unread(facts) == {"configuration of broker 1"}
-    assert facts.quota_windows == frozenset()
+    assert {broker.quota_window for broker in facts.brokers} == {None}
     assert asked(read_callback_classes, answers={DESCRIBE_CONFIGS: answer}) == ()
 
 
