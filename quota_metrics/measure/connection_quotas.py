@@ -132,7 +132,11 @@ class ConnectionQuotas:
                 )
             rate.begin_interval()
             if now_ms - rate.last_ms > _KEPT_MS or (measured == 0 and len(self._rates) > _MOST_WINDOWS // 2):
-                self._forget((address, broker_id))
+                del self._rates[address, broker_id]
+                network = _network_of((address, broker_id))
+                self._of_network[network] -= 1
+                if not self._of_network[network]:
+                    del self._of_network[network]
         self.left_out += max(len(uses) - _MOST_ROWS, 0)
         return heapq.nlargest(
             _MOST_ROWS, uses, key=lambda use: (use.throttled > 0, use.rate / use.limit if use.limit > 0 else use.rate)
@@ -172,13 +176,6 @@ class ConnectionQuotas:
             rate = self._rates[place] = _AddressRate(window)
             self._of_network[network] += 1
         return rate
-
-    def _forget(self, place: Address) -> None:
-        del self._rates[place]
-        network = _network_of(place)
-        self._of_network[network] -= 1
-        if not self._of_network[network]:
-            del self._of_network[network]
 
 
 def _network_of(place: Address) -> Address:

@@ -16,7 +16,7 @@ from exporters.model import CONTROLLER, Changes, ExchangeValues, QuotaKey, Usage
 from quota_metrics.measure.implied_limit import ImpliedLimit
 from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.measure.payers import CountByPayer, PlacesByPayer
-from quota_metrics.measure.quota_in_force import QuotaOf, unknown_quota
+from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.verdict.thresholds import UNEXPLAINED
 from quota_metrics.windows import QuotaWindow
@@ -247,8 +247,7 @@ class UsageMeter:
 
     def _imply(self, client: _Client, usage: _Usage, throttle_ms: int, now_ms: int) -> None:
         """Estimates the limit that the broker used, once all that is in the broker's window was seen."""
-        quota = self._quota_of(*client)
-        bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
+        quota, bucket, rate = self._seen_of_bucket(client, usage, now_ms)
         others = self._others.get(bucket) if self._has_others else 0.0
         if self._has_others:
             self._note_undecided(bucket)
@@ -258,10 +257,9 @@ class UsageMeter:
             seen_since_ms = usage.admitted_ms
         if others is None or now_ms - seen_since_ms < usage.window.length_ms:
             return
-        rate = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0) + usage.rate.measure(now_ms) + others
         if usage.implied is None:
             usage.implied = ImpliedLimit(response_is_unseen=client[0] == _CONSUMER)
-        usage.implied.throttled(rate, usage.rate.elapsed_ms(now_ms), throttle_ms, now_ms)
+        usage.implied.throttled(rate + others, usage.rate.elapsed_ms(now_ms), throttle_ms, now_ms)
         if quota.limit is None or 0 < usage.implied.limit < UNEXPLAINED * quota.limit:
             self._note_undecided(bucket)
 
@@ -278,9 +276,8 @@ class UsageMeter:
         (ClientRequestQuotaManager). Each gateway sees a part of a bucket's rate: where the parts of others are not
         known yet, the byte quota is named, whose limit clients reach more often.
         """
-        quota = self._quota_of(*client)
-        request_quota = self._quota_of(_REQUEST, *client[1:])
-        if not quota.limit_known or request_quota.limit is None:
+        quota, bucket, rate = self._seen_of_bucket(client, usage, now_ms)
+        if not quota.limit_known or self._quota_of(_REQUEST, *client[1:]).limit is None:
             return True
         if quota.limit is None:
             return False
@@ -290,8 +287,6 @@ class UsageMeter:
             return True
         # The highest rate that the broker may have measured for the bucket: the clients' rates and, because it
         # un-records a throttled Fetch, one more response of the client's largest size.
-        bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
-        rate = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0) + usage.rate.measure(now_ms)
         if client[0] == _CONSUMER:
             rate += usage.largest_bytes / usage.window.full_s
         if rate <= _BELOW_LIMIT * quota.limit:
@@ -304,6 +299,13 @@ class UsageMeter:
         if exceeds:
             usage.exceeded = (quota.limit, now_ms + usage.window.length_ms)
         return exceeds
+
+    def _seen_of_bucket(self, client: _Client, usage: _Usage, now_ms: int) -> tuple[QuotaInForce, Bucket, float]:
+        """The client's quota, the bucket that shares it, and what this gateway sees of the bucket's rate."""
+        quota = self._quota_of(*client)
+        bucket = (client[0], quota.bucket_user, quota.bucket_client_id, client[3])
+        others_rate = max(self._bucket_rates.get(bucket, 0.0) - usage.last_rate, 0.0)
+        return quota, bucket, others_rate + usage.rate.measure(now_ms)
 
     def _note_undecided(self, bucket: Bucket) -> None:
         if len(self._undecided) < _MAX_UNDECIDED:

@@ -134,12 +134,7 @@ class Arrivals:
         ends = np.unique(np.concatenate((moments, moments + _STEP_MS + length_ms)))
         ahead = np.interp(ends, moments, so_far)
         most = ahead - np.interp(ends - _STEP_MS - length_ms, moments, so_far)
-        return _highest_between(ends, most, self.start_ms, self.ts_ms + _STEP_MS)
-
-
-def _highest_between(at: Column, values: NDArray[np.float64], start: Column, end: Column) -> NDArray[np.float64]:
-    """The highest value at `at` in each [start, end]; both are among `at` or the nearest ones are taken."""
-    first = np.maximum(np.searchsorted(at, start, side="right") - 1, 0)
-    last = np.minimum(np.searchsorted(at, end, side="left"), len(at) - 1) + 1
-    padded = np.append(values, 0.0)
-    return np.maximum.reduceat(padded, np.column_stack((first, last)).ravel())[::2]
+        # The highest of them in each row, or of the nearest ones.
+        first = np.maximum(np.searchsorted(ends, self.start_ms, side="right") - 1, 0)
+        last = np.minimum(np.searchsorted(ends, self.ts_ms + _STEP_MS, side="left"), len(ends) - 1) + 1
+        return np.maximum.reduceat(np.append(most, 0.0), np.column_stack((first, last)).ravel())[::2]

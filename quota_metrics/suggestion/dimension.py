@@ -47,12 +47,14 @@ def dimension_of(rules: Rules, keys: Collection[str], fleet: Fleet) -> tuple[Dim
     """The dimension and why: of the most specific default in force, else of most rules, else by the names.
 
     `rules`: in force; those with none of `keys` do not count."""
-    kinds = [_dimension(entity) for entity, values in rules.items() if values.keys() & set(keys)]
-    forms = Counter(kind for kind in kinds if kind is not None)
-    used = {entity for entity, values in rules.items() if values.keys() & set(keys)}
+    used = [entity for entity, values in rules.items() if values.keys() & set(keys)]
     for dimension in (Dimension.BOTH, Dimension.USER, Dimension.CLIENT_ID):
         if dimension.default in used:
             return dimension, "a default of this kind is in force"
+    by_kinds = {dimension.kinds: dimension for dimension in Dimension}
+    kinds_used = [tuple(kind for kind, _ in entity) for entity in used]
+    # Entities of addresses and of other vendors' types are of no dimension.
+    forms = Counter(by_kinds[kinds] for kinds in kinds_used if kinds in by_kinds)
     if forms:
         dimension, count = forms.most_common(1)[0]
         return dimension, f"{count} of {forms.total()} rules in force are of this kind"
@@ -102,9 +104,3 @@ def _named(names: dict[str, str | None], kind: str) -> Named:
     if kind not in names:
         return Named.ABSENT
     return Named.DEFAULT if names[kind] is None else Named.EXACT
-
-
-def _dimension(entity: Entity) -> Dimension | None:
-    """None for entities of addresses and of other vendors' types."""
-    kinds = tuple(kind for kind, _ in entity)
-    return next((dimension for dimension in Dimension if dimension.kinds == kinds), None)

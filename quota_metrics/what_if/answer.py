@@ -11,7 +11,7 @@ from quota_metrics.config.resolution import CLIENT_KEYS
 from quota_metrics.simulation.outcome_text import worst_first
 from quota_metrics.simulation.outcomes import ClientOutcome, Simulation
 from quota_metrics.what_if.brokers import GivenWindow
-from quota_metrics.what_if.recording import Recording, SeenClient, SeenClients
+from quota_metrics.what_if.recording import Recording, SeenClient, SeenClients, divided
 
 COMPLETE_AFTER_MS = 4_000  # by then the rows of a minute are stored
 _EVERYTHING = 2**53
@@ -144,7 +144,7 @@ def _replay(simulation: Simulation, recording: Recording, seen: SeenClients, bud
         else:
             rows -= count
             replayed.append(members)
-    for part in _divide_into_queries(replayed):
+    for part in divided(replayed, lambda members: sum(member.rows for member in members)):
         usage = dict(recording.usage([member for members in part for member in members], throttled_only=False))
         for members in part:
             requests -= simulation.replay([member.client for member in members], usage, requests)
@@ -160,19 +160,6 @@ def _replay(simulation: Simulation, recording: Recording, seen: SeenClients, bud
             rows -= client.throttled
             throttled.append(client)
     simulation.throttled(dict(recording.usage(throttled, throttled_only=True)))
-
-
-def _divide_into_queries(groups: Sequence[list[SeenClient]]) -> list[list[list[SeenClient]]]:
-    """Whole groups, together with about as many rows as one query reads."""
-    parts: list[list[list[SeenClient]]] = []
-    rows = 0
-    for group in groups:
-        if not parts or rows > 250_000:
-            parts.append([])
-            rows = 0
-        parts[-1].append(group)
-        rows += sum(member.rows for member in group)
-    return parts
 
 
 def _choose_cluster(recording: Recording) -> str:

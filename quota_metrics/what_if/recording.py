@@ -8,9 +8,9 @@ cannot have throttled them, whichever of them share the limit (ClientQuotaManage
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.model import QuotaLimit
@@ -19,6 +19,8 @@ from quota_metrics.simulation.outcomes import Seen
 from quota_metrics.simulation.usage import BrokerWindows, ClientAtBroker, Recorded, recorded
 from quota_metrics.what_if.brokers import FACTS, GivenWindow, RecordedBrokers, recorded_brokers
 from quota_metrics.windows import UNLIMITED
+
+T = TypeVar("T")
 
 TIMEOUT_S = 120.0  # of a query over a day of a large cluster
 _PAIRS_PER_QUERY = 2_000  # their hashes are in the URL
@@ -225,7 +227,7 @@ class Recording:
         self, clients: Sequence[SeenClient], *, throttled_only: bool
     ) -> Iterator[tuple[ClientAtBroker, Recorded]]:
         """All rows of these clients, or those with a throttle time."""
-        for part in _divide(clients, throttled_only=throttled_only):
+        for part in divided(clients, lambda client: client.throttled if throttled_only else client.rows):
             measured = {(client.pair, client.client.broker_id): client.client for client in part}
             pairs = "[" + ",".join(sorted({client.pair for client in part})) + "]"
             for row in self._rows(_USAGE, pairs=pairs, all=int(not throttled_only)):
@@ -273,16 +275,15 @@ def _lowest_limit(alterations: Sequence[QuotaAlteration], history: Iterable[Quot
     return min(limits, default=UNLIMITED)
 
 
-def _divide(clients: Iterable[SeenClient], *, throttled_only: bool) -> Iterator[list[SeenClient]]:
-    """Into parts with few enough pairs and rows for one query."""
-    part: list[SeenClient] = []
+def divided(clients: Iterable[T], rows_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Parts with few enough clients (or groups of clients) and rows for one query."""
+    part: list[T] = []
     rows = 0
     for client in clients:
-        count = client.throttled if throttled_only else client.rows
-        if part and (rows + count > _ROWS_PER_QUERY or len(part) >= _PAIRS_PER_QUERY):
+        if part and (rows + rows_of(client) > _ROWS_PER_QUERY or len(part) >= _PAIRS_PER_QUERY):
             yield part
             part, rows = [], 0
         part.append(client)
-        rows += count
+        rows += rows_of(client)
     if part:
         yield part
