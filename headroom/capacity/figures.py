@@ -7,8 +7,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FILE = Path(__file__).with_name("figures.json")
-
 Cost = Annotated[float, Field(gt=0)]
 
 
@@ -41,6 +39,6 @@ class Figures(BaseModel):
     spark_row_us: Cost  # of the Spark job, for each row of quota_usage that it reads
 
 
-def load_figures(path: Path = FILE) -> Figures:
-    """Reads a file of figures. Raises OSError, and ValueError for invalid content."""
-    return Figures.model_validate_json(path.read_bytes())
+def load_figures() -> Figures:
+    """The figures of figures.json, which the package ships."""
+    return Figures.model_validate_json(Path(__file__).with_name("figures.json").read_bytes())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -51,11 +51,10 @@ class Freshness(NamedTuple):
 
 
 class StoreWatch:
-    """Looks at `clickhouse` when asked. `now_s`: wall clock."""
+    """Looks at `clickhouse` when asked."""
 
-    def __init__(self, clickhouse: ClickHouse, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, clickhouse: ClickHouse) -> None:
         self._store = clickhouse
-        self._now_s = now_s
         self._shown_s: int | None = None
         self._error = ""
         self._since_s: int | None = None
@@ -75,7 +74,7 @@ class StoreWatch:
             if self._newest.done() and self._newest.exception() is None:
                 from_s = int(self._newest.result()[0]["from_s"])
                 self._shown_s = from_s + WINDOW_S if from_s else None
-        now_s = int(self._now_s())
+        now_s = int(time.time())
         is_late = self._shown_s is None or now_s - self._shown_s > LATE_S
         state = "away" if self._error else "late" if is_late else "live"
         return Freshness(state, self._shown_s, now_s, self._since_s, self._error)
@@ -105,7 +104,7 @@ class StoreWatch:
         await asyncio.shield(self._looking)
 
     async def _ask(self) -> None:
-        began_s = int(self._now_s())
+        began_s = int(time.time())
         try:
             await in_daemon_thread(partial(ping, self._store.nodes, _PROBE_S))
         except ConnectionError as exc:

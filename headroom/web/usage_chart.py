@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from exporters.clickhouse.client import Row
@@ -106,9 +105,9 @@ class ChartRange(NamedTuple):
     step: int
 
 
-def chart_range(query: Given, now_s: Callable[[], float] = time.time) -> ChartRange:
+def chart_range(query: Given) -> ChartRange:
     """Parameters: `range` (15m to 30d), or `seconds`, or `from` and `to` in Unix seconds. Raises BadRequestError."""
-    now = int(now_s())
+    now = int(time.time())
     if "from" in query or "to" in query:
         from_s, to_s = number_of(query, "from", now - 900, 9_999_999_999), number_of(query, "to", now, 9_999_999_999)
         if not from_s < to_s <= from_s + _LONGEST_S:

@@ -10,17 +10,11 @@ from rich.text import Text
 from exporters.text_table import Layout, table_lines
 
 
-def print_table(
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    layout: Layout = Layout(),
-    styles: Sequence[str] = (),
-) -> None:
-    """Prints cells of plain text. `styles`: rich's, one for each row."""
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], layout: Layout = Layout()) -> None:
+    """Prints cells of plain text."""
     console = Console()
     for line in table_lines(headings, rows, terminal_width(console), layout):
-        style = styles[line.row] if styles and line.row is not None else ""
-        console.print(Text(line.text, style), soft_wrap=True)
+        console.print(Text(line.text), soft_wrap=True)
 
 
 def terminal_width(console: Console) -> int | None:
