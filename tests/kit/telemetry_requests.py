@@ -1,8 +1,11 @@
-"""Passes bodies of telemetry requests to a receiver, as a connection of the gateway does."""
+"""Telemetry requests: the subscription id that a push states; bodies, passed to a receiver as a connection does."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
+from telemetry.subscriptions.java.hash import instance_subscription_id, subscription_crc
 from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.apis import PUSH_TELEMETRY
@@ -20,3 +23,8 @@ def answered(receiver: TelemetryReceiver, api_key: int, body: bytes, caller: Cal
 def answered_oversize(receiver: TelemetryReceiver, body: bytes, caller: Caller, now_ms: int) -> Answer:
     """`body`: how a push begins. Raises ProtocolError."""
     return receiver.answer_oversize(PushRequest(*read_push_head(body), caller), now_ms)
+
+
+def subscription_id(metrics: Iterable[str], interval_ms: int, client_instance_id: bytes) -> int:
+    """That a broker computes. `metrics`: in their set's iteration order."""
+    return instance_subscription_id(subscription_crc(metrics, interval_ms), client_instance_id)

@@ -59,13 +59,8 @@ def subscription_crc(metrics: Iterable[str], interval_ms: int) -> int:
     return crc
 
 
-def subscription_id(metrics: Iterable[str], interval_ms: int, client_instance_id: bytes) -> int:
-    """ClientMetricsManager.computeSubscriptionId: signed 32 bits. `metrics`: in their set's iteration order."""
-    return instance_subscription_id(subscription_crc(metrics, interval_ms), client_instance_id)
-
-
 def instance_subscription_id(crc: int, client_instance_id: bytes) -> int:
-    """`subscription_id` from a known crc."""
+    """ClientMetricsManager.computeSubscriptionId, signed 32 bits, from the `subscription_crc`."""
     value = crc ^ uuid_hash(client_instance_id)
     return value - (1 << 32) if value >> 31 else value
 

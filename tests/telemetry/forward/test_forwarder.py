@@ -185,17 +185,6 @@ def test_pushes_are_divided_until_an_endpoint_with_a_limit_of_size_accepts_them(
     assert (sending.counts.points, sending.counts.lost_points.total(), sending.fault) == (301, 0, None)
 
 
-def test_a_single_poisoned_push_is_isolated(spool: Spool) -> None:
-    received = Received()
-    received.refuses_metric = "poison"
-    with ENDPOINTS["http"](received) as address:
-        sending = forwarder(spool.reader(), http(address))
-        drain(sending)
-        spool.push(-1, "poison")
-        drain(sending)
-    assert (sending.counts.lost_points[LostPoint.REFUSED], sending.fault) == (1, None)
-
-
 @pytest.mark.parametrize("place", [0, 4, 9])
 def test_an_endpoint_that_refuses_empty_requests_gets_all_but_the_poisoned_push(spool: Spool, place: int) -> None:
     received = Received()

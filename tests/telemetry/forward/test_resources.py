@@ -12,9 +12,6 @@ from exporters.model import Connection, Push
 from telemetry.decode.bounds import DecodeError, DecompressError, TooLarge, decompress
 from telemetry.forward.resources import divided, points_in, resource_metrics_of
 from telemetry.forward.selection import ForwardSelection
-from telemetry.receiver.otlp_export import OtlpLimits, export_of
-from telemetry.receiver.otlp_identity import DIALECTS, OtlpCaller
-from telemetry.receiver.otlp_parsing import ParsedRequest
 from tests.telemetry.decode.payloads import CONNECTION, PUSH, VECTORS, gauge, number, payload, text
 
 MIB = 1 << 20
@@ -51,18 +48,6 @@ def test_forwarded_identity_comes_from_the_connection() -> None:
         "client.address": "10.0.0.7",
         "client.port": 50000,
     }
-
-
-def test_headroom_receiver_reads_the_same_identity() -> None:
-    resource = forwarded(push(payload(gauge(number(as_double=1)))))
-    sender = OtlpCaller("127.0.0.1", True, "otlp_grpc")
-    request = ParsedRequest(MetricsData(resource_metrics=resource))
-    export = export_of(request, sender, cluster="c", dialect=DIALECTS["any"], limits=OtlpLimits())
-    [part] = export.parts
-    assert part.identity.connection == Connection(
-        "prod", "OTLP_GRPC", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1
-    )
-    assert (part.identity.client_id, part.identity.client_instance_id) == ("app-1", bytes(range(16)))
 
 
 def test_texts_that_are_no_utf_8_are_forwarded_with_replacement_characters() -> None:

@@ -66,20 +66,6 @@ def test_dialogue_does_not_depend_on_chunk_boundaries(cuts: list[int]) -> None:
     assert played(cuts) == played([])
 
 
-@settings(deadline=None)
-@given(st.lists(st.binary(max_size=100), max_size=6), st.lists(st.binary(max_size=100), max_size=6))
-def test_random_bytes_from_either_side_raise_only_protocol_error(asked: list[bytes], reported: list[bytes]) -> None:
-    both = Both()
-    both.client(request(3, 9, 1, b"topics") + produce(13, 2, 1) + request(1, 12, 3))
-    try:
-        for piece in reported:
-            both.broker(piece)
-        for piece in asked:
-            both.client(framed(piece) if piece[:1] < b"\x80" else piece)
-    except ProtocolError:
-        pass
-
-
 # Without a broker
 
 

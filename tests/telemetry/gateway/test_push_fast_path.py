@@ -14,8 +14,8 @@ from exporters.spool.records import decode_push
 from quota_metrics.kafka.primitives import ProtocolError, write_uvarint
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.java.hash import subscription_id
 from telemetry.subscriptions.kip714_rules import ClientMetrics
+from tests.kit.telemetry_requests import subscription_id
 from tests.telemetry.gateway.dialogue import FACTS
 
 NOW_MS = 1_700_000_000_000

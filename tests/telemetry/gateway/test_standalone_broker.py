@@ -9,11 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from exporters.model import Connection
-from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway import standalone_broker as sink
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer
@@ -76,15 +73,6 @@ def test_metadata_lists_a_topic_with_one_partition_at_this_node(version: int) ->
     assert (topic.name, topic.error_code.value, partition.error_code.value) == ("t", 0, 0)
     assert (partition.partition_index, partition.leader_id) == (0, 0)
     assert partition.replica_nodes == partition.isr_nodes == (0,)
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=60), st.integers(0, 13))
-def test_random_bytes_raise_only_protocol_error(body: bytes, version: int) -> None:
-    try:
-        sink.metadata(body, version, NODE)
-    except ProtocolError:
-        return
 
 
 # all APIs that a listener without a cluster answers

@@ -11,10 +11,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.clickhouse.store import TransientWriteError
 from exporters.model import DropReason, RecordKind
-from exporters.spool.records import encode_instance, encode_rows, sender_bytes
+from exporters.spool.records import encode_rows
 from exporters.spool.waiting import PUSHES, oldest_ms
 from telemetry.decode.bounds import PayloadLimits
-from tests.telemetry.ingest.bench import CONNECTION, JAVA, LIMIT, MIB, NOW_MS, USAGE, Bench, away
+from tests.telemetry.ingest.bench import JAVA, MIB, NOW_MS, USAGE, Bench, away
 
 
 def test_push_is_stored_in_all_its_tables(bench: Bench) -> None:
@@ -68,24 +68,6 @@ def test_records_that_arrive_during_a_batch_are_collected_for_the_next(
         pass
     assert bench.balance()[0] == len(bench.store.rows("pushes")) >= 3
     assert bench.balance()[2] == 0
-
-
-def test_instance_usage_and_limit_records_are_stored(bench: Bench) -> None:
-    bench.append(RecordKind.INSTANCE, encode_instance(NOW_MS, bytes(16), sender_bytes(CONNECTION, "app-1")))
-    bench.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, [USAGE, USAGE._replace(client_id="app-2")]))
-    bench.append(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, [LIMIT]))
-    assert bench.step() == 3
-    [seen] = bench.store.rows("client_instances")
-    assert (seen["pushes"], seen["points"], seen["terminated"]) == (0, 0, 0)
-    assert [row["client_id"] for row in bench.store.rows("quota_usage")] == ["app-1", "app-2"]
-    usage = bench.store.rows("quota_usage")[0]
-    assert {name: usage[name] for name in USAGE._fields if name != "ts_ms"} == {
-        name: value for name, value in USAGE._asdict().items() if name != "ts_ms"
-    }
-    [limit] = bench.store.rows("quota_limits")
-    assert (limit["user"], limit["client_id"], limit["value"]) == ("alice", "<default>", None)
-    assert set(bench.store.tables) == {"client_instances", "quota_usage", "quota_limits"}
-    assert bench.balance() == (3, 0, 0)
 
 
 def test_invalid_push_is_dropped_alone_and_recorded(bench: Bench) -> None:
@@ -153,25 +135,6 @@ def test_same_batch_is_retried_after_a_store_failure(bench: Bench, failing: str)
     assert len(bench.store.rows("points")) == 4 * 108
     assert len(bench.store.rows("series")) == 108
     assert len(bench.store.rows("quota_usage")) == 1
-
-
-def test_crash_before_commit_writes_nothing_twice(bench: Bench) -> None:
-    def fail(table: str) -> None:
-        if table == "pushes":
-            raise SystemExit
-
-    bench.push()
-    bench.store.fail = fail
-    with pytest.raises(SystemExit):
-        bench.step()
-    bench.store.fail = lambda table: None
-    bench.push()
-    bench.restart(max_records=1)
-    assert bench.step() == 1
-    assert bench.step() == 1
-    assert len(bench.store.rows("points")) == 2 * 108
-    assert len(bench.store.rows("series")) == 108  # unknown again after the crash, but the token was
-    assert len({push["push_id"] for push in bench.store.rows("pushes")}) == 2
 
 
 def test_series_are_written_once_per_hour(bench: Bench) -> None:

@@ -138,49 +138,6 @@ def test_unavailable_store_quarantines_nothing(bench: Bench) -> None:
     assert list(held(bench.directory / "quarantine")) == []
 
 
-def test_outage_during_isolation_stores_nothing_twice(bench: Bench) -> None:
-    accepted = refuse(bench, "points", is_bad, PermanentWriteError)
-    isolating, calls = bench.store.insert, iter([False, False, False, True])
-
-    def insert(name: str, rows: pa.Table, *, token: str) -> None:
-        if name == "points" and next(calls, False):
-            raise TransientWriteError("away")
-        isolating(name, rows, token=token)
-
-    bench.store.insert = insert
-    for n in range(4):
-        bench.push(client_id=BAD if n == 3 else f"good-{n}")
-    with pytest.raises(TransientWriteError):
-        bench.step()
-    assert accepted
-    assert bench.step() == 4
-    assert len(bench.store.rows("points")) == 3 * 108
-    assert bench.balance() == (3, 1, 0)
-
-
-def test_crash_during_isolation_stores_nothing_twice(
-    bench: Bench,
-) -> None:
-    accepted = refuse(bench, "points", is_bad, PermanentWriteError)
-    isolating = bench.store.insert
-
-    def insert(name: str, rows: pa.Table, *, token: str) -> None:
-        if accepted:
-            raise SystemExit  # stands for kill -9, after the first half
-        isolating(name, rows, token=token)
-
-    bench.store.insert = insert
-    for n in range(4):
-        bench.push(client_id=BAD if n == 3 else f"good-{n}")
-    with pytest.raises(SystemExit):
-        bench.step()
-    bench.store.insert = bench.store.keep
-    bench.restart()
-    assert bench.step() == 4
-    assert len(bench.store.rows("points")) == 4 * 108
-    assert bench.balance() == (4, 0, 0)
-
-
 def test_rejecting_table_causes_a_bounded_number_of_inserts(bench: Bench) -> None:
     tried = 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.model import Connection
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
-from telemetry.subscriptions.java.hash import subscription_id
+from tests.kit.telemetry_requests import subscription_id
 
 ID = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
 WIRE_ID = bytes.fromhex("a3f1a2b4c5e64f708192a3b4c5d6e7f8")

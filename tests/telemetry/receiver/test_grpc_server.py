@@ -15,12 +15,11 @@ from exporters.spool.records import decode_instance, decode_push
 from quota_metrics.kafka.primitives import Reader
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_server import GrpcTls
-from telemetry.subscriptions.java.hash import subscription_id
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.grpc_servers import CLUSTER, MAX_BYTES, START_MS, TOKEN, OpenReceiver, in_loop, opened
-from tests.kit.telemetry_requests import answered
+from tests.kit.telemetry_requests import answered, subscription_id
 from tests.kit.wire import write_compact_bytes
 from tests.telemetry.receiver.grpc_calls import BROKERS_CLIENT, FACTS, ID, WIRE_ID, get, push, refused
 

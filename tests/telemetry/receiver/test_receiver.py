@@ -12,10 +12,10 @@ from exporters.model import ClientInstance, RecordKind
 from exporters.spool.records import decode_instance, decode_push
 from quota_metrics.kafka.primitives import Reader
 from telemetry.receiver.receiver import Answer
-from telemetry.subscriptions.java.hash import subscription_id
 from telemetry.subscriptions.payers import PayerLimits, Payers, PayerUse
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
+from tests.kit.telemetry_requests import subscription_id
 from tests.telemetry.receiver.sink import (
     CONNECTION,
     ID,
@@ -43,12 +43,6 @@ def test_granted_get_has_the_documented_bytes() -> None:
     assert answer.body == expected
 
 
-def test_covered_prefixes_are_not_requested() -> None:
-    sink = Sink("org.apache.kafka.producer.,métrique,org.apache.kafka.")
-    reader = Reader(sink.get().body, 26 + 5 + 9)
-    assert {reader.compact_string() for _ in range(reader.compact_array_length())} == {"org.apache.kafka.", "métrique"}
-
-
 @pytest.mark.parametrize(("metrics", "requested"), [("*", [""]), ("org.apache.", ["org.apache."])])
 def test_franz_go_receives_an_empty_prefix_for_all_metrics(metrics: str, requested: list[str]) -> None:
     sink = Sink(metrics)
@@ -63,11 +57,6 @@ def test_refused_get_contains_only_the_error_code() -> None:
     answer = sink.get()
     assert answer.body == struct.pack(">ih16si", 0, 89, bytes(16), 0) + b"\x01" + bytes(9) + b"\x01\x00"
     assert (answer.after_flush, answer.refusal) == (False, b"")
-
-
-def test_zero_client_instance_id_is_replaced() -> None:
-    body = Sink().get(bytes(16)).body
-    assert body[6:22] == (2).to_bytes(16, "big")  # 1 is reserved
 
 
 def test_instance_is_recorded_once_per_connection() -> None:

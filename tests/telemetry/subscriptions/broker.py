@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 from exporters.model import Connection
-from telemetry.subscriptions.java.hash import subscription_id
 from telemetry.subscriptions.kip714_rules import ClientMetrics, Instance, PushRequest
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
+from tests.kit.telemetry_requests import subscription_id
 
 NOW_MS = 1_700_000_000_000
 DEFAULT_INTERVAL_MS = 300_000

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.subscriptions.config_admin import describe, list_resources
@@ -150,13 +148,3 @@ def test_oversized_describe_raises_protocol_error() -> None:
     heavy = {"heavy": {"metrics": "m" * 30_000}}
     with pytest.raises(ProtocolError, match="cannot describe"):
         describe(4, requests.describe(4, [(CLIENT_METRICS, "heavy", None)] * 1_000, synonyms=True), heavy)
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.sampled_from([32, 33, 44, 74]), st.binary(max_size=200))
-def test_random_bytes_raise_only_protocol_error(api_key: int, body: bytes) -> None:
-    try:
-        reported = answered(api_key, body)
-    except ProtocolError:
-        return
-    decoded(api_key, {32: 4, 33: 2, 44: 1, 74: 1}[api_key], reported)

@@ -6,16 +6,20 @@ test's counts of JMX metrics have no counterpart.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from structlog.testing import capture_logs
 
-from telemetry.subscriptions.java.hash import subscription_id, uuid_text
+from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.kip714_rules import RESERVED_IDS, ZERO_ID, ClientMetrics
 from telemetry.subscriptions.payers import Caller
-from telemetry.wire.errors import InvalidSubscriptionError
+from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
+from tests.kit.telemetry_requests import subscription_id
 from tests.telemetry.subscriptions.broker import (
     CONNECTION,
-    DEFAULT_INTERVAL_MS,
     ID,
     INVALID_REQUEST,
     NONE,
@@ -23,126 +27,158 @@ from tests.telemetry.subscriptions.broker import (
     OTHER_ID,
     SUB_1,
     THROTTLED,
+    TOO_LARGE,
+    UNKNOWN_SUBSCRIPTION_ID,
+    UNSUPPORTED_COMPRESSION_TYPE,
     Broker,
 )
 
-# --- subscriptions
+Step = Callable[[Broker], None]
+INTERVAL_MS = 30_000  # of SUB_1
 
 
-def test_update_subscription() -> None:
-    broker = Broker(sub=SUB_1 | {"match": "client_id=producer-1"})
-    assert "sub" in broker.rules.subscriptions
-    assert (broker.rules.subscriptions.version, len(broker.rules.instances)) == (1, 0)
-    selection = broker.rules.subscriptions.select({"client_id": "producer-1"})
-    assert set(selection.metrics) == {"org.apache.kafka.producer.", "org.apache.kafka.consumer."}
-    assert selection.interval_ms == 30_000
-    assert broker.rules.subscriptions.select({"client_id": "producer-2"}).metrics == ()
+def get(code: ErrorCode = NONE, **request: Any) -> Step:
+    def ask(broker: Broker) -> None:
+        assert broker.get(**request) is code
+
+    return ask
 
 
-def test_update_subscription_with_empty_properties() -> None:
-    broker = Broker(sub={})
-    assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (0, 0)
+def push(code: ErrorCode = NONE, **request: Any) -> Step:
+    def ask(broker: Broker) -> None:
+        assert broker.push(**request) is code
+
+    return ask
 
 
-def test_update_subscription_with_invalid_metrics_properties() -> None:
-    broker = Broker()
-    with pytest.raises(InvalidSubscriptionError) as error:
-        broker.rules.update("sub", {"random": "random"}, NOW_MS)
-    assert error.value.code is INVALID_REQUEST
-    assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (0, 0)
+def later(ms: int = INTERVAL_MS) -> Step:
+    def wait(broker: Broker) -> None:
+        broker.now_ms += ms
+
+    return wait
 
 
-def test_update_subscription_with_properties_deletion() -> None:
-    broker = Broker(sub={"interval.ms": "100"})
-    assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (1, 1)
-    broker.rules.update("sub", {}, NOW_MS)
-    assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (0, 2)
+def subscribed(**subscriptions: dict[str, str]) -> Step:
+    def update(broker: Broker) -> None:
+        for name, values in subscriptions.items():
+            broker.rules.update(name, values, broker.now_ms)
+
+    return update
 
 
-def test_unchanged_update_increments_version() -> None:
+def disconnected(connection_id: str) -> Step:
+    return lambda broker: broker.rules.disconnected(connection_id)
+
+
+WRONG: dict[str, Any] = {"subscription": 1234, "compression_type": 10, "too_large": True}
+SEQUENCES: dict[str, list[Step]] = {
+    "a get in each interval": [get(), later(), get()],
+    "a get too early": [get(), get(THROTTLED), later(INTERVAL_MS - 1), get(THROTTLED), later(1), get()],
+    "a get right after a push": [push(), get(THROTTLED)],
+    "two gets of a new client at once": [get(connection_id="c1"), get(THROTTLED, connection_id="c2")],
+    "two gets after a change at once": [
+        get(),
+        subscribed(other={"metrics": "a"}),
+        get(connection_id="c1"),
+        get(THROTTLED, connection_id="c2"),
+    ],
+    "a get of a terminated client": [push(terminating=True), later(), get()],
+    "a push in each interval": [get(), push(), later(), push()],
+    "a push to a broker that does not know the client": [push()],
+    "a push too early": [get(), push(), push(THROTTLED)],
+    "a get admits one push": [push(), later(), get(), later(1), push(), push(THROTTLED)],
+    "two pushes of a new client at once": [push(connection_id="c1"), push(THROTTLED, connection_id="c2")],
+    "an unknown subscription": [get(), push(UNKNOWN_SUBSCRIPTION_ID, subscription=1234), get()],
+    "a codec": [get(), push(UNSUPPORTED_COMPRESSION_TYPE, compression_type=10), get()],
+    "a payload too large": [get(), push(TOO_LARGE, too_large=True), get(THROTTLED)],
+    "the order of the checks": [
+        push(UNKNOWN_SUBSCRIPTION_ID, **WRONG),
+        push(THROTTLED, **WRONG),
+        later(),
+        push(UNSUPPORTED_COMPRESSION_TYPE, compression_type=10, too_large=True),
+        later(),
+        push(terminating=True),
+        push(INVALID_REQUEST, **WRONG),
+    ],
+    "a refused push counts, the get after it does not": [
+        push(UNKNOWN_SUBSCRIPTION_ID, subscription=1234),
+        get(),
+        later(INTERVAL_MS - 1),
+        push(THROTTLED),
+        later(1),
+        push(),
+    ],
+    "a terminating push is the last": [get(), push(), push(terminating=True), push(INVALID_REQUEST, terminating=True)],
+    "only one push after it is refused": [push(terminating=True), later(), push(INVALID_REQUEST), push()],
+    "a terminating push is never too early and begins no interval": [
+        push(),
+        later(1),
+        push(terminating=True),
+        later(INTERVAL_MS - 1),
+        push(INVALID_REQUEST),
+        push(),
+    ],
+    "a client that was disconnected is new": [get(), push(), disconnected("c1"), push()],
+    "another connection's end changes nothing": [get(), disconnected("another"), get(THROTTLED)],
+    "a terminated client that expired is new": [
+        subscribed(sub={"metrics": "a", "interval.ms": "100"}),
+        push(terminating=True),
+        later(60_000),
+        push(),
+    ],
+    # deliberate differences from Kafka
+    "a refused terminating push terminates nothing": [
+        push(UNKNOWN_SUBSCRIPTION_ID, subscription=1234, terminating=True),
+        later(),
+        push(),
+    ],
+    "another connection's terminating push terminates nothing": [
+        get(),
+        push(terminating=True, connection_id="c2"),
+        later(),
+        push(),
+    ],
+}
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_requests_are_answered_as_by_kafka(sequence: str) -> None:
     broker = Broker(sub=SUB_1)
-    broker.rules.update("sub", SUB_1, NOW_MS)
-    assert broker.rules.subscriptions.version == 2
+    for step in SEQUENCES[sequence]:
+        step(broker)
 
 
-# --- GetTelemetrySubscriptions
+def test_codecs_are_kafkas() -> None:
+    for compression_type in (-1, *range(6), 100):
+        code = NONE if compression_type in range(5) else UNSUPPORTED_COMPRESSION_TYPE
+        assert Broker(sub=SUB_1).push(compression_type=compression_type) is code
 
 
-def test_get_telemetry() -> None:
-    broker = Broker(sub=SUB_1)
-    instance = broker.granted(ZERO_ID)
+def test_granted_instance_has_the_subscription_and_an_id_of_its_own() -> None:
+    instance = Broker(sub=SUB_1).granted(ZERO_ID)
     assert instance.client_instance_id not in RESERVED_IDS
     assert set(instance.selection.requested_metrics) == {"org.apache.kafka.producer.", "org.apache.kafka.consumer."}
-    assert instance.selection.interval_ms == 30_000
-    assert instance.subscription_id == subscription_id(instance.selection.metrics, 30_000, instance.client_instance_id)
-
-
-def test_get_telemetry_without_subscription() -> None:
-    instance = Broker().granted(ZERO_ID)
-    assert instance.selection.requested_metrics == ()
-    assert instance.selection.interval_ms == DEFAULT_INTERVAL_MS
-    assert instance.subscription_id != 0
-
-
-def test_get_telemetry_after_push_interval_time() -> None:
-    broker = Broker()
-    assert broker.get() is NONE
-    broker.now_ms += DEFAULT_INTERVAL_MS
-    assert broker.get() is NONE
-
-
-def test_get_telemetry_all_metrics_subscribed_subscription() -> None:
-    broker = Broker(one=SUB_1, two={"metrics": "*"})
-    instance = broker.granted(ZERO_ID)
-    assert instance.selection.requested_metrics == ("*",)
-    assert instance.selection.interval_ms == 30_000
-
-
-def test_get_telemetry_same_client_immediate_retry_fail() -> None:
-    broker = Broker()
-    assert broker.get() is NONE
-    assert broker.get() is THROTTLED
-    assert broker.instance().last_known_error is NONE
-    broker.now_ms += DEFAULT_INTERVAL_MS - 1
-    assert broker.get() is THROTTLED
-
-
-def test_get_telemetry_same_client_immediate_retry_after_push_fail() -> None:
-    subscribed = Broker(sub=SUB_1).granted()
-    second = Broker(sub=SUB_1)
-    assert second.push(subscription=subscribed.subscription_id) is NONE
-    assert second.get() is THROTTLED
-
-
-def test_get_telemetry_update_subscription() -> None:
-    broker = Broker(one=SUB_1)
-    before = broker.granted().subscription_id
-    broker.rules.update("two", {"metrics": "org.apache.kafka.other"}, NOW_MS)
-    assert broker.granted().subscription_id != before
-
-
-def test_get_telemetry_concurrent_request_new_client_instance() -> None:
-    broker = Broker()
-    assert [broker.get(connection_id="c1"), broker.get(connection_id="c2")] == [NONE, THROTTLED]
-
-
-def test_get_telemetry_concurrent_request_after_subscription_update() -> None:
-    broker = Broker()
-    assert broker.get() is NONE
-    broker.rules.update("sub", SUB_1, NOW_MS)
-    assert [broker.get(connection_id="c1"), broker.get(connection_id="c2")] == [NONE, THROTTLED]
-
-
-def test_reserved_id_one_is_accepted() -> None:
+    assert instance.selection.interval_ms == INTERVAL_MS
+    assert instance.subscription_id == subscription_id(
+        instance.selection.metrics, INTERVAL_MS, instance.client_instance_id
+    )
     reserved = bytes(15) + b"\x01"
     assert Broker().granted(reserved).client_instance_id == reserved
 
 
-def test_get_of_a_terminating_client_is_accepted() -> None:
-    broker = Broker()
-    assert broker.push(terminating=True) is NONE
-    broker.now_ms += DEFAULT_INTERVAL_MS
-    assert broker.get() is NONE
+def test_updates_that_change_something_or_repeat_it_are_versions() -> None:
+    broker = Broker(sub=SUB_1 | {"match": "client_id=producer-1"}, unset={})
+    subscriptions = broker.rules.subscriptions
+    assert (list(subscriptions), subscriptions.version, len(broker.rules.instances)) == (["sub"], 1, 0)
+    assert subscriptions.select({"client_id": "producer-2"}).metrics == ()
+    with pytest.raises(InvalidSubscriptionError) as error:
+        broker.rules.update("bad", {"random": "random"}, NOW_MS)
+    assert (error.value.code, subscriptions.version) == (INVALID_REQUEST, 1)
+    broker.rules.update("sub", SUB_1, NOW_MS)
+    broker.rules.update("sub", SUB_1, NOW_MS)
+    assert (len(subscriptions), subscriptions.version) == (1, 3)
+    broker.rules.update("sub", {}, NOW_MS)
+    assert (len(subscriptions), subscriptions.version) == (0, 4)
 
 
 def test_generated_ids_are_unused_and_have_no_leading_dash() -> None:
@@ -157,9 +193,6 @@ def test_generated_ids_are_unused_and_have_no_leading_dash() -> None:
     assert rules.get(ZERO_ID, caller, NOW_MS)[1].client_instance_id == free
 
 
-# --- cache
-
-
 def test_cache_expiration_task_cancelled_on_instance_update() -> None:
     broker = Broker(sub={"metrics": "a", "interval.ms": "100"})
     broker.granted()
@@ -170,29 +203,6 @@ def test_cache_expiration_task_cancelled_on_instance_update() -> None:
     assert broker.rules.instances._by_connection == {"c1": ID}
 
 
-def test_expired_instance_is_recreated_without_a_timer() -> None:
-    broker = Broker(sub={"metrics": "a", "interval.ms": "100"})
-    assert broker.push(terminating=True) is NONE
-    broker.now_ms += 60_000
-    assert broker.push() is NONE
-
-
-def test_client_connection_disconnect() -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    assert broker.push() is NONE
-    broker.rules.disconnected("c1")
-    assert len(broker.rules.instances) == 0
-    assert broker.push() is NONE
-
-
-def test_disconnect_of_unknown_connection_is_ignored() -> None:
-    broker = Broker(sub=SUB_1)
-    broker.granted()
-    broker.rules.disconnected("another")
-    assert len(broker.rules.instances) == 1
-
-
 def test_subscription_change_admits_early_get_with_original_attributes() -> None:
     broker = Broker(sub=SUB_1)
     broker.granted()
@@ -201,6 +211,37 @@ def test_subscription_change_admits_early_get_with_original_attributes() -> None
     code, instance = broker.rules.get(ID, broker.caller("c1", client_id="nobody"), NOW_MS)
     assert code is NONE
     assert instance.selection.interval_ms == 30_000
+
+
+@pytest.mark.parametrize("client_instance_id", sorted(RESERVED_IDS))
+def test_push_telemetry_client_instance_id_invalid(client_instance_id: bytes) -> None:
+    broker = Broker(sub=SUB_1)
+    assert broker.push(client_instance_id) is INVALID_REQUEST
+    assert len(broker.rules.instances) == 0
+
+
+def test_push_telemetry_concurrent_request_after_subscription_update() -> None:
+    broker = Broker(sub=SUB_1)
+    stale = broker.granted(connection_id="c1").subscription_id
+    broker.rules.update("sub", {"metrics": "*", "interval.ms": "30000"}, NOW_MS)
+    codes = [broker.push(subscription=stale, connection_id=connection_id) for connection_id in ("c2", "c3")]
+    assert codes == [UNKNOWN_SUBSCRIPTION_ID, THROTTLED]
+    assert broker.rules.instances._by_connection == {"c1": ID, "c2": ID}
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+def test_other_payers_use_of_an_id_has_no_effect_on_the_instance(terminating: bool) -> None:
+    broker, mallory = Broker(sub=SUB_1), replace(CONNECTION, principal="mallory")
+    mine = broker.granted()
+    broker.connection = mallory
+    assert broker.granted(connection_id="c2") is not mine
+    for _ in range(3):
+        assert broker.push(terminating=terminating, connection_id="c2") is NONE
+    broker.rules.disconnected("c2")
+    broker.connection = CONNECTION
+    assert broker.instance() is mine
+    assert (mine.terminating, mine.last_get_ms, mine.last_push_ms) == (False, NOW_MS, 0)
+    assert broker.push() is NONE
 
 
 # --- subscriptions read periodically from a cluster

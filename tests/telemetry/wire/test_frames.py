@@ -94,13 +94,3 @@ def test_empty_feed_decides_pending_frame() -> None:
 def test_out_of_range_length_raises_protocol_error(length: int) -> None:
     with pytest.raises(ProtocolError, match="frame of"):
         Scanner().feed(length.to_bytes(4, "big", signed=True))
-
-
-@given(st.lists(st.binary(max_size=64), max_size=10))
-def test_random_bytes_raise_only_protocol_error(pieces: list[bytes]) -> None:
-    scanner = Scanner()
-    try:
-        for piece in pieces:
-            scanner.feed(piece)
-    except ProtocolError:
-        pass

@@ -8,14 +8,12 @@ import random
 import struct
 from collections import Counter
 from itertools import pairwise
-from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headroom.demo.jvm import Jvm
 from telemetry.wire.apis import APIS, FETCH, PRODUCE
 from telemetry.wire.topic_bytes import ID_MARK, TopicBytes, is_legal_topic
 from tests.kit.kio_entities import encode, message_type, random_entity
@@ -108,64 +106,3 @@ def test_a_name_that_kafka_refuses_is_not_counted(name: str) -> None:
     encoded = name.encode()
     topic = struct.pack(">h", len(encoded)) + encoded + struct.pack(">iii", 1, 0, 1) + b"r"
     assert not read(PRODUCE, 3, framed(PRODUCE, 3, struct.pack(">hhii", -1, 1, 1, 1) + topic))
-
-
-def java_frame(jvm: Jvm, key: int, version: int, topics: dict[str, list[int]]) -> tuple[bytes, Counter[str]]:
-    """A frame that Kafka's own classes write, and what they read out of it."""
-    kafka = jvm.classes.org.apache.kafka.common
-    message = (kafka.message.ProduceRequestData if key == PRODUCE else kafka.message.FetchResponseData)()
-    of_topic = message.topicData() if key == PRODUCE else message.responses()
-    for topic, sizes in topics.items():
-        of_topic.add(java_topic(jvm, key, version, topic, sizes))
-    buffer = kafka.protocol.MessageUtil.toByteBufferAccessor(message, version).buffer()
-    body = bytes(buffer.array())[: buffer.limit()]
-    wrapped = kafka.protocol.ByteBufferAccessor(jvm.classes.java.nio.ByteBuffer.wrap(body))
-    again = (kafka.message.ProduceRequestData if key == PRODUCE else kafka.message.FetchResponseData)(wrapped, version)
-    said: Counter[str] = Counter()
-    for topic in (again.topicData() if key == PRODUCE else again.responses()).iterator():
-        if version >= 13:
-            ids = struct.pack(
-                ">qq", topic.topicId().getMostSignificantBits(), topic.topicId().getLeastSignificantBits()
-            )
-            name = ID_MARK + ids.hex()
-        else:
-            name = topic.name() if key == PRODUCE else topic.topic()
-        partitions = topic.partitionData() if key == PRODUCE else topic.partitions()
-        said[name] += sum(partition.records().sizeInBytes() for partition in partitions)
-    return framed(key, version, body), +said
-
-
-def java_topic(jvm: Jvm, key: int, version: int, topic: str, sizes: list[int]) -> Any:
-    kafka = jvm.classes.org.apache.kafka.common
-    if key == PRODUCE:
-        data = kafka.message.ProduceRequestData.TopicProduceData()
-        partition_class = kafka.message.ProduceRequestData.PartitionProduceData
-    else:
-        data = kafka.message.FetchResponseData.FetchableTopicResponse()
-        partition_class = kafka.message.FetchResponseData.PartitionData
-    if version >= 13:
-        data.setTopicId(kafka.Uuid(len(topic), -len(topic)))
-    else:
-        (data.setName if key == PRODUCE else data.setTopic)(topic)
-    for index, size in enumerate(sizes):
-        records = kafka.record.internal.MemoryRecords.readableRecords(jvm.classes.java.nio.ByteBuffer.wrap(bytes(size)))
-        partition = partition_class().setRecords(records)
-        (data.partitionData() if key == PRODUCE else data.partitions()).add(
-            partition.setIndex(index) if key == PRODUCE else aborted(kafka, partition.setPartitionIndex(index), index)
-        )
-    return data
-
-
-def aborted(kafka: Any, partition: Any, count: int) -> Any:
-    """With as many aborted transactions."""
-    transaction = kafka.message.FetchResponseData.AbortedTransaction
-    transactions = [transaction().setProducerId(n).setFirstOffset(n) for n in range(count)]
-    return partition.setAbortedTransactions(transactions) if transactions else partition
-
-
-@pytest.mark.java
-@pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_frames_of_kafkas_own_classes(jvm: Jvm, key: int, version: int) -> None:
-    frame, said = java_frame(jvm, key, version, {"orders": [70, 0, 300], "pay.ments": [20_000], "idle": [0]})
-    assert sorted(said.values()) == [370, 20_000]
-    assert read(key, version, frame, list(range(0, len(frame), 7))) == said
