@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from exporters.text_table import Layout
-from headroom.capacity.figures import load_figures
-from headroom.capacity.model import Workload, plan
+from headroom.capacity.model import Workload, load_figures, plan
 from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
 from quota_metrics.amounts import bytes_text

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headroom.config.web import WebConfig
-from headroom.web.own.scopes import ME, ME_PAGE, Scopes, give, reaches
+from headroom.web.own.scopes import ME, ME_PAGE, OF_REQUEST, REACHED, Scopes
 from headroom.web.sparse_log import SparseLog
 from telemetry.gateway.networks import is_in
 
@@ -90,8 +90,8 @@ class AccessControl:
             return PlainTextResponse("requests from other sites are not answered\n", 403)
         shown = _shown(headers)
         if shown and (client_scope := self._scopes.of(shown)) is not None:  # also through a trusted proxy
-            give(scope, client_scope)
-            return None if reaches(scope["path"]) else PlainTextResponse(_ONLY_ITS_OWN, 403)
+            scope[OF_REQUEST] = client_scope
+            return None if scope["path"] in REACHED else PlainTextResponse(_ONLY_ITS_OWN, 403)
         if scope["path"] in OPEN_PATHS or (self._is_loopback and self._token is None and not self._scopes):
             return None
         is_token = self._token is not None and hmac.compare_digest(shown.encode(), self._token.encode())

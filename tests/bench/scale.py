@@ -22,8 +22,7 @@ import psutil
 
 from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
-from headroom.capacity.figures import load_figures
-from headroom.capacity.model import Workload, clickhouse_cores, network_cores, row_bytes, worker_cores
+from headroom.capacity.model import Workload, clickhouse_cores, load_figures, network_cores, row_bytes, worker_cores
 from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
 from tests.bench.kit.serve import ASKED_EVERY_S, Serve, cpu_s, open_files_allowed, waited
 from tests.kit.clickhouse import connected

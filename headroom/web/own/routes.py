@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from exporters.clickhouse.client import Row
-from headroom.web.own.scopes import ME, ME_PAGE, ClientScope, given
+from headroom.web.own.scopes import ME, ME_PAGE, OF_REQUEST, ClientScope
 from headroom.web.parameters import BadRequestError, Given
 from headroom.web.sparse_log import SparseLog
 
@@ -31,7 +31,7 @@ def own_routes(own: Own, page: Template) -> list[Route]:
 
     async def ask(request: Request) -> tuple[int, Row]:
         try:
-            scope = given(request.scope)
+            scope: ClientScope | None = request.scope.get(OF_REQUEST)
             if scope is None:
                 raise BadRequestError(_NO_SCOPE)
             async with asyncio.timeout(_PATIENCE_S), turns:

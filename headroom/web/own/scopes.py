@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 ME: Final = "/api/v1/me"
 ME_PAGE: Final = "/me"
 _STYLE: Final = "/static/headroom.css"  # of the page
-_PATHS: Final = frozenset({ME, ME_PAGE, _STYLE})
-_OF_REQUEST: Final = "headroom.scope"  # in the ASGI scope
+REACHED: Final = frozenset({ME, ME_PAGE, _STYLE})
+OF_REQUEST: Final = "headroom.scope"  # whose request it is, in the ASGI scope
 
 
 class ClientScope(NamedTuple):
@@ -41,22 +41,6 @@ class Scopes:
     def of(self, token: str) -> ClientScope | None:
         """None: it is no token with a scope."""
         return self._scopes.get(_hash(token))
-
-
-def reaches(path: str) -> bool:
-    """Whether a token with a scope reaches a path."""
-    return path in _PATHS
-
-
-def give(asgi_scope: Any, scope: ClientScope) -> None:
-    """Notes whose request it is."""
-    asgi_scope[_OF_REQUEST] = scope
-
-
-def given(asgi_scope: Mapping[str, Any]) -> ClientScope | None:
-    """None: the request has no token with a scope."""
-    found = asgi_scope.get(_OF_REQUEST)
-    return found if isinstance(found, ClientScope) else None
 
 
 def _hash(token: str) -> bytes:

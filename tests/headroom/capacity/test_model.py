@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headroom.capacity.figures import load_figures
-from headroom.capacity.model import Workload, clickhouse_cores, network_cores, plan, row_bytes, worker_cores
+from headroom.capacity.model import (
+    Workload,
+    clickhouse_cores,
+    load_figures,
+    network_cores,
+    plan,
+    row_bytes,
+    worker_cores,
+)
 from headroom.cli.plan import app
 
 FIGURES = load_figures()
