@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.chaos.audit import Audit
 from tests.chaos.faults.preloaded import READS, WRITES, Preloaded
 from tests.chaos.load import POINTS_PER_PUSH, Ledger, Pushed
-from tests.chaos.scenario import RETRY, loaded, until
+from tests.chaos.scenario import RETRY, before_server, until
 from tests.chaos.store_faults import refuse_rows, replayed
 from tests.chaos.victim import Headroom, Server
 
@@ -62,13 +62,9 @@ class Window:
 async def rare_faults(upstream: str, directory: Path, rng: random.Random, share: float = 1.0) -> Audit:
     """Each fault once, in random order; prints a line for each, and audits the store after the replay. `share`: of the
     time that each fault lasts otherwise."""
-    server, files = Server(directory), Preloaded(directory)
-    headroom = Headroom(upstream, directory, server, spool_bytes=SPOOL_BYTES, environment=files.environment)
-    try:
-        await server.start()
-        headroom.begin()
-        await headroom.ready()
-        load = await loaded(headroom, server.port, rng)
+    files = Preloaded(directory)
+    options = {"spool_bytes": SPOOL_BYTES, "environment": files.environment}
+    async with before_server(upstream, directory, rng, **options) as (headroom, server, load):
         await until(lambda: load.ledger.pushes > 0, "clients to push")
         faults: dict[str, Callable[[], Awaitable[None]]] = {
             f"worker suspended for {share * STOPPED_S:.0f} s": lambda: suspend_worker(headroom, share * STOPPED_S),
@@ -89,12 +85,7 @@ async def rare_faults(upstream: str, directory: Path, rng: random.Random, share:
             load.is_paused = False
         found = await replayed(headroom, server, load, directory / "data", 1)
         conclude(windows, found)
-        if status := headroom.stop():
-            found.faults.append(f"headroom serve ended with {status}")
         return found
-    finally:
-        headroom.stop()
-        server.kill()
 
 
 async def watched(fault: str, ledger: Ledger, happen: Callable[[], Awaitable[None]]) -> Window:

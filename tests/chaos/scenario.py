@@ -7,8 +7,10 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from headroom.demo.processes import LOOPBACK
 from quota_metrics.kafka.admin import KafkaAdmin
@@ -51,13 +53,7 @@ async def managed(upstream: str, directory: Path, rng: random.Random, kills: int
 async def served(upstream: str, directory: Path, rng: random.Random, kills: int) -> Audit:
     """The same with a separate server, which is killed as well; then a server outage during which the worker is
     killed."""
-    server = Server(directory)
-    headroom = Headroom(upstream, directory, server)
-    try:
-        await server.start()
-        headroom.begin()
-        await headroom.ready()
-        load = await loaded(headroom, server.port, rng)
+    async with before_server(upstream, directory, rng) as (headroom, server, load):
         victims = {
             "network": lambda: kill_network(headroom, rng),
             "network_child": lambda: kill_child(headroom, rng),
@@ -72,35 +68,40 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
         await fill_the_spool(load)
         await server.start()
         return await concluded(headroom, server.port, load, killed)
-    finally:
-        headroom.stop()
-        server.kill()
 
 
 async def away(upstream: str, directory: Path, rng: random.Random, seconds: float) -> Audit:
     """A long server outage: the spool buffers all pushes, no client is refused, and everything is written
     afterwards."""
-    server = Server(directory)
-    headroom = Headroom(upstream, directory, server, spool_bytes=1 << 30)
-    try:
-        await server.start()
-        headroom.begin()
-        await headroom.ready()
-        load = await loaded(headroom, server.port, rng)
+    async with before_server(upstream, directory, rng, spool_bytes=1 << 30) as (headroom, server, load):
         await until(lambda: load.ledger.pushes > 10 * CLIENTS, "clients to push")
         server.kill()
         await asyncio.sleep(seconds)
         held = await asyncio.to_thread(headroom.metrics)
         await server.start()
         found = await concluded(headroom, server.port, load, Counter())
-        print(
-            f"away_s={seconds:.0f} held_records={held['headroom_records:buffered']:.0f}"
-            f" held_mib={held['headroom_spool_bytes'] / (1 << 20):.0f} pushes={load.ledger.answers.total()}"
-            f" not_acknowledged={load.ledger.answers.total() - load.ledger.pushes}"
-        )
-        if load.ledger.answers[RETRY]:
-            found.faults.append(f"{load.ledger.answers[RETRY]} pushes were refused although the spool had room")
-        return found
+    print(
+        f"away_s={seconds:.0f} held_records={held['headroom_records:buffered']:.0f}"
+        f" held_mib={held['headroom_spool_bytes'] / (1 << 20):.0f} pushes={load.ledger.answers.total()}"
+        f" not_acknowledged={load.ledger.answers.total() - load.ledger.pushes}"
+    )
+    if load.ledger.answers[RETRY]:
+        found.faults.append(f"{load.ledger.answers[RETRY]} pushes were refused although the spool had room")
+    return found
+
+
+@asynccontextmanager
+async def before_server(
+    upstream: str, directory: Path, rng: random.Random, **options: Any
+) -> AsyncIterator[tuple[Headroom, Server, Load]]:
+    """Headroom with a separate server and clients that push. `options`: of Headroom."""
+    server = Server(directory)
+    headroom = Headroom(upstream, directory, server, **options)
+    try:
+        await server.start()
+        headroom.begin()
+        await headroom.ready()
+        yield headroom, server, await loaded(headroom, server.port, rng)
     finally:
         headroom.stop()
         server.kill()

@@ -25,7 +25,7 @@ from telemetry.decode.bounds import decompress
 from telemetry.ingest.quarantine import held
 from tests.chaos.audit import Audit, audit, command, rested
 from tests.chaos.load import Load
-from tests.chaos.scenario import CLIENTS, concluded, kill, kill_server, kill_worker, loaded, until
+from tests.chaos.scenario import CLIENTS, before_server, concluded, kill, kill_server, kill_worker, loaded, until
 from tests.chaos.victim import Headroom, Server
 
 _RECEIVED = "headroom_records_received_total"
@@ -38,13 +38,7 @@ _ACCEPT = "ALTER TABLE headroom.points DROP CONSTRAINT IF EXISTS chaos"
 async def store_faults(upstream: str, directory: Path, rng: random.Random, count: int) -> Audit:
     """Injects `count` faults, each kind equally often; audits the store after the replay."""
     with small_disk(directory / "server" / "store") as disk:
-        server = Server(directory)
-        headroom = Headroom(upstream, directory, server)
-        try:
-            await server.start()
-            headroom.begin()
-            await headroom.ready()
-            load = await loaded(headroom, server.port, rng)
+        async with before_server(upstream, directory, rng) as (headroom, server, load):
             faults: dict[str, Callable[[], Awaitable[None]]] = {
                 "disk_full": lambda: fill(disk, server, rng),
                 "rows_refused": lambda: refuse_rows(server, headroom, rng),
@@ -59,12 +53,7 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
             await until(lambda: headroom.metrics()["headroom_worker_up"] == 1, "a worker")
             found = await replayed(headroom, server, load, directory / "data", killed["rows_refused"])
             found.killed = killed
-            if status := headroom.stop():
-                found.faults.append(f"headroom serve ended with {status}")
             return found
-        finally:
-            headroom.stop()
-            server.kill()
 
 
 async def stop_worker_for_a_while(headroom: Headroom, rng: random.Random) -> None:
@@ -152,8 +141,8 @@ def _refused(headroom: Headroom) -> float:
 
 
 async def replayed(headroom: Headroom, server: Server, load: Load, data: Path, refusals: int) -> Audit:
-    """Waits for the spool to drain, checks stored and quarantined points, then replays and audits. `refusals`: how
-    often rows were refused."""
+    """Waits for the spool to drain, checks stored and quarantined points, then replays, audits and shuts down.
+    `refusals`: how often rows were refused."""
     before = load.ledger.pushes
     await until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
     await load.stop()
@@ -179,6 +168,8 @@ async def replayed(headroom: Headroom, server: Server, load: Load, data: Path, r
         final.faults.append(f"{first.acknowledged - accounted} points were neither stored nor in quarantine")
     if not (is_at_rest and rests_again):
         final.faults.append(f"the counts do not add up: {counts}; after the replay: {counts_after}")
+    if status := headroom.stop():
+        final.faults.append(f"headroom serve ended with {status}")
     return final
 
 

@@ -1,8 +1,7 @@
-"""What is lost with each directory: a restored backup, a store that starts late, a lost spool."""
+"""What is lost with the spool. A copied data directory and a store that starts late: tests/headroom/upgrade."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import urllib.parse
 import urllib.request
@@ -50,34 +49,6 @@ def subscriptions(directory: Path) -> list[str]:
     config = directory / "headroom.yaml"
     config.write_text(f"subscriptions: {file}\n")
     return ["--config", str(config)]
-
-
-def test_copied_directory_of_a_stopped_gateway_is_a_backup(tmp_path: Path) -> None:
-    before, after = tmp_path / "before", tmp_path / "after"
-    before.mkdir()
-    after.mkdir()
-    options = subscriptions(tmp_path)
-    with Served(before, *options) as served:
-        push(served, 0, PUSHES)
-        eventually(lambda: stored(served), lambda count: count == PUSHES)
-        assert served.stop() == 0
-    shutil.copytree(before / "data", after / "data", symlinks=True)  # as cp -a does
-    shutil.rmtree(before / "data")
-    with Served(after, *options) as restored:
-        assert stored(restored) == PUSHES
-        push(restored, PUSHES, PUSHES)
-        eventually(lambda: stored(restored), lambda count: count == 2 * PUSHES)
-
-
-def test_pushes_acknowledged_without_a_store_are_stored_later(tmp_path: Path) -> None:
-    options = subscriptions(tmp_path)
-    with Served(tmp_path, *options, "--clickhouse", AWAY) as served:
-        push(served, 0, PUSHES)
-        eventually(lambda: served.metrics()["headroom_records:buffered"], lambda count: count >= PUSHES)
-        os.kill(served.process.pid, 9)
-        served.process.wait()
-    with Served(tmp_path, *options) as served:
-        eventually(lambda: stored(served), lambda count: count == PUSHES)
 
 
 def test_lost_spool_loses_only_its_own_records(tmp_path: Path) -> None:
