@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from exporters.model import RecordKind
-from exporters.spool.reader import SpoolReader
+from exporters.spool.reader import Batch, SpoolReader
 from exporters.spool.records import Record
 from exporters.spool.writer import SpoolWriter
 
@@ -31,13 +31,24 @@ def write(directory: Path, records: list[Record], *, segment_bytes: int = MIB, n
     spool.close()
 
 
-def drain(reader: SpoolReader, *, max_records: int = 1000, max_bytes: int = MIB) -> list[Record]:
-    records: list[Record] = []
+def begun(reader: SpoolReader, max_records: int = 1000, max_bytes: int = MIB) -> Batch:
+    """The next batch, begun."""
+    batch = reader.next_batch(max_records, max_bytes)
+    assert batch is not None
+    reader.begin(batch)
+    return batch
+
+
+def batches(reader: SpoolReader, max_records: int = 1000, max_bytes: int = MIB) -> Iterator[Batch]:
+    """Each that is left, begun; it is committed when the next one is asked for."""
     while (batch := reader.next_batch(max_records, max_bytes)) is not None:
         reader.begin(batch)
-        records += batch.records
+        yield batch
         reader.commit(batch)
-    return records
+
+
+def drain(reader: SpoolReader, *, max_records: int = 1000, max_bytes: int = MIB) -> list[Record]:
+    return [record for batch in batches(reader, max_records, max_bytes) for record in batch.records]
 
 
 def read_all(directory: Path) -> list[Record]:

@@ -12,7 +12,7 @@ from exporters.model import ANONYMOUS, Connection, RecordKind
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_push, encode_instance, is_heavy, push_origin, push_record, sender_bytes
 from exporters.spool.writer import PushSpool, SpoolFull, SpoolWriter
-from tests.exporters.spool.kit import MIB
+from tests.exporters.spool.kit import MIB, batches, begun, drain
 
 PAYLOAD = bytes(500)
 
@@ -50,14 +50,12 @@ def writers(directory: Path) -> set[str]:
     return {path.name.split("-")[1] for path in directory.glob("*.spool")}
 
 
-def order(reader: SpoolReader, max_bytes: int = 64 << 10) -> list[str]:
+def order(reader: SpoolReader) -> list[str]:
     """The principals of the batches in the order in which they are served."""
-    principals = []
-    while batch := reader.next_batch(10_000, max_bytes):
-        reader.begin(batch)
-        principals.append("+".join(sorted({decode_push(body).connection.principal for _, body in batch.records})))
-        reader.commit(batch)
-    return principals
+    return [
+        "+".join(sorted({decode_push(body).connection.principal for _, body in batch.records}))
+        for batch in batches(reader, 10_000, 64 << 10)
+    ]
 
 
 def test_a_polite_payer_waits_for_one_batch_of_a_flood(tmp_path: Path) -> None:
@@ -73,11 +71,10 @@ def test_a_polite_payer_waits_for_one_batch_of_a_flood(tmp_path: Path) -> None:
     assert [n for n, principals in enumerate(served) if "polite" in principals][-1] <= 3
     assert len(served) > 30
     sent(spool, connection("hostile"), 5_000)
-    begun = reader.next_batch(10_000, 64 << 10)
-    assert begun is not None and is_heavy(begun.writer)
-    reader.begin(begun)
+    batch = begun(reader, 10_000, 64 << 10)
+    assert is_heavy(batch.writer)
     sent(spool, connection("polite"), 10)
-    reader.commit(begun)
+    reader.commit(batch)
     assert order(reader)[:2] == ["polite", "hostile"]
     reader.close()
     spool.close()
@@ -108,11 +105,8 @@ def test_every_record_is_read_once_and_counted(tmp_path: Path) -> None:
     expected = next(numbers)
     assert spool.records == expected + 40
     spool.close()
-    reader, seen = SpoolReader(tmp_path), []
-    while batch := reader.next_batch(100, MIB):
-        reader.begin(batch)
-        seen += [body for kind, body in batch.records if kind is RecordKind.PUSH]
-        reader.commit(batch)
+    reader = SpoolReader(tmp_path)
+    seen = [body for kind, body in drain(reader, max_records=100) if kind is RecordKind.PUSH]
     assert {decode_push(body).client_instance_id for body in seen} == {n.to_bytes(16, "big") for n in range(expected)}
     assert len(seen) == expected
     reader.close()
@@ -210,12 +204,10 @@ LARGE = bytes(60_000)
 
 def ports(reader: SpoolReader) -> list[set[int]]:
     """The source ports in each batch, in the order in which they are served."""
-    ports = []
-    while batch := reader.next_batch(10_000, 64 << 10):
-        reader.begin(batch)
-        ports.append({decode_push(body).connection.source_port for _, body in batch.records})
-        reader.commit(batch)
-    return ports
+    return [
+        {decode_push(body).connection.source_port for _, body in batch.records}
+        for batch in batches(reader, 10_000, 64 << 10)
+    ]
 
 
 def test_connection_waits_for_one_batch_of_another_of_its_payer(tmp_path: Path) -> None:
@@ -233,12 +225,10 @@ def test_connection_waits_for_one_batch_of_another_of_its_payer(tmp_path: Path) 
     for n in range(40):  # the same while the spool is being read
         spool.append(RecordKind.PUSH, push(BUSY, n, LARGE))
     spool.flush()
-    begun = reader.next_batch(10_000, 64 << 10)
-    assert begun is not None
-    reader.begin(begun)
+    batch = begun(reader, 10_000, 64 << 10)
     spool.append(RecordKind.PUSH, push(QUIET, 102))
     spool.flush()
-    reader.commit(begun)
+    reader.commit(batch)
     assert ports(reader)[0] == {2}
     reader.close()
     spool.close()
@@ -272,13 +262,11 @@ def test_connection_that_becomes_quiet_is_read_with_the_others_again(tmp_path: P
         spool.flush()
     reader = SpoolReader(tmp_path)
     by_writer: dict[str, int] = {}
-    while batch := reader.next_batch(10_000, 64 << 10):
-        reader.begin(batch)
+    for batch in batches(reader, 10_000, 64 << 10):
         for _, body in batch.records:
             decoded = decode_push(body)
             if decoded.connection.source_port == 1 and len(decoded.payload) == len(PAYLOAD):
                 by_writer[batch.writer] = by_writer.get(batch.writer, 0) + 1
-        reader.commit(batch)
     assert by_writer["pushes.heavy0.quiet"] >= 10
     reader.close()
     spool.close()

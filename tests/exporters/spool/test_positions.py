@@ -13,7 +13,7 @@ from exporters.spool import reader as spool_reader
 from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, file_bytes, read_state
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import FRAME, decode_instance, decode_rows, encode_rows
-from tests.exporters.spool.kit import MIB, drain, largest_file, read_all, segments, write, writer
+from tests.exporters.spool.kit import MIB, begun, drain, largest_file, read_all, segments, write, writer
 
 
 def test_totals_and_note_survive_a_reader_restart(tmp_path: Path) -> None:
@@ -22,13 +22,8 @@ def test_totals_and_note_survive_a_reader_restart(tmp_path: Path) -> None:
         spool.append(RecordKind.PUSH, b"%d" % n)
     spool.flush()
     for number in (1, 2):
-        batch = reader.next_batch(2, MIB)
-        assert batch is not None
-        reader.begin(batch)
-        reader.commit(batch, {"batches": number})
-    last = reader.next_batch(2, MIB)
-    assert last is not None
-    reader.begin(last)
+        reader.commit(begun(reader, 2), {"batches": number})
+    last = begun(reader, 2)
     reader.close()  # equivalent to a crash
     later = SpoolReader(tmp_path)
     assert (later.totals.records, later.note) == (4, {"batches": 2})
@@ -44,9 +39,7 @@ def test_totals_and_note_survive_a_reader_restart(tmp_path: Path) -> None:
 def test_failed_commit_changes_no_totals(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, b"record")])
     reader = SpoolReader(tmp_path)
-    batch = reader.next_batch(1, MIB)
-    assert batch is not None
-    reader.begin(batch)
+    batch = begun(reader)
     with largest_file(10), pytest.raises(OSError, match="File too large"):
         reader.commit(batch, {"batches": 1})
     assert (reader.totals.records, reader.note, reader.next_batch(1, MIB)) == (0, {}, batch)
@@ -58,9 +51,7 @@ def test_failed_commit_changes_no_totals(tmp_path: Path) -> None:
 def test_begun_batch_with_lost_records_is_released(tmp_path: Path) -> None:
     write(tmp_path, [(RecordKind.PUSH, b"lost")])
     reader = SpoolReader(tmp_path)
-    batch = reader.next_batch(1, MIB)
-    assert batch is not None
-    reader.begin(batch)
+    begun(reader)
     reader.close()
     os.truncate(segments(tmp_path)[0], 5)
     write(tmp_path, [(RecordKind.PUSH, b"kept")])
@@ -85,9 +76,7 @@ def test_corrupt_position_file_repeats_at_most_the_last_batch(tmp_path: Path, ga
     for n in range(5):
         spool.append(RecordKind.PUSH, b"%d" % n)
         spool.flush()
-        batch = reader.next_batch(10, MIB)
-        assert batch is not None
-        reader.begin(batch)
+        batch = begun(reader)
         reader.commit(batch)
         tokens.append(batch.token)
     reader.close()

@@ -16,6 +16,7 @@ from exporters.model import RecordKind
 from exporters.spool.reader import FollowedSegment, SpoolReader
 from exporters.spool.records import CRC_OF_KIND, FRAME, read_name
 from exporters.spool.writer import SpoolWriter
+from tests.exporters.spool.kit import drain
 
 SEGMENT_BYTES = 1000
 
@@ -45,11 +46,8 @@ class Spool:
     def sync(self) -> None:
         self.writer.sync()
 
-    def drain(self, max_records: int = 1000) -> None:
-        while (batch := self.reader.next_batch(max_records, 1 << 16)) is not None:
-            self.reader.begin(batch)
-            self.read += [body for _, body in batch.records]
-            self.reader.commit(batch)
+    def drain(self) -> None:
+        self.read += [body for _, body in drain(self.reader)]
 
     def step(self) -> None:
         """One small batch."""
@@ -249,12 +247,6 @@ def test_empty_spool_is_never_full_with_many_writers(tmp_path: Path, max_segment
     for writer in writers:
         writer.close()
     reader.close()
-
-
-def drain(reader: SpoolReader) -> None:
-    while (batch := reader.next_batch(1000, 1 << 16)) is not None:
-        reader.begin(batch)
-        reader.commit(batch)
 
 
 STEPS: dict[str, Callable[[Spool], None]] = {

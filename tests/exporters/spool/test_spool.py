@@ -14,7 +14,7 @@ from exporters.model import RecordKind
 from exporters.spool import reader as spool_reader
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import FRAME, Record, read_name, scan, segment_name
-from tests.exporters.spool.kit import MIB, RECORDS, drain, read_all, segments, write, writer
+from tests.exporters.spool.kit import MIB, RECORDS, begun, drain, read_all, segments, write, writer
 
 
 @given(
@@ -180,9 +180,7 @@ def test_buffered_counts_follow_commits(tmp_path: Path) -> None:
         spool.append(RecordKind.PUSH, b"12345678")
     spool.flush()
     assert reader.buffered() == (10, spool.bytes)
-    batch = reader.next_batch(3, MIB)
-    assert batch is not None
-    reader.begin(batch)
+    batch = begun(reader, 3)
     assert reader.buffered() == (10, spool.bytes)
     reader.commit(batch)
     assert reader.buffered() == (7, spool.bytes - reader.totals.bytes)

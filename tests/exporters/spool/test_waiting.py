@@ -10,7 +10,7 @@ from exporters.model import RecordKind, UsageSample
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import encode_rows
 from exporters.spool.waiting import PUSHES, USAGE, oldest_ms
-from tests.exporters.spool.kit import MIB, segments, writer
+from tests.exporters.spool.kit import MIB, batches, drain, segments, writer
 
 
 def push(at_ms: int, nbytes: int = 50) -> bytes:
@@ -33,11 +33,7 @@ def test_age_is_that_of_the_first_unread_record_of_each_kind(tmp_path: Path) -> 
     quotas.flush()
     assert oldest_ms(tmp_path) == {PUSHES: 1_000, USAGE: 1_500}
     reader = SpoolReader(tmp_path)
-    ages = []
-    while batch := reader.next_batch(1, MIB):
-        reader.begin(batch)
-        ages.append(oldest_ms(tmp_path))  # a batch that is begun is not stored
-        reader.commit(batch)
+    ages = [oldest_ms(tmp_path) for _ in batches(reader, 1)]  # a batch that is begun is not stored
     assert ages[0] == {PUSHES: 1_000, USAGE: 1_500}
     assert oldest_ms(tmp_path) == {}
     for side in (reader, pushes, quotas):
@@ -74,9 +70,7 @@ def test_reused_segment_has_nothing_waiting_behind_its_last_record(tmp_path: Pat
         spool.flush()
         spool.sync()
         assert oldest_ms(tmp_path) == {PUSHES: at_ms}
-        while batch := reader.next_batch(1, MIB):
-            reader.begin(batch)
-            reader.commit(batch)
+        drain(reader)
         assert oldest_ms(tmp_path) == {}
     spool.close()
     reader.close()
