@@ -152,17 +152,14 @@ def test_every_statement_is_idempotent() -> None:
             assert re.search(r"IF (NOT )?EXISTS", statement) or statement.startswith("ALTER"), statement
 
 
-def _apply_everything_again(store: QueriedStore) -> int:
-    store.migrate(SCHEMA_VALUES)
-    for migration in schema.migrations(SCHEMA_VALUES):
-        for statement in migration.statements:
-            store.query(filled(statement, {"database": "headroom"}))
-    return int(store.query("SELECT count() FROM headroom.schema_migrations FINAL")[0][0])
-
-
 @pytest.mark.clickhouse
 def test_schema_can_be_applied_twice(clickhouse: RunningClickHouse) -> None:
-    assert _apply_everything_again(clickhouse.store) == len(schema.migrations(SCHEMA_VALUES))
+    store, all_migrations = clickhouse.store, schema.migrations(SCHEMA_VALUES)
+    store.migrate(SCHEMA_VALUES)
+    for migration in all_migrations:
+        for statement in migration.statements:
+            store.query(filled(statement, {"database": "headroom"}))
+    assert store.query("SELECT count() FROM headroom.schema_migrations FINAL") == [(len(all_migrations),)]
 
 
 def _columns(store: QueriedStore) -> dict[str, list[str]]:
@@ -177,24 +174,22 @@ def test_promised_columns_exist(clickhouse: RunningClickHouse) -> None:
         assert set(promised) <= set(columns[table]), table
 
 
-def _without_deduplication(store: QueriedStore) -> list[str]:
-    rows = store.query(
-        "SELECT name FROM system.tables WHERE database = 'headroom' AND engine LIKE '%MergeTree'"
-        " AND create_table_query NOT LIKE '%non_replicated_deduplication_window = 10000%'"
-    )
-    return [str(name) for (name,) in rows]
-
-
 @pytest.mark.clickhouse
 def test_every_written_table_deduplicates_by_token(clickhouse: RunningClickHouse) -> None:
     # Rollups replace their rows instead of adding to them.
     replaced = {"points_1h", "schema_migrations", "usage_1m", "usage_1m_windows"}
-    assert set(_without_deduplication(clickhouse.store)) <= replaced
+    rows = clickhouse.store.query(
+        "SELECT name FROM system.tables WHERE database = 'headroom' AND engine LIKE '%MergeTree'"
+        " AND create_table_query NOT LIKE '%non_replicated_deduplication_window = 10000%'"
+    )
+    assert {str(name) for (name,) in rows} <= replaced
     assert set(DEDUPLICATED) <= set(_columns(clickhouse.store))
 
 
-def _granules_of_an_hour(store: QueriedStore) -> tuple[int, int]:
-    """(read, all) granules of a query for ten minutes out of eight hours of one metric."""
+@pytest.mark.clickhouse
+def test_time_range_prunes_granules_by_hour(clickhouse: RunningClickHouse) -> None:
+    """A query for ten minutes out of eight hours of one metric."""
+    store = clickhouse.store
     store.query("CREATE TABLE headroom.pruned AS headroom.points")
     day_s = int(time.time()) // 86_400 * 86_400  # the same in both statements, at midnight too
     store.query(
@@ -208,11 +203,5 @@ def _granules_of_an_hour(store: QueriedStore) -> tuple[int, int]:
     store.query("DROP TABLE headroom.pruned")
     granules = [str(line).strip() for (line,) in plan if "Granules" in str(line)][-1]
     read, _, total = granules.removeprefix("Granules: ").partition("/")
-    return int(read), int(total)
-
-
-@pytest.mark.clickhouse
-def test_time_range_prunes_granules_by_hour(clickhouse: RunningClickHouse) -> None:
-    read, total = _granules_of_an_hour(clickhouse.store)
-    assert total > 40
-    assert read <= total // 6
+    assert int(total) > 40
+    assert int(read) <= int(total) // 6

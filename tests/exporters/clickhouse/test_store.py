@@ -50,27 +50,25 @@ def test_check_writes_and_reads_a_row(clickhouse: RunningClickHouse) -> None:
     assert clickhouse.store.query("SELECT count() > 0 FROM headroom.write_checks") == [(True,)]
 
 
-def _point_with_its_series(store: QueriedStore) -> list[Any]:
+@pytest.mark.clickhouse
+def test_view_joins_a_point_with_its_newest_series_row(clickhouse: RunningClickHouse) -> None:
+    store = clickhouse.store
     store.insert("points", points("view", 1), token="view")
     store.insert("series", series("view", "10.0.0.1", NOW_MS), token="view")
     store.insert("series", series("view", "10.0.0.2", NOW_MS + 1), token="view-again")
-    return list(
-        store.query(
-            "SELECT toString(client_instance_id), value, isNull(int_value), toString(kind), toString(temporality),"
-            " monotonic, attributes, resource, source_address, broker_id, interval_ms, toUnixTimestamp64Milli(ts)"
-            " FROM headroom.client_metrics WHERE cluster = 'view'"
-        )
+    rows = store.query(
+        "SELECT toString(client_instance_id), value, isNull(int_value), toString(kind), toString(temporality),"
+        " monotonic, attributes, resource, source_address, broker_id, interval_ms, toUnixTimestamp64Milli(ts)"
+        " FROM headroom.client_metrics WHERE cluster = 'view'"
     )
-
-
-@pytest.mark.clickhouse
-def test_view_joins_a_point_with_its_newest_series_row(clickhouse: RunningClickHouse) -> None:
-    assert _point_with_its_series(clickhouse.store) == [
+    assert rows == [
         (str(INSTANCE), 0.0, 1, "sum", "cumulative", True, {"node_id": "3"}, {}, "10.0.0.2", -1, 5000, NOW_MS)
     ]
 
 
-def _instances(store: QueriedStore) -> list[Any]:
+@pytest.mark.clickhouse
+def test_client_instance_rows_are_aggregated(clickhouse: RunningClickHouse) -> None:
+    store = clickhouse.store
     for token, seen_ms, terminated in (("1", NOW_MS, 0), ("2", NOW_MS + 5, 1), ("2", NOW_MS + 5, 1)):
         rows: dict[str, Any] = {
             "cluster": ["added-up"],
@@ -83,20 +81,16 @@ def _instances(store: QueriedStore) -> list[Any]:
             "points": pa.array([10], pa.uint64()),
         }
         store.insert("client_instances", pa.table(rows), token=f"instance-{token}")
-    return list(
-        store.query(
-            "SELECT toUnixTimestamp64Milli(first_seen), toUnixTimestamp64Milli(last_seen), terminated, pushes, points"
-            " FROM headroom.client_instances FINAL WHERE cluster = 'added-up'"
-        )
+    rows_added_up = store.query(
+        "SELECT toUnixTimestamp64Milli(first_seen), toUnixTimestamp64Milli(last_seen), terminated, pushes, points"
+        " FROM headroom.client_instances FINAL WHERE cluster = 'added-up'"
     )
+    assert rows_added_up == [(NOW_MS, NOW_MS + 5, 1, 2, 20)]
 
 
 @pytest.mark.clickhouse
-def test_client_instance_rows_are_aggregated(clickhouse: RunningClickHouse) -> None:
-    assert _instances(clickhouse.store) == [(NOW_MS, NOW_MS + 5, 1, 2, 20)]
-
-
-def _failures(store: QueriedStore) -> dict[str, str]:
+def test_permanent_and_transient_failures_are_distinguished(clickhouse: RunningClickHouse) -> None:
+    store = clickhouse.store
     wrong = {
         "no such column": ("points", points("bad", 1).append_column("colour", pa.array(["red"]))),
         "wrong type": ("points", points("bad", 1, ts=pa.array(["soon"]))),
@@ -109,29 +103,21 @@ def _failures(store: QueriedStore) -> dict[str, str]:
             store.insert(table, rows, token=name)
         except (TransientWriteError, PermanentWriteError) as exc:
             errors[name] = type(exc).__name__
-    return errors
-
-
-@pytest.mark.clickhouse
-def test_permanent_and_transient_failures_are_distinguished(clickhouse: RunningClickHouse) -> None:
-    assert _failures(clickhouse.store) == {
+    assert errors == {
         "no such column": "TransientWriteError",  # a migration fixes it
         "wrong type": "PermanentWriteError",
         "no such value": "PermanentWriteError",
         "no such table": "TransientWriteError",  # an operator can fix it
     }
-    assert _insert_and_count(clickhouse.store, "bad", []) == 0
-
-
-def _in_utc(store: QueriedStore) -> Any:
-    return store.query("SELECT timezone(), toUnixTimestamp(toDateTime('2026-01-01 00:00:00'))")
+    assert _insert_and_count(store, "bad", []) == 0
 
 
 @pytest.mark.clickhouse
 def test_times_without_a_zone_are_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
     with running_clickhouse(tmp_path / "a b% ü&<") as clickhouse:
-        assert _in_utc(clickhouse.store) == [("UTC", 1_767_225_600)]
+        asked = "SELECT timezone(), toUnixTimestamp(toDateTime('2026-01-01 00:00:00'))"
+        assert clickhouse.store.query(asked) == [("UTC", 1_767_225_600)]
 
 
 def _write_until_killed(running: RunningClickHouse, first: int) -> int:
@@ -142,13 +128,6 @@ def _write_until_killed(running: RunningClickHouse, first: int) -> int:
             store.insert("points", points(f"batch-{number}", 5000), token=f"batch-{number}")
             number += 1
     return number
-
-
-def _counts_after_replay(store: QueriedStore, last_begun: int) -> dict[str, int]:
-    number = f"batch-{last_begun}"
-    store.insert("points", points(number, 5000), token=number)  # it was not confirmed
-    rows = store.query("SELECT cluster, count() FROM headroom.points WHERE cluster LIKE 'batch-%' GROUP BY cluster")
-    return {str(cluster): int(count) for cluster, count in rows}
 
 
 @pytest.mark.clickhouse
@@ -163,8 +142,10 @@ def test_sigkill_loses_no_rows_and_replay_duplicates_none(tmp_path: Path) -> Non
             begun = _write_until_killed(clickhouse, begun + 1)
             killer.join()
         with running_clickhouse(tmp_path) as clickhouse:
-            counts = _counts_after_replay(clickhouse.store, begun)
-        assert counts == {f"batch-{number}": 5000 for number in range(begun + 1)}
+            last = f"batch-{begun}"
+            clickhouse.store.insert("points", points(last, 5000), token=last)  # it was not confirmed
+            counted = "SELECT cluster, count() FROM headroom.points WHERE cluster LIKE 'batch-%' GROUP BY cluster"
+            assert dict(clickhouse.store.query(counted)) == {f"batch-{number}": 5000 for number in range(begun + 1)}
 
 
 def test_unreachable_server_raises_transient_error() -> None:
