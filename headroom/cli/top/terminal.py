@@ -7,12 +7,13 @@ import select
 import shutil
 import sys
 import termios
-import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rich.style import Style
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from headroom.cli.top.screen import screen
 from headroom.cli.top.state import Row, TopState, keys_of, pressed, refreshed
+from headroom.daemon_thread import begin_in_daemon_thread
 
 Answer = TypeVar("Answer")
 
@@ -34,34 +36,23 @@ class _Question(Generic[Answer]):
     """Asks in a thread, one at a time."""
 
     def __init__(self) -> None:
-        self._found: list[Answer | Exception] = []
-        self._thread: threading.Thread | None = None
+        self._answer: Future[Answer] | None = None
         self.about: Any = None
 
     @property
     def is_open(self) -> bool:
-        return self._thread is not None
+        return self._answer is not None
 
     def ask(self, read: Callable[[], Answer], about: Any = None) -> None:
-        def run() -> None:
-            try:
-                self._found.append(read())
-            except Exception as exc:  # noqa: BLE001 - the owner raises it
-                self._found.append(exc)
-
         self.about = about
-        self._thread = threading.Thread(target=run, daemon=True)
-        self._thread.start()
+        self._answer = begin_in_daemon_thread(read)
 
     def answer(self) -> Answer | None:
         """None while there is none. Raises what the question raised."""
-        if not self._found:
+        if self._answer is None or not self._answer.done():
             return None
-        result = self._found.pop()
-        self._thread = None
-        if isinstance(result, Exception):
-            raise result
-        return result
+        answer, self._answer = self._answer, None
+        return answer.result()
 
 
 def run_screen(
@@ -79,7 +70,7 @@ def run_screen(
             state = _answered(state, rows, rates)
             row = state.detailed
             if row is not None and not state.is_paused and not rates.is_open and rates.about != (state.detail, due_s):
-                rates.ask(lambda of=row: usage(of), (state.detail, due_s))  # type: ignore[misc] # a default binds it
+                rates.ask(partial(usage, row), (state.detail, due_s))
             frame = _frame(state)
             if frame != shown:
                 sys.stdout.write(frame)
