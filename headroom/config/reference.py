@@ -56,22 +56,17 @@ def as_markdown() -> str:
         "| setting | default | kind | description |",
         "|---|---|---|---|",
     ]
-    for names, setting in _by_meaning():
+    # Those of one meaning are one row, as those that the gRPC and OTLP receivers share.
+    rows: dict[tuple[str, ...], list[Setting]] = {}
+    for setting in settings():
+        key = (setting.name.rpartition(".")[2], setting.kind, setting.default, setting.description)
+        rows.setdefault(key, []).append(setting)
+    for row in rows.values():
+        names, setting = [setting.name for setting in row], row[0]
         cells = (", ".join(f"`{name}`" for name in names), f"`{setting.default}`", setting.kind, setting.description)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     lines += ["", "The variable of `spool.max_bytes` is `HEADROOM_SPOOL__MAX_BYTES`, and so on for all.", ""]
     return "\n".join(lines)
-
-
-def _by_meaning() -> list[tuple[list[str], Setting]]:
-    """Settings with the names of all that have the same meaning, as those that the gRPC and OTLP receivers share."""
-    names: dict[tuple[str, ...], list[str]] = {}
-    firsts: dict[tuple[str, ...], Setting] = {}
-    for setting in settings():
-        key = (setting.name.rpartition(".")[2], setting.kind, setting.default, setting.description)
-        names.setdefault(key, []).append(setting.name)
-        firsts.setdefault(key, setting)
-    return [(names[key], first) for key, first in firsts.items()]
 
 
 def _settings_of(section: BaseModel, prefix: str) -> Iterator[Setting]:

@@ -87,15 +87,15 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
 
 def _unknown(names: Iterable[str]) -> list[str]:
     """Unknown variables; pydantic reports unknown names within a section."""
-    ours = [name for name in names if name.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(name)]
-    return sorted(name for name in ours if not _is_known(*name.lower().removeprefix(_PREFIX.lower()).split("__")))
-
-
-def _is_known(name: str, *within: str) -> bool:
-    if name in _OF_OTHER_COMMANDS:
-        return not within
-    field = ServeConfig.model_fields.get(name)
-    return field is not None and (not within or hasattr(field.annotation, "model_fields"))
+    unknown = []
+    for name in names:
+        if name.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(name):
+            setting, *within = name.lower().removeprefix(_PREFIX.lower()).split("__")
+            field = ServeConfig.model_fields.get(setting)
+            is_section = field is not None and hasattr(field.annotation, "model_fields")
+            if not (is_section if within else field is not None or setting in _OF_OTHER_COMMANDS):
+                unknown.append(name)
+    return sorted(unknown)
 
 
 def _from_file(file: Path) -> dict[str, Any]:

@@ -40,10 +40,6 @@ def parse_address(value: object) -> object:
     return {"host": match["v6"] or match["host"], "port": int(match["port"])}
 
 
-def _parse_optional_address(value: object) -> object:
-    return None if value is None else parse_address(value)
-
-
 def _split_brokers(value: object) -> object:
     """The parts of a text with commas, or of a list of such texts."""
     if isinstance(value, list | tuple):
@@ -76,7 +72,9 @@ Directory = Annotated[Path, BeforeValidator(_parse_directory)]
 ListenAddress = Annotated[Address, BeforeValidator(parse_address), NoDecode]
 _Broker = Annotated[Address, BeforeValidator(_parse_broker)]
 Brokers = Annotated[tuple[_Broker, ...], BeforeValidator(_split_brokers), NoDecode]
-OptionalListenAddress = Annotated[Address | None, BeforeValidator(_parse_optional_address), NoDecode]
+OptionalListenAddress = Annotated[
+    Address | None, BeforeValidator(lambda value: None if value is None else parse_address(value)), NoDecode
+]
 Bytes = Annotated[int, Field(gt=0)]
 Millis = Annotated[int, Field(gt=0)]
 Port = Annotated[int, Field(gt=0, le=65_535)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
 
 from exporters.listening_socket import is_any_of_ipv6, listening_socket
 from headroom.config.settings import Address, ServeConfig
@@ -19,7 +18,12 @@ def address_faults(config: ServeConfig) -> list[str]:
 
     Without `sql`: the managed server waits for a predecessor that may hold its port, and reserves it before it starts.
     """
-    return [fault for flag, address in _addresses(config) if (fault := address_fault(flag, address))]
+    grpc, otlp = config.grpc, config.otlp
+    addresses = {"--http": config.http, "--grpc": grpc.listen, "--otlp-grpc": otlp.grpc, "--otlp-http": otlp.http}
+    if not config.observe:
+        further = {f"listeners[{number}].listen": listener.listen for number, listener in enumerate(config.listeners)}
+        addresses = {"--listen": config.listen, **further, **addresses}
+    return [fault for flag, address in addresses.items() if address and (fault := address_fault(flag, address))]
 
 
 def address_fault(flag: str, address: Address, error: OSError | None = None) -> str:
@@ -36,20 +40,6 @@ def address_fault(flag: str, address: Address, error: OSError | None = None) -> 
         os.strerror(error.errno) if error.errno and not isinstance(error, socket.gaierror) else error.strerror or error
     )
     return f"{flag}: cannot listen on {address}: {why}"
-
-
-def _addresses(config: ServeConfig) -> Iterator[tuple[str, Address]]:
-    if not config.observe:
-        yield "--listen", config.listen
-        for number, listener in enumerate(config.listeners):
-            yield f"listeners[{number}].listen", listener.listen
-    yield "--http", config.http
-    if config.grpc.listen is not None:
-        yield "--grpc", config.grpc.listen
-    if config.otlp.grpc is not None:
-        yield "--otlp-grpc", config.otlp.grpc
-    if config.otlp.http is not None:
-        yield "--otlp-http", config.otlp.http
 
 
 def _open_once(address: Address) -> None:

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -116,7 +115,7 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             receiver_readings,
         )
         web.app = guarded(config, http_app(config, storage.clickhouse, network_service, self_metrics, health, owners))
-        _reload_on_hangup(Reload(config, load, partial(_take_over, levels, network_service), owners))
+        _reload_on_hangup(Reload(config, load, (levels.follow, network_service.follow), owners))
         kafka = f"kafka={_text(network_service.address)} " if network_service.address else ""
         print(f"ready {kafka}http={http} sql={storage.address}{receivers}", flush=True)  # noqa: T201 - promised
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
@@ -136,11 +135,6 @@ def _stopped_by_signals() -> asyncio.Event:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)  # while it starts, there is nothing to reload
     return stop
-
-
-async def _take_over(levels: LevelsWorker, network_service: NetworkService, new: ServeConfig) -> None:
-    levels.follow(new)
-    await network_service.follow(new)
 
 
 def _reload_on_hangup(reload: Reload) -> None:

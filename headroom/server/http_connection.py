@@ -35,7 +35,15 @@ class LimitedConnection(H11Protocol):
         self.client = self.client and end_of(self.client)
         self._check()
         if len(self.connections) > self._max_connections:
-            self._evict_one()
+            waiting = [
+                connection
+                for connection in self.connections
+                if isinstance(connection, LimitedConnection) and connection.waits_for_peer()
+            ]
+            # This one, if the application is busy with all others.
+            longest = min(waiting, key=lambda connection: connection._turn, default=self)
+            longest.transport.abort()
+            self.connections.discard(longest)  # at once, so that the next one does not choose it again
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -45,17 +53,6 @@ class LimitedConnection(H11Protocol):
     def on_response_complete(self) -> None:
         self._turn = next(_turns)
         super().on_response_complete()
-
-    def _evict_one(self) -> None:
-        """Closes the connection that has waited longest; this one if the application is busy with all others."""
-        waiting = [
-            connection
-            for connection in self.connections
-            if isinstance(connection, LimitedConnection) and connection.waits_for_peer()
-        ]
-        longest = min(waiting, key=lambda connection: connection._turn, default=self)
-        longest.transport.abort()
-        self.connections.discard(longest)  # at once, so that the next one does not choose it again
 
     def waits_for_peer(self) -> bool:
         """Whether the peer has to send or to read before anything happens here."""

@@ -64,8 +64,13 @@ class LevelSchedule:
 
     def step(self) -> None:
         """Computes what is due: the minute that has just ended, the last 60 seconds, or a minute that changed."""
-        if self._stored != self.thresholds:
-            self._store_thresholds()
+        if self._stored != self.thresholds:  # jobs read them in the store
+            stored, thresholds = self._store.rows(statement("thresholds")), self.thresholds
+            if not stored or Thresholds(**stored[0]) != thresholds:
+                names = ", ".join(thresholds._fields)
+                places = ", ".join(f"{{{name}:Float64}}" for name in thresholds._fields)
+                self._store.command(f"INSERT INTO level_thresholds ({names}) SELECT {places}", thresholds._asdict())
+            self._stored = thresholds
         now_ms = self._now_ms()
         if now_ms - self._beat_at_ms >= _BEAT_MS:
             self._beat(now_ms)
@@ -90,16 +95,6 @@ class LevelSchedule:
         services = {str(row["service"]) for row in seen} | {self._service}
         self._is_leader = min(services) == self._service  # names of runs are drawn
         self._beat_at_ms = now_ms
-
-    def _store_thresholds(self) -> None:
-        """Writes the thresholds into the store unless it has them: jobs read them there."""
-        thresholds = self.thresholds
-        stored = self._store.rows(statement("thresholds"))
-        if not stored or Thresholds(**stored[0]) != thresholds:
-            names = ", ".join(thresholds._fields)
-            places = ", ".join(f"{{{name}:Float64}}" for name in thresholds._fields)
-            self._store.command(f"INSERT INTO level_thresholds ({names}) SELECT {places}", thresholds._asdict())
-        self._stored = thresholds
 
     def _look(self, newest_s: int) -> None:
         """Notes the minutes whose rows have changed."""

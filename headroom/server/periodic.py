@@ -134,21 +134,17 @@ def _log_failure(task: PeriodicTask, exc: Exception) -> None:
         log.warning("task fails, will retry", task=task.name, error=str(exc))
 
 
-async def _next_turn(task: PeriodicTask) -> None:
-    if not task.on_the_clock:
-        await asyncio.sleep(task.interval_ms / 1000)
-        return
-    at_ms = now_ms()
-    due_ms = at_ms - at_ms % task.interval_ms + task.interval_ms
-    while at_ms < due_ms <= at_ms + task.interval_ms:  # timers may fire early; a clock that was set back starts over
-        await asyncio.sleep((due_ms - at_ms) / 1000)
-        at_ms = now_ms()
-
-
 async def _every(task: PeriodicTask, faults: Counter[str]) -> object:
     failing = False
     while True:
-        await _next_turn(task)
+        if task.on_the_clock:
+            at_ms = now_ms()
+            due_ms = at_ms - at_ms % task.interval_ms + task.interval_ms
+            while at_ms < due_ms <= at_ms + task.interval_ms:  # timers fire early; set back, it starts over
+                await asyncio.sleep((due_ms - at_ms) / 1000)
+                at_ms = now_ms()
+        else:
+            await asyncio.sleep(task.interval_ms / 1000)
         try:
             await task.step()
         except (ClusterError, OSError, SpoolFull) as exc:

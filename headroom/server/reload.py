@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -54,19 +54,19 @@ def differences(before: BaseModel, after: BaseModel, prefix: str = "") -> list[s
 
 
 class Reload:
-    """`load` reads all sources of settings and raises ConfigError; `take_over` gets the new settings, and reads again
+    """`load` reads all sources of settings and raises ConfigError; `followers` get the new settings, and read again
     what is read periodically. `owners` get those of the file of the new settings."""
 
     def __init__(
         self,
         config: ServeConfig,
         load: Callable[[], ServeConfig],
-        take_over: Callable[[ServeConfig], Awaitable[None]],
+        followers: Sequence[Callable[[ServeConfig], Awaitable[None]]],
         owners: OwnersInForce,
     ) -> None:
         self._config = config
         self._load = load
-        self._take_over = take_over
+        self._followers = followers
         self._owners = owners
 
     async def run(self) -> Reloaded:
@@ -96,7 +96,8 @@ class Reload:
             self._owners.owners = owners
             changed.append("owners")
         set_level(new.log_level)
-        await self._take_over(new)
+        for follow in self._followers:
+            await follow(new)
         window = {"window_num": new.quotas.window_num, "window_size_ms": new.quotas.window_size_ms}
         quotas = self._config.quotas.model_copy(update=window)
         taken_over = {"quotas": quotas, "levels": new.levels, "log_level": new.log_level, "owners": new.owners}

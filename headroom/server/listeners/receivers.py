@@ -6,7 +6,6 @@ import os
 import ssl
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -100,11 +99,17 @@ async def _open_otlp(
             max_concurrent_requests=otlp.max_concurrent_calls,
             receive_timeout_s=otlp.receive_timeout_ms / 1000,
         )
+        options = {
+            "ssl_certfile": otlp.certificate,
+            "ssl_keyfile": otlp.private_key,
+            "ssl_ca_certs": otlp.client_ca,
+            "ssl_cert_reqs": ssl.CERT_REQUIRED if otlp.client_ca else ssl.CERT_NONE,
+        }
         http = HttpServer(
             otlp_app(receiver, access, limits),
             otlp.http.host,
             otlp.http.port,
-            _http_tls(otlp),
+            options if otlp.certificate else {},
             max_connections=otlp.max_connections,
             grace_s=config.gateway.drain_ms / 1000,
         )
@@ -139,17 +144,6 @@ def _grpc_limits(config: AccessConfig, max_message_bytes: int) -> GrpcLimits:
         max_concurrent_calls=config.max_concurrent_calls,
         receive_timeout_s=config.receive_timeout_ms / 1000,
     )
-
-
-def _http_tls(config: AccessConfig) -> dict[str, Any]:
-    if config.certificate is None:
-        return {}
-    return {
-        "ssl_certfile": config.certificate,
-        "ssl_keyfile": config.private_key,
-        "ssl_ca_certs": config.client_ca,
-        "ssl_cert_reqs": ssl.CERT_REQUIRED if config.client_ca else ssl.CERT_NONE,
-    }
 
 
 def _access(config: AccessConfig, name: str) -> Access:

@@ -21,6 +21,4 @@ storage_counts.py         the counts of records for /metrics, and the difference
 storage_process.py        the storage worker's process: follows the spool and writes to ClickHouse
 storage_worker.py         the parent's side of the storage worker: its last reports, whether it makes progress, and
                           what follows its death
-upstream_certificates.py  certificates with which the gateway connects to brokers on behalf of its clients: a file per
-                          principal
 """

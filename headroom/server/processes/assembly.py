@@ -162,7 +162,7 @@ def new_gateway(
     return Gateway(
         cluster,
         receiver,
-        _listeners(config, view),
+        listeners_of(config, view),
         flush=push_flush(pushes, config),
         observe=observe,
         now_ms=now_ms,
@@ -173,7 +173,7 @@ def new_gateway(
                 max_held_request_bytes=2 * config.telemetry.max_bytes + 65_536,
                 topics=sampler,
             ),
-            admission=_admission_limits(config),
+            admission=admission_limits(config),
             connect_timeout_s=config.gateway.connect_timeout_ms / 1000,
             upstream_networks=networks_of(config.gateway.upstream_networks),
             # A sync waits for the disk: once per turn.
@@ -184,8 +184,10 @@ def new_gateway(
     )
 
 
-def _listeners(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:
-    """The main listener and the further ones."""
+def listeners_of(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:
+    """The main listener and the further ones, whose brokers must not take ports of endpoints that are opened later."""
+    receivers = (config.grpc.listen, config.otlp.grpc, config.otlp.http)
+    later = (config.http, config.sql, *receivers, *(further.listen for further in config.listeners))
     main = FurtherListenerConfig.model_construct(
         **dict(config.listener),
         listen=config.listen,
@@ -202,7 +204,7 @@ def _listeners(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:
             PortOptions(
                 shared=config.processes > 1 and not view.follows,
                 follows=view.follows,
-                reserved=frozenset(_reserved_ports(config)),
+                reserved={address.port for address in later if address is not None and address.port},
                 names=BrokerNames(listener.broker_names) if listener.broker_names else None,
                 fallback=[Node(NO_BROKER, address.host, address.port) for address in config.upstream],
                 advertised_port=listener.advertised_port,
@@ -215,10 +217,16 @@ def _listeners(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:
     ]
 
 
-def _admission_limits(config: ServeConfig) -> AdmissionLimits:
-    """The limits of one process: its share of the connections. A connection takes one open file, with a broker two."""
-    limits = config.gateway
-    room = max((open_files() - _open_files_of_others(config)) // (2 if config.upstream else 1), 1)
+def admission_limits(config: ServeConfig) -> AdmissionLimits:
+    """The limits of one process: its share of the connections. A connection takes one open file, with a broker two.
+
+    All other endpoints may have as many connections as they allow.
+    """
+    limits, grpc, otlp = config.gateway, config.grpc, config.otlp
+    receivers = ((grpc.listen, grpc), (otlp.grpc, otlp), (otlp.http, otlp))
+    callers = sum(receiver.max_connections for address, receiver in receivers if address is not None)
+    files = open_files() - (_OTHER_OPEN_FILES + HTTP_CONNECTIONS + callers)
+    room = max(files // (2 if config.upstream else 1), 1)
     share = min(ceil(limits.max_connections / config.processes), room)
     per_address = limits.max_connections_per_address
     return AdmissionLimits(
@@ -231,21 +239,6 @@ def _admission_limits(config: ServeConfig) -> AdmissionLimits:
         handshake_timeout_s=limits.handshake_timeout_ms / 1000,
         idle_timeout_s=limits.idle_timeout_ms / 1000,
     )
-
-
-def _open_files_of_others(config: ServeConfig) -> int:
-    """Open files besides those of Kafka clients, when all other endpoints have as many connections as they allow."""
-    grpc, otlp = config.grpc, config.otlp
-    receivers = [(grpc.listen, grpc), (otlp.grpc, otlp), (otlp.http, otlp)]
-    callers = sum(receiver.max_connections for address, receiver in receivers if address is not None)
-    return _OTHER_OPEN_FILES + HTTP_CONNECTIONS + callers
-
-
-def _reserved_ports(config: ServeConfig) -> set[int]:
-    """Ports of endpoints that are opened later; listeners of brokers must not use them."""
-    receivers = (config.grpc.listen, config.otlp.grpc, config.otlp.http)
-    endpoints = (config.http, config.sql, *receivers, *(further.listen for further in config.listeners))
-    return {address.port for address in endpoints if address is not None and address.port}
 
 
 def administrators(config: ServeConfig) -> Administrators:

@@ -92,8 +92,19 @@ class ChildProcess:
     async def start(self) -> None:
         """Returns when it is ready. Raises ChildError."""
         values = self._values
+        pipe: int | IO[Any] = asyncio.subprocess.PIPE
         try:
-            self._process = await self._spawn()
+            with contextlib.ExitStack() as stack:
+                output = stack.enter_context(values.output.open("wb")) if values.output else None
+                self._process = await asyncio.create_subprocess_exec(
+                    *values.argv,
+                    env=values.environment,
+                    stdin=pipe if output is None else asyncio.subprocess.DEVNULL,
+                    stdout=pipe if output is None else output,
+                    stderr=None if output is None else output,
+                    start_new_session=output is not None,
+                    limit=MAX_LINE_BYTES,
+                )
         except OSError as exc:
             raise ChildError(f"cannot start {values.title}: {exc.strerror}") from exc
         self.send(self._first())
@@ -155,21 +166,6 @@ class ChildProcess:
             await process.wait()
             return False
         return True
-
-    async def _spawn(self) -> asyncio.subprocess.Process:
-        values = self._values
-        pipe: int | IO[Any] = asyncio.subprocess.PIPE
-        with contextlib.ExitStack() as stack:
-            output = stack.enter_context(values.output.open("wb")) if values.output else None
-            return await asyncio.create_subprocess_exec(
-                *values.argv,
-                env=values.environment,
-                stdin=pipe if output is None else asyncio.subprocess.DEVNULL,
-                stdout=pipe if output is None else output,
-                stderr=None if output is None else output,
-                start_new_session=output is not None,
-                limit=MAX_LINE_BYTES,
-            )
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
         values = self._values

@@ -63,7 +63,7 @@ class LevelsWorker:
         self.newest_s = 0  # start of the newest 60 seconds whose levels can be read; 0: none yet
         self._settings = settings
 
-    def follow(self, config: ServeConfig) -> None:
+    async def follow(self, config: ServeConfig) -> None:
         """Takes over changed thresholds and owners."""
         self._settings = self._settings.model_copy(update={"levels": config.levels, "owners": config.owners})
         self.child.send(self._settings.model_dump(include={"levels", "owners"}))

@@ -4,25 +4,37 @@ upstream connections."""
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from cachetools import LRUCache
 
 from headroom.config.listener import ListenerSettings
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from quota_metrics.kafka.client_config.bootstrap_servers import BootstrapError, BootstrapServer, check_protocol
-from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls, TlsFileError
+from quota_metrics.kafka.errors import PropertiesError
+from quota_metrics.kafka.renewed_tls import RenewedContext
+from telemetry.gateway.security.listener_security import (
+    ListenerSecurity,
+    ListenerTls,
+    TlsFileError,
+    UpstreamCertificateError,
+)
 from telemetry.gateway.security.ssl_principal import principal_mapper
 
 if TYPE_CHECKING:
     from quota_metrics.kafka.authentication import Security
+
+_MAX_KEPT = 1_000  # contexts of principals
 
 
 def broker_security(config: ServeConfig) -> Security | None:
     """How Headroom itself connects to the brokers, by `command_config`; None means PLAINTEXT. Raises ServeError."""
     brokers = [BootstrapServer(**address.model_dump()) for address in (*config.upstream, *config.observe)]
     # Only where it is used: kio's classes take memory in each process.
-    from quota_metrics.kafka.errors import PropertiesError
     from quota_metrics.kafka.properties import protocol_of, read_properties, security
 
     try:
@@ -38,7 +50,17 @@ def broker_security(config: ServeConfig) -> Security | None:
 def listener_security(config: ServeConfig, listener: ListenerSettings, name: str = "") -> ListenerSecurity:
     """Raises ServeError."""
     brokers = broker_security(config) if config.upstream else None
-    _check_sasl(config, listener, brokers)
+    protocol = listener.security_protocol
+    if listener.sasl and not config.upstream:
+        raise ServeError(
+            f"listener.security_protocol {protocol}: SASL credentials cannot be checked without --upstream"
+        )
+    at_brokers = brokers is not None and brokers.sasl is not None
+    if config.upstream and listener.sasl != at_brokers:
+        raise ServeError(
+            f"listener.security_protocol is {protocol}, but the brokers' (security.protocol in command_config) has "
+            f"{'SASL' if at_brokers else 'no SASL'}: SASL passes through the gateway, so both have it or neither"
+        )
     tls = None
     if listener.tls and listener.tls_certificate:
         try:
@@ -53,7 +75,7 @@ def listener_security(config: ServeConfig, listener: ListenerSettings, name: str
         except TlsFileError as exc:
             raise ServeError(f"listener: {exc}") from exc
     return ListenerSecurity(
-        protocol=listener.security_protocol,
+        protocol=protocol,
         tls=tls.context if tls else None,
         upstream_tls=brokers.tls if brokers else None,
         upstream_tls_of=_upstream_certificates(config, listener),
@@ -69,7 +91,6 @@ def _upstream_certificates(config: ServeConfig, listener: ListenerSettings) -> C
     directory = listener.upstream_certificates
     if directory is None or not config.upstream:
         return None
-    from headroom.server.processes.upstream_certificates import UpstreamCertificates
     from quota_metrics.kafka.properties import read_properties
 
     properties = read_properties(config.command_config) if config.command_config else {}
@@ -80,16 +101,31 @@ def _upstream_certificates(config: ServeConfig, listener: ListenerSettings) -> C
     return UpstreamCertificates(directory, properties).context_of
 
 
-def _check_sasl(config: ServeConfig, listener: ListenerSettings, brokers: Security | None) -> None:
-    """Raises unless clients and brokers both use SASL or neither does, because it passes through the gateway."""
-    protocol = listener.security_protocol
-    if listener.sasl and not config.upstream:
-        raise ServeError(
-            f"listener.security_protocol {protocol}: SASL credentials cannot be checked without --upstream"
-        )
-    at_brokers = brokers is not None and brokers.sasl is not None
-    if config.upstream and listener.sasl != at_brokers:
-        raise ServeError(
-            f"listener.security_protocol is {protocol}, but the brokers' (security.protocol in command_config) has "
-            f"{'SASL' if at_brokers else 'no SASL'}: SASL passes through the gateway, so both have it or neither"
-        )
+class UpstreamCertificates:
+    """Certificates with which the gateway connects to brokers on behalf of its clients: a file per principal.
+
+    `directory` has PRINCIPAL.pem with certificate, chain and key; characters other than letters, digits and `_.-~`
+    are percent-encoded in its name. The other TLS settings are those of `properties` (a Kafka client's ssl.*)."""
+
+    def __init__(self, directory: Path, properties: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._properties = {
+            name: value for name, value in properties.items() if not name.startswith(("ssl.keystore.", "ssl.key."))
+        }
+        self._kept: LRUCache[str, tuple[int, ssl.SSLContext]] = LRUCache(_MAX_KEPT)  # when the file changed, context
+
+    def context_of(self, principal: str) -> ssl.SSLContext:
+        """Raises UpstreamCertificateError. A file that has changed is read again."""
+        file = self._directory / f"{quote(principal, safe='')}.pem"
+        try:
+            changed_at = file.stat().st_mtime_ns
+        except OSError as exc:
+            raise UpstreamCertificateError(f"no certificate for a principal: {file}: {exc.strerror}") from exc
+        kept = self._kept.get(principal)
+        if kept is None or kept[0] != changed_at:
+            own = {"ssl.keystore.location": str(file), "ssl.key.location": str(file)}
+            try:
+                kept = self._kept[principal] = changed_at, RenewedContext(self._properties | own)
+            except PropertiesError as exc:
+                raise UpstreamCertificateError(f"{file} cannot be used: {exc}") from exc
+        return kept[1]

@@ -36,7 +36,12 @@ class StorageWorker:
         """Not ready when nothing was written for `store.stalled_ms` while records are buffered. Also not ready for as
         long after a refusal, but only until the store accepts other records.
         """
-        self.child = ChildProcess(_VALUES, first=self._first, heard=self.heard, ended=self.suspect_batch)
+        self.child = ChildProcess(
+            _VALUES,
+            first=lambda: self.settings.model_dump(exclude={"store": {"server"}}),
+            heard=self.heard,
+            ended=self.suspect_batch,
+        )
         self.settings = settings
         self.counts: dict[str, Any] = {}  # last reported; they include those of previous workers
         self.received_before = 0  # records in the spool before this start
@@ -92,9 +97,6 @@ class StorageWorker:
             self.settings = self.settings.model_copy(update={"suspect": suspect})
             log.warning("the batch will be read in pieces", **suspect._asdict())
             self._batch = None
-
-    def _first(self) -> Message:
-        return self.settings.model_dump(exclude={"store": {"server"}})
 
 
 class StoreProgress:

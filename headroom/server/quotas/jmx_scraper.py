@@ -16,6 +16,7 @@ import structlog
 from exporters import self_metrics as catalogue
 from exporters.model import UsageSample
 from exporters.self_metrics import SelfMetric, Values
+from headroom.clock import now_ms
 from headroom.config.settings import JmxConfig
 from quota_metrics.jmx.scrape import ScrapeError, Target, scrape
 from quota_metrics.jmx.sensors import SensorReading, usage_samples
@@ -33,9 +34,9 @@ class JmxScraper:
         config: JmxConfig,
         cluster: str,
         *,
-        now_ms: Callable[[], int],
         take: Callable[[Sequence[UsageSample]], None],
         clients: Callable[[], set[tuple[str, str]]],
+        now_ms: Callable[[], int] = now_ms,
         read: Callable[..., SensorReading] = scrape,
     ) -> None:
         """`take` gets a broker's rows, and raises OSError; `clients` returns measured users and client-ids."""

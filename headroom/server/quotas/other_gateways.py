@@ -57,7 +57,7 @@ class OtherGateways:
         self.names: frozenset[str] = frozenset()
         self._meter = meter
         self._store = replace(store, timeout_s=_TIMEOUT_S)
-        self._own = own
+        self._where = {"cluster": meter.cluster, "own": own}
         self._looked_ms: int | None = None
 
     def task(self) -> PeriodicTask:
@@ -69,7 +69,8 @@ class OtherGateways:
         # Others may have come or gone since the last look.
         every_ms = _LOOK_WAITING_MS if buckets else _LOOK_EVERY_MS
         if self._looked_ms is None or monotonic_ms() - self._looked_ms >= every_ms:
-            names = await in_daemon_thread(self._names)
+            rows = await in_daemon_thread(partial(self._store.rows, _OTHERS, self._where))
+            names = frozenset(str(row["gateway_id"]) for row in rows)
             self._looked_ms = monotonic_ms()
             if names != self.names:
                 log.info("other gateways before this cluster", gateways=sorted(names))
@@ -81,15 +82,11 @@ class OtherGateways:
         else:
             self._meter.is_alone()
 
-    def _names(self) -> frozenset[str]:
-        rows = self._store.rows(_OTHERS, {"cluster": self._meter.cluster, "own": self._own})
-        return frozenset(str(row["gateway_id"]) for row in rows)
-
     def _rates(self, buckets: list[Bucket]) -> dict[Bucket, float]:
         """Bytes per second of all other gateways together; 0.0 where they have none."""
         keys, users, clients, brokers = (list(column) for column in zip(*buckets, strict=True))
         asked = {"keys": keys, "users": users, "clients": clients, "brokers": list(map(str, brokers))}
-        rows = self._store.rows(_RATES, {"cluster": self._meter.cluster, "own": self._own, **asked})
+        rows = self._store.rows(_RATES, {**self._where, **asked})
         rates = {
             (row["quota_key"], row["bucket_user"], row["bucket_client_id"], row["broker_id"]): float(row["rate"])
             for row in rows

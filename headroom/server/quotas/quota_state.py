@@ -94,9 +94,7 @@ class QuotaState:
         self.tasks = [*self.first_tasks, *self.topics.tasks()]
         self._scraper: JmxScraper | None = None
         if quotas.jmx.targets:
-            self._scraper = JmxScraper(
-                quotas.jmx, cluster, now_ms=now_ms, take=self._take_of_brokers, clients=self._clients
-            )
+            self._scraper = JmxScraper(quotas.jmx, cluster, take=self._take_of_brokers, clients=self._clients)
             stack.callback(self._scraper.close)
             self.tasks.append(PeriodicTask("jmx", quotas.jmx.interval_ms, self._scraper.step))
 

@@ -15,14 +15,18 @@ from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig, SpoolConfig
 from headroom.config.sources import load
+from headroom.server.processes import assembly
 from headroom.server.processes.assembly import (
-    _open_files_of_others,
-    _reserved_ports,
+    ClusterView,
+    admission_limits,
+    listeners_of,
     push_flush,
     push_sync_tasks,
     sync_task,
     telemetry_receiver,
 )
+from telemetry.gateway.address_gate import AddressGate
+from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode
@@ -82,10 +86,14 @@ def test_spool_is_synced_while_all_common_threads_hang(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_other_endpoints_keep_their_ports_and_open_files() -> None:
+def test_other_endpoints_keep_their_ports_and_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "open_files", lambda: 2_000)
     config = load(None, {"otlp": {"grpc": "127.0.0.1:4317", "http": "127.0.0.1:4318", "max_connections": 100}})
-    assert {4317, 4318, 8123, 9644} <= _reserved_ports(config)
-    assert _open_files_of_others(config) == _open_files_of_others(ServeConfig()) + 200
+    view = ClusterView(AddressGate(), TokenOwners(), lambda: None)
+    [listener] = listeners_of(config, view)
+    assert listener.ports.reserved == {4317, 4318, 8123, 9644}
+    alone, beside = admission_limits(ServeConfig()), admission_limits(config)
+    assert alone.max_connections == beside.max_connections + 200
 
 
 @pytest.mark.parametrize("step_ns", [-HOUR_NS, HOUR_NS])

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 import uvloop
 
-from headroom.server.processes.upstream_certificates import UpstreamCertificates
+from headroom.server.processes.security import UpstreamCertificates
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.properties import security
 from telemetry.gateway.listener import ListenerOptions

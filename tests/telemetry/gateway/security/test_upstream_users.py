@@ -10,7 +10,7 @@ import pytest
 
 from headroom.demo.admin import Admin
 from headroom.demo.jvm import Jvm
-from headroom.server.processes.upstream_certificates import UpstreamCertificates
+from headroom.server.processes.security import UpstreamCertificates
 from quota_metrics.kafka.properties import read_properties
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
 from tests.kit.secure_clients import LibrdkafkaClient
