@@ -10,7 +10,6 @@ quota_plan.py    what has to change so that a cluster has the quotas and subscri
 timeline.py      the quotas of clients over time, before and after a change
 owners.py  owners: which team a client or a topic belongs to, by patterns on names; prices of traffic; the cluster's
            capacity
-kafka_configs.py the kafka-configs.sh line that alters a quota
 
 Imports only `exporters`.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from ipaddress import IPv4Address
@@ -15,6 +16,7 @@ from exporters.model import DEFAULT_ENTITY, QuotaKey
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
 _CONNECTION_CREATION_RATE = QuotaKey.CONNECTION_CREATION_RATE.value
+_TOOLS_TYPES = {"user": "users", "client-id": "clients", "ip": "ips"}
 _LONGEST_IPV4 = 15  # characters
 
 # (type, name) of each dimension of the entity; the name None is the type's default entity. In the order of TYPES, so
@@ -91,6 +93,23 @@ def text(entity: Entity) -> str:
 def entity_text(entity: Entity) -> str:
     """`user=alice, client-id=<default>`: the form of entities in quota_usage and quota_utilization."""
     return ", ".join(f"{kind}={DEFAULT_ENTITY if name is None else name}" for kind, name in entity)
+
+
+def kafka_configs_line(entity: Entity, quota_key: str, value: float | None) -> str:
+    """The kafka-configs.sh line that alters a quota, quoted for a POSIX shell. `value` None removes it.
+
+    Raises KeyError for other kinds of entities than Kafka's.
+    """
+    names = " ".join(
+        f"--entity-type {_TOOLS_TYPES[kind]} "
+        + ("--entity-default" if name is None else f"--entity-name {shlex.quote(name)}")
+        for kind, name in entity
+    )
+    change = f"--delete-config {quota_key}"
+    if value is not None:
+        # A fraction, as of a percentage, is not rounded.
+        change = f"--add-config {quota_key}={f'{value:.0f}' if value.is_integer() else repr(value)}"
+    return f"kafka-configs.sh --bootstrap-server HOST:PORT --alter {names} {change}"
 
 
 def sanitize(name: str) -> str:

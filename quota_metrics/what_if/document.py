@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from quota_metrics.config.kafka_configs import kafka_configs_line
+from quota_metrics.config.entities import kafka_configs_line
 from quota_metrics.simulation.outcome_text import OutcomeKind, reason, verdict
 from quota_metrics.simulation.outcomes import ClientOutcome, Side
 from quota_metrics.what_if.answer import WhatIfAnswer, WhatIfQuestion

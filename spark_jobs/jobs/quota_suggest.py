@@ -18,8 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.config.entities import text
-from quota_metrics.config.kafka_configs import kafka_configs_line
+from quota_metrics.config.entities import kafka_configs_line, text
 from quota_metrics.suggestion.suggestions import Demand, KeyUsage, Suggestion, Usage, suggestions
 from spark_jobs import cli
 from spark_jobs.arrow import collected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shlex
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 
 from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import (
+    Entity,
     FilterComponent,
     MatchType,
     desanitize,
     entity_of,
+    kafka_configs_line,
     literal_address,
     matches,
     sanitize,
@@ -122,3 +125,22 @@ def test_limit_below_zero_allows_nothing() -> None:
         {ALICE: {"producer_byte_rate": -1.0, "request_percentage": 0.0, "consumer_byte_rate": math.inf}}
     )
     assert rules == {ALICE: {"producer_byte_rate": 0.0, "request_percentage": 0.0, "consumer_byte_rate": math.inf}}
+
+
+@pytest.mark.parametrize(
+    ("entity", "value", "words"),
+    [
+        ((("user", "alice"),), 5000.0, ["--entity-type", "users", "--entity-name", "alice", "--add-config", "k=5000"]),
+        ((("user", None),), 12.5, ["--entity-type", "users", "--entity-default", "--add-config", "k=12.5"]),
+        ((("client-id", None),), None, ["--entity-type", "clients", "--entity-default", "--delete-config", "k"]),
+        (
+            (("user", "a'; rm -rf / #"), ("client-id", "$(id) `id`")),
+            1e15,
+            ["--entity-type", "users", "--entity-name", "a'; rm -rf / #", "--entity-type", "clients", "--entity-name",
+             "$(id) `id`", "--add-config", "k=1000000000000000"],
+        ),
+    ],
+)  # fmt: skip
+def test_kafka_configs_line_is_quoted_for_the_shell(entity: Entity, value: float | None, words: list[str]) -> None:
+    line = kafka_configs_line(entity, "k", value)
+    assert shlex.split(line) == ["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter", *words]
