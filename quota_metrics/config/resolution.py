@@ -152,10 +152,6 @@ class Resolver:
                 return rules[key]
         return None
 
-    def levels(self, key: str) -> int:
-        """The levels at which the key is configured, like ClientQuotaManager.quotaTypesEnabled."""
-        return self._levels[key]
-
     def _matched(self, user: str | None, client_id: str | None) -> list[tuple[int, _RulesByKey]]:
         """The matching rules, most specific first, each with its index in PRECEDENCE."""
         users, client_ids = _spelled(USER, user), _spelled(CLIENT_ID, client_id)
