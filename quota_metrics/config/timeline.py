@@ -71,7 +71,12 @@ def epochs(
     earlier: Rules | None = None
     for since_ms, rules in configurations(history, from_ms):
         before, after = Resolver(rules), Resolver(altered(rules, *alterations))
-        changed = None if earlier is None else _changed(earlier, rules)
+        # (user, client-id) of the entities whose values differ, "*" for any name. None: any pair may be affected,
+        # because the kinds of entities differ (ClientQuotaManager.quotaTypesEnabled).
+        changed = None
+        if earlier is not None and _kinds(earlier) == _kinds(rules):
+            entities = (dict(e) for e in earlier.keys() | rules.keys() if earlier.get(e) != rules.get(e))
+            changed = {(names.get(USER) or "*", names.get(CLIENT_ID) or "*") for names in entities}
         quotas = {
             pair: QuotaChange(before.quota(*pair), after.quota(*pair))
             if changed is None or not changed.isdisjoint(product((pair[1], "*"), (pair[2], "*")))
@@ -80,15 +85,6 @@ def epochs(
         }
         earlier = rules
         yield Epoch(since_ms, quotas)
-
-
-def _changed(earlier: Rules, rules: Rules) -> set[tuple[str, str]] | None:
-    """(user, client-id) of the entities whose values differ, "*" for any name; None: any pair may be affected, because
-    the kinds of entities differ (ClientQuotaManager.quotaTypesEnabled)."""
-    if _kinds(earlier) != _kinds(rules):
-        return None
-    entities = [entity for entity in earlier.keys() | rules.keys() if earlier.get(entity) != rules.get(entity)]
-    return {(dict(entity).get(USER) or "*", dict(entity).get(CLIENT_ID) or "*") for entity in entities}
 
 
 def _kinds(rules: Rules) -> set[tuple[str, ...]]:

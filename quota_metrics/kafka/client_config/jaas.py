@@ -50,15 +50,8 @@ class _Token(NamedTuple):
 
 def parse_jaas(text: str) -> LoginModule:
     """Raises JaasError."""
-    modules = list(_modules(_tokens(text)))
-    if len(modules) != 1:
-        raise JaasError(f"it has {len(modules)} login modules, and has to have one")
-    if modules[0].name.strip() in _DISALLOWED:
-        raise JaasError(f"Kafka does not allow {modules[0].name}")
-    return modules[0]
-
-
-def _modules(tokens: Iterator[_Token]) -> Iterator[LoginModule]:
+    tokens = _tokens(text)
+    modules = []
     for module in tokens:
         flag = next(tokens, None)
         if flag is None or flag.text is None or flag.text.upper() not in _FLAGS:
@@ -66,7 +59,12 @@ def _modules(tokens: Iterator[_Token]) -> Iterator[LoginModule]:
         options = dict(_options(tokens))
         if not module.text:
             raise JaasError("it has no name of a login module")
-        yield LoginModule(module.text, options)
+        modules.append(LoginModule(module.text, options))
+    if len(modules) != 1:
+        raise JaasError(f"it has {len(modules)} login modules, and has to have one")
+    if modules[0].name.strip() in _DISALLOWED:
+        raise JaasError(f"Kafka does not allow {modules[0].name}")
+    return modules[0]
 
 
 def _options(tokens: Iterator[_Token]) -> Iterator[tuple[str, str]]:
