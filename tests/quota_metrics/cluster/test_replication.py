@@ -5,15 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.describe_configs.v4 import response as configs
 from kio.schema.describe_log_dirs.v4 import response as log_dirs
-from kio.schema.errors import ErrorCode
-from kio.schema.types import TopicName
-from kio.static.primitive import i8, i32, i64
 
 from quota_metrics.cluster.decoding import broker_facts, moves_log_dirs
 from quota_metrics.cluster.document import throttles_document
@@ -30,6 +28,7 @@ from quota_metrics.cluster.replication import (
     removal_commands,
     replication_throttles,
 )
+from tests.kit.kio_entities import entity_of_fields
 
 STATIC = 4
 BOTH_RATES = {LEADER_RATE: "1000", FOLLOWER_RATE: "1000"}
@@ -135,17 +134,9 @@ def test_commands_are_quoted(topic: str, replicas: dict[str, str]) -> None:
     assert set(words[-1].split(",")) == set(replicas)
 
 
-def entry(name: str, value: str, source: int) -> configs.DescribeConfigsResourceResult:
-    return configs.DescribeConfigsResourceResult(
-        name=name,
-        value=value,
-        read_only=False,
-        config_source=i8(source),
-        is_sensitive=False,
-        synonyms=(),
-        config_type=i8(5),
-        documentation=None,
-    )
+def entry(name: str, value: str, source: int) -> Any:
+    fields = {"name": name, "value": value, "config_source": source}
+    return entity_of_fields(configs.DescribeConfigsResourceResult, fields)
 
 
 def test_recorded_configurations_have_their_source() -> None:
@@ -159,14 +150,7 @@ def test_recorded_configurations_have_their_source() -> None:
 
 @pytest.mark.parametrize("is_future", [False, True])
 def test_recorded_log_directories_tell_whether_a_replica_moves(is_future: bool) -> None:
-    partitions = tuple(
-        log_dirs.DescribeLogDirsPartition(
-            partition_index=i32(0), partition_size=i64(10), offset_lag=i64(0), is_future_key=future
-        )
-        for future in (False, is_future)
-    )
-    topic = log_dirs.DescribeLogDirsTopic(name=TopicName("orders"), partitions=partitions)
-    result = log_dirs.DescribeLogDirsResult(
-        error_code=ErrorCode.none, log_dir="/a", topics=(topic,), total_bytes=i64(1), usable_bytes=i64(1)
-    )
+    partitions = [{"is_future_key": future} for future in (False, is_future)]
+    topics = [{"name": "orders", "partitions": partitions}]
+    result = entity_of_fields(log_dirs.DescribeLogDirsResult, {"log_dir": "/a", "topics": topics})
     assert moves_log_dirs([result]) is is_future

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import io
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from kio.index import load_response_schema
-from kio.schema.alter_client_quotas.v1 import response as altered
-from kio.schema.api_versions.v3 import response as versions_v3
-from kio.schema.describe_client_quotas.v1 import response as described
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
-from kio.static.primitive import f64, i16, i32Timedelta
 
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.cluster import Cluster
-from tests.kit.kio_entities import entity_of_fields
+from tests.kit.kio_entities import encode, entity_of_fields
 
 METADATA, API_VERSIONS, DESCRIBE, ALTER = 3, 18, 48, 49
-NO_THROTTLE = i32Timedelta.parse(datetime.timedelta(0))
 ALICE = entity_of({"user": "alice", "client-id": None})
 
 Answer = Callable[[bytes], bytes | None]  # request frame -> response after its length; None: close
-
-
-def body(entity: Any) -> Answer:
-    """An answer with this response, under the correlation id and header that belong to the request."""
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    tags = b"\x00" if entity.__header_schema__.__version__ == 1 else b""
-    return lambda frame: frame[4:8] + tags + buffer.getvalue()
 
 
 def versions(*apis: tuple[int, int]) -> Answer:
@@ -44,19 +27,19 @@ def versions(*apis: tuple[int, int]) -> Answer:
 
 def spans(apis: Mapping[int, tuple[int, int]]) -> Answer:
     """ApiVersions by the first and the last version of each API."""
-    keys = tuple(
-        versions_v3.ApiVersion(api_key=i16(key), min_version=i16(low), max_version=i16(high))
-        for key, (low, high) in apis.items()
-    )
-    return body(versions_v3.ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys, throttle_time=NO_THROTTLE))
+    keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in apis.items()]
+    return in_any_version({"api_keys": keys})
 
 
 def in_any_version(fields: Mapping[str, Any]) -> Answer:
-    """A response with these fields, in the version that was asked for."""
+    """A response with these fields, in the version that was asked for, under the correlation id and header that belong
+    to the request."""
 
     def answer(frame: bytes) -> bytes | None:
         key, version = struct.unpack_from(">hh", frame)
-        return body(entity_of_fields(load_response_schema(key, version), fields))(frame)
+        entity = entity_of_fields(load_response_schema(key, version), fields)
+        tags = b"\x00" if entity.__header_schema__.__version__ == 1 else b""
+        return frame[4:8] + tags + encode(entity)
 
     return answer
 
@@ -72,28 +55,15 @@ def nodes(*brokers: tuple[int, int], controller: int = 1, topics: Sequence[Mappi
     )
 
 
-def quotas(code: ErrorCode = ErrorCode.none, message: str | None = None) -> Answer:
-    entry = described.EntryData(
-        entity=(
-            described.EntityData(entity_type="client-id", entity_name=None),
-            described.EntityData(entity_type="user", entity_name="alice"),
-        ),
-        values=(described.ValueData(key="producer_byte_rate", value=f64(10.0)),),
-    )
-    return body(
-        described.DescribeClientQuotasResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=code,
-            error_message=message,
-            entries=None if code else (entry,),
-        )
-    )
+def quotas(code: int = 0, message: str | None = None) -> Answer:
+    entity = [{"entity_type": "client-id", "entity_name": None}, {"entity_type": "user", "entity_name": "alice"}]
+    entry = {"entity": entity, "values": [{"key": "producer_byte_rate", "value": 10.0}]}
+    return in_any_version({"error_code": code, "error_message": message, "entries": None if code else [entry]})
 
 
-def alterations(code: ErrorCode) -> Answer:
-    entity = (altered.EntityData(entity_type="user", entity_name="alice"),)
-    entry = altered.EntryData(error_code=code, error_message=None, entity=entity)
-    return body(altered.AlterClientQuotasResponse(throttle_time=NO_THROTTLE, entries=(entry,)))
+def alterations(code: int) -> Answer:
+    entity = [{"entity_type": "user", "entity_name": "alice"}]
+    return in_any_version({"entries": [{"error_code": code, "error_message": None, "entity": entity}]})
 
 
 GOOD = {API_VERSIONS: versions((METADATA, 13), (DESCRIBE, 1), (ALTER, 1)), DESCRIBE: quotas()}

@@ -7,18 +7,19 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.schema.api_versions.v0 import response as versions_v0
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i16
 
-from quota_metrics.config.entities import Altered, FilterComponent, MatchType, QuotaAlteration, entity_of
+from quota_metrics.config.entities import Altered, QuotaAlteration, entity_of
 from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import (
+    MechanismNotOfferedError,
     RefusedError,
     UnsupportedError,
 )
 from quota_metrics.kafka.frames import NegotiatedRequest
+from quota_metrics.kafka.sasl import Scram
 from tests.quota_metrics.kafka.fake_broker import (
     ALICE,
     ALTER,
@@ -29,13 +30,16 @@ from tests.quota_metrics.kafka.fake_broker import (
     FakeBroker,
     alterations,
     asking,
-    body,
     broker,
     describe,
+    in_any_version,
     nodes,
     quotas,
+    start,
     versions,
 )
+
+HANDSHAKE, AUTHENTICATE = 17, 36
 
 
 def test_start_returns_the_cluster() -> None:
@@ -49,23 +53,6 @@ async def _with_port(asked: Awaitable[Any], fake: FakeBroker) -> Any:
 
 def test_describe_returns_quotas_by_entity() -> None:
     assert asking(GOOD, describe) == {ALICE: {"producer_byte_rate": 10.0}}
-
-
-def test_filter_is_sent_to_the_broker() -> None:
-    frames: list[bytes] = []
-
-    def answer(frame: bytes) -> bytes | None:
-        frames.append(frame)
-        return quotas()(frame)
-
-    asking(
-        GOOD | {DESCRIBE: answer},
-        lambda admin, fake: admin.describe_client_quotas(
-            [FilterComponent("user", MatchType.EXACT, "alice"), FilterComponent("client-id", MatchType.ANY)],
-            strict=True,
-        ),
-    )
-    assert frames[0].endswith(b"\x03\x05user\x00\x06alice\x00\x0aclient-id\x02\x00\x00\x01\x00")
 
 
 def test_refusal_includes_kafkas_code_and_message() -> None:
@@ -121,15 +108,9 @@ def test_highest_common_version_is_sent() -> None:
 
 
 def test_api_versions_falls_back_to_version_0() -> None:
-    keys = tuple(
-        versions_v0.ApiVersion(api_key=i16(key), min_version=i16(0), max_version=i16(13))
-        for key in (METADATA, DESCRIBE)
-    )
-    old = versions_v0.ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys)
-
     def answer(frame: bytes) -> bytes | None:
         version = int.from_bytes(frame[2:4], "big")
-        return body(old)(frame) if version == 0 else frame[4:8] + b"\x00\x23" + bytes(4)
+        return GOOD[API_VERSIONS](frame) if version == 0 else frame[4:8] + b"\x00\x23" + bytes(4)
 
     assert asking(GOOD | {API_VERSIONS: answer}, describe) == {ALICE: {"producer_byte_rate": 10.0}}
 
@@ -143,3 +124,12 @@ def test_topic_names_are_those_that_the_cluster_tells() -> None:
     answer = nodes((1, 9092), topics=topics)
     names = asking({**GOOD, METADATA: answer}, lambda admin, _: admin.topic_names([visible.bytes, hidden.bytes]))
     assert names == {visible.bytes: "orders"}
+
+
+def test_mechanism_that_the_broker_does_not_offer_is_named_with_those_that_it_does() -> None:
+    answers = {
+        API_VERSIONS: versions((METADATA, 13), (HANDSHAKE, 1), (AUTHENTICATE, 2)),
+        HANDSHAKE: in_any_version({"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": ["PLAIN"]}),
+    }
+    with pytest.raises(MechanismNotOfferedError, match=r"does not offer SCRAM-SHA-256: it offers PLAIN$"):
+        asking(answers, start, security=Security(sasl=Scram("sha256", "alice", "secret")))

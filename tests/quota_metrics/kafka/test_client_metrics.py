@@ -3,117 +3,69 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from typing import Any
 
 import pytest
-from kio.schema.describe_configs import v4
-from kio.schema.errors import ErrorCode
-from kio.schema.list_config_resources.v0.response import ConfigResource, ListConfigResourcesResponse
-from kio.static.primitive import i8, i32Timedelta
 
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.errors import RefusedError
-from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody
+from tests.quota_metrics.kafka.fake_broker import API_VERSIONS, FakeBroker, asking, in_any_version, spans
 
-NO_THROTTLE = i32Timedelta.parse(datetime.timedelta(0))
-CLIENT_METRICS_CONFIG, DEFAULT_CONFIG = i8(7), i8(5)
-
-
-class Cluster714(KafkaAdmin):
-    """Answers as a broker does: `resources` is name -> key -> (value, source)."""
-
-    def __init__(self, resources: dict[str, dict[str, tuple[str | None, i8]]]) -> None:
-        super().__init__([("127.0.0.1", 1)])
-        self.resources = resources
-        self.list_code = self.describe_code = ErrorCode.none
-        self.asked: list[NegotiatedRequest] = []
-
-    async def send(
-        self, request: NegotiatedRequest, *, node_id: int | None = None, read: ReadBody | None = None
-    ) -> Any:
-        self.asked.append(request)
-        return self._list() if len(self.asked) == 1 else self._describe(request.in_version(4))
-
-    def _list(self) -> ListConfigResourcesResponse:
-        return ListConfigResourcesResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=self.list_code,
-            config_resources=tuple(ConfigResource(resource_name=name) for name in self.resources),
-        )
-
-    def _describe(self, request: Any) -> v4.response.DescribeConfigsResponse:
-        return v4.response.DescribeConfigsResponse(
-            throttle_time=NO_THROTTLE,
-            results=tuple(self._described(resource.resource_name) for resource in request.resources),
-        )
-
-    def _described(self, name: str) -> v4.response.DescribeConfigsResult:
-        refused = self.describe_code is not ErrorCode.none
-        return v4.response.DescribeConfigsResult(
-            error_code=self.describe_code,
-            error_message="no" if refused else None,
-            resource_type=i8(16),
-            resource_name=name,
-            configs=() if refused else tuple(_config(key, *value) for key, value in self.resources[name].items()),
-        )
+LIST, DESCRIBE_CONFIGS = 74, 32
+SET, DEFAULT = 7, 5  # ConfigSource of CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
+REFUSED = {"error_code": 31}
 
 
-def _config(key: str, value: str | None, source: i8) -> v4.response.DescribeConfigsResourceResult:
-    return v4.response.DescribeConfigsResourceResult(
-        name=key,
-        value=value,
-        read_only=False,
-        config_source=source,
-        is_sensitive=False,
-        synonyms=(),
-        documentation=None,
-    )
-
-
-def read(cluster: Cluster714) -> dict[str, dict[str, str]]:
-    return asyncio.run(read_subscriptions(cluster))
-
-
-def test_only_explicitly_set_keys_are_read() -> None:
-    cluster = Cluster714(
+def read(
+    resources: dict[str, dict[str, tuple[str, int]]], *, listed: Any = None, described: Any = None, newest: int = 4
+) -> tuple[dict[str, dict[str, str]], list[int]]:
+    """What is read of resources, name -> key -> (value, source), and which APIs were asked."""
+    results = [
         {
-            "one": {
-                "metrics": ("a,b", CLIENT_METRICS_CONFIG),
-                "interval.ms": ("300000", DEFAULT_CONFIG),
-                "match": ("", DEFAULT_CONFIG),
-            },
-            "two": {"metrics": ("", CLIENT_METRICS_CONFIG), "interval.ms": ("100", CLIENT_METRICS_CONFIG)},
+            "resource_name": name,
+            "configs": [
+                {"name": key, "value": value, "config_source": source} for key, (value, source) in keys.items()
+            ],
+            **(described or {}),
         }
-    )
-    assert read(cluster) == {"one": {"metrics": "a,b"}, "two": {"metrics": "", "interval.ms": "100"}}
+        for name, keys in resources.items()
+    ]
+    names = [{"resource_name": name} for name in resources]
+    answers = {
+        API_VERSIONS: spans({3: (0, 13), LIST: (0, 1), DESCRIBE_CONFIGS: (1, newest)}),
+        LIST: in_any_version({"config_resources": names, **(listed or {})}),
+        DESCRIBE_CONFIGS: in_any_version({"results": results}),
+    }
+
+    async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
+        return await read_subscriptions(admin), fake.asked
+
+    subscriptions, asked = asking(answers, ask)
+    return subscriptions, asked
 
 
-def test_resource_deleted_after_listing_is_skipped() -> None:
-    assert read(Cluster714({"gone": {"metrics": ("", DEFAULT_CONFIG)}})) == {}
+@pytest.mark.parametrize("newest", [1, 2, 3, 4])
+def test_only_explicitly_set_keys_are_read(newest: int) -> None:
+    resources = {
+        "one": {"metrics": ("a,b", SET), "interval.ms": ("300000", DEFAULT), "match": ("", DEFAULT)},
+        "two": {"metrics": ("", SET), "interval.ms": ("100", SET)},
+        "gone": {"metrics": ("", DEFAULT)},  # deleted after the listing
+    }
+    expected = {"one": {"metrics": "a,b"}, "two": {"metrics": "", "interval.ms": "100"}}
+    assert read(resources, newest=newest)[0] == expected
 
 
 def test_empty_listing_sends_no_describe() -> None:
-    cluster = Cluster714({})
-    assert read(cluster) == {}
-    assert len(cluster.asked) == 1
+    assert read({}) == ({}, [API_VERSIONS, LIST])
 
 
-def test_describe_request_offers_older_versions() -> None:
-    cluster = Cluster714({"one": {}})
-    read(cluster)
-    assert list(cluster.asked[1].versions) == [4, 3, 2, 1]
-
-
-@pytest.mark.parametrize("which", ["list_code", "describe_code"])
-def test_error_code_raises_refused_error(which: str) -> None:
-    cluster = Cluster714({"one": {"metrics": ("a", CLIENT_METRICS_CONFIG)}})
-    setattr(cluster, which, ErrorCode.cluster_authorization_failed)
+@pytest.mark.parametrize("refused", [{"listed": REFUSED}, {"described": REFUSED}])
+def test_error_code_raises_refused_error(refused: dict[str, Any]) -> None:
     with pytest.raises(RefusedError, match="31"):
-        read(cluster)
+        read({"one": {"metrics": ("a", SET)}}, **refused)
 
 
 @pytest.mark.kafka

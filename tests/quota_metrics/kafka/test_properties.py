@@ -15,7 +15,6 @@ import certifi
 import pytest
 
 from headroom.demo.jvm import Jvm
-from quota_metrics.kafka.client_config.java_properties import parse_properties
 from quota_metrics.kafka.client_config.names import misspelled
 from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.oauth import unsecured
@@ -25,23 +24,6 @@ from quota_metrics.kafka.tls import tls_context
 from tests.kit.certificates import CertificateAuthority
 
 PLAIN_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password="p;=w";'
-
-
-def test_properties_are_parsed_as_in_java() -> None:
-    text = (
-        "# comment\n! comment\n\n  a = b \nc:d\ne f g\nh\n"
-        "i = one \\\n    two\nj\\=k=\\u00fc\\t!\nl=c:\\\\dir\\\\\nm=n=o\r\n"
-    )
-    assert parse_properties(text) == {
-        "a": "b ",
-        "c": "d",
-        "e": "f g",
-        "h": "",
-        "i": "one two",
-        "j=k": "ü\t!",
-        "l": "c:\\dir\\",
-        "m": "n=o",
-    }
 
 
 def test_empty_properties_mean_plaintext() -> None:
