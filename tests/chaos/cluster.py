@@ -39,7 +39,7 @@ async def killed_in_turn(
     headroom = Headroom(upstream, directory, clickhouse, spool_bytes=SPOOL_BYTES)
     headroom.begin()
     try:
-        await headroom.ready()
+        await headroom.opened()
         await until(lambda: _is_written(headroom), "the schema")
         with clickhouse.nodes[0].admin() as client:
             client.command(NO_MERGES.format(table="points_local"))

@@ -30,7 +30,7 @@ async def managed(upstream: str, directory: Path, rng: random.Random, kills: int
     headroom = Headroom(upstream, directory, None)
     headroom.begin()
     try:
-        await headroom.ready()
+        await headroom.opened()
         load = await loaded(headroom, headroom.sql_port, rng)
         victims = {
             "network": lambda: kill_network(headroom, rng),
@@ -41,7 +41,7 @@ async def managed(upstream: str, directory: Path, rng: random.Random, kills: int
             "full_store": lambda: refuse_for_a_while(headroom.sql_port, rng),
         }
         killed = await kill(victims, [*victims], rng, kills)
-        await headroom.ready()
+        await headroom.opened()
         await until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
         await fill_the_spool(load)
         headroom.signal_worker(signal.SIGCONT)
@@ -61,7 +61,7 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
             "server": lambda: kill_server(server, headroom),
         }
         killed = await kill(victims, [*victims, "server"], rng, kills)
-        await headroom.ready()
+        await headroom.opened()
         server.kill()
         await asyncio.sleep(rng.uniform(0, 2.0))
         await kill_worker(headroom)
@@ -100,7 +100,7 @@ async def before_server(
     try:
         await server.start()
         headroom.begin()
-        await headroom.ready()
+        await headroom.opened()
         yield headroom, server, await loaded(headroom, server.port, rng)
     finally:
         headroom.stop()
@@ -133,12 +133,12 @@ async def kill_network(headroom: Headroom, rng: random.Random) -> None:
     await asyncio.sleep(rng.uniform(0, 0.5))
     headroom.begin()
     if rng.random() < 0.8:
-        await headroom.ready()
+        await headroom.opened()
 
 
 async def kill_child(headroom: Headroom, rng: random.Random) -> None:
     """Its parent restarts it with increasing back-off, so most of the time is spent waiting for it."""
-    await headroom.ready()  # a parent gives up if its child dies during start-up
+    await headroom.opened()  # a parent gives up if its child dies during start-up
     await until(headroom.kill_child, "a network process to kill")
     if rng.random() < 0.8:
         await until(headroom.is_whole, "a network process to start again")
@@ -151,13 +151,13 @@ async def kill_worker(headroom: Headroom) -> None:
 
 async def kill_managed_server(headroom: Headroom) -> None:
     """Not while Headroom starts, because it would give up. Its parent restarts it."""
-    await headroom.ready()
+    await headroom.opened()
     await until(lambda: headroom.signal_clickhouse(signal.SIGKILL), "a managed server to kill")
 
 
 async def hang_managed_server(headroom: Headroom, rng: random.Random) -> None:
     """Suspends the process at a random point and resumes it."""
-    await headroom.ready()
+    await headroom.opened()
     await until(lambda: headroom.signal_clickhouse(signal.SIGSTOP), "a managed server to stop")
     await asyncio.sleep(rng.uniform(0, 2.0))
     headroom.signal_clickhouse(signal.SIGCONT)
@@ -173,7 +173,7 @@ async def refuse_for_a_while(sql_port: int, rng: random.Random) -> None:
 
 async def kill_server(server: Server, headroom: Headroom) -> None:
     """Not while Headroom starts, because start-up needs the store."""
-    await headroom.ready()
+    await headroom.opened()
     server.kill()
     await server.start()
 

@@ -80,7 +80,7 @@ async def shared_disk(upstream: str, directory: Path, rng: random.Random, count:
         headroom = Headroom(upstream, directory, None)
         headroom.begin()
         try:
-            await headroom.ready()
+            await headroom.opened()
             load = await loaded(headroom, headroom.sql_port, rng)
             for _ in range(count):
                 await asyncio.sleep(rng.uniform(0.5, 3.0))

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from urllib.request import urlopen
 
 import psutil
 import yaml
 
 from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.configuration import ServerSettings
-from headroom.demo.processes import LOOPBACK, complaint, first_line, free_ports, start, stop
+from headroom.demo.processes import LOOPBACK, complaint, first_line, free_ports, start
 from tests.kit.clickhouse import LaunchedServer
 from tests.kit.clickhouse_cluster import NAME, RunningCluster
-
-START_TIMEOUT_S = 150.0
-STOP_TIMEOUT_S = 150.0
+from tests.kit.serving import PATIENCE_S, Served
 
 # A spool that fills within seconds, many batches and rollups.
 SMALL_SPOOL_BYTES = 8 << 20
 PROCESSES = 2  # processes that accept clients: the parent and its child
 _STORE = {"batch_ms": 200, "rollup_ms": 500, "quarantine_records": 100_000, "quarantine_bytes": 1 << 30}
-_READY = re.compile(r"ready kafka=(\S+) http=(\S+) sql=(\S+)")
-_SAMPLE = re.compile(r'^(\w+)(?:\{\w+="(\w+)"\})? (\S+)$', re.MULTILINE)
 
 
-class Headroom:
+class Headroom(Served):
     """The addresses stay the same across restarts. Call `start` in the main thread."""
 
     def __init__(
@@ -46,36 +39,28 @@ class Headroom:
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`environment`: variables that its processes have besides those of the test."""
-        self.log = directory / "serve.log"
         self.kafka_port, self.http_port, self.sql_port = free_ports(3)
-        self._argv = ["env", *(f"{name}={value}" for name, value in environment.items())]
-        self._argv += [sys.executable, "-m", "headroom", "serve", "--upstream", upstream, "--cluster", "chaos"]
-        self._argv += [
-            "--data",
-            str(directory / "data"),
-            "--config",
-            str(_configuration(directory, spool_bytes, server)),
-        ]
-        self._argv += ["--processes", str(PROCESSES)]
+        arguments = ["--upstream", upstream, "--cluster", "chaos", "--processes", str(PROCESSES)]
+        arguments += ["--config", str(_configuration(directory, spool_bytes, server))]
         for receiver, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
-            self._argv += [f"--{receiver}", f"{LOOPBACK}:{port}"]
+            arguments += [f"--{receiver}", f"{LOOPBACK}:{port}"]
         if server:
-            self._argv += ["--clickhouse", server.url]
-        self._process: subprocess.Popen[bytes] | None = None
+            arguments += ["--clickhouse", server.url]
+        super().__init__(directory, *arguments, core_dumps=False, environment=environment)
+        self.http = f"{LOOPBACK}:{self.http_port}"
         self._is_ready = self._lost_worker = False
 
     def begin(self) -> None:
         """Starts the process, which takes some seconds to become ready."""
         with self.log.open("ab") as log:
-            self._process = start(self._argv, stderr=log, stdout=subprocess.PIPE)
+            self.process = start(self.argv, stderr=log, stdout=subprocess.PIPE)
         self._is_ready = self._lost_worker = False
 
-    async def ready(self) -> None:
+    async def opened(self) -> None:
         """Waits until its listeners are open. Raises RuntimeError when it exits although its worker was not killed."""
         while not self._is_ready:
-            assert self._process is not None
-            line = await asyncio.to_thread(first_line, self._process, START_TIMEOUT_S)
-            self._is_ready = _READY.fullmatch(line) is not None
+            line = await asyncio.to_thread(first_line, self.process, PATIENCE_S)
+            self._is_ready = line.startswith("ready ")
             if not self._is_ready:
                 if not self._lost_worker:
                     raise RuntimeError(f"headroom serve did not start: {complaint(self.log)}")
@@ -84,17 +69,15 @@ class Headroom:
 
     def kill_network(self) -> None:
         """Kills the parent only; the other processes must detect that."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout:
-            self._process.stdout.close()
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout:
+            self.process.stdout.close()
 
     def child_pid(self, module: str) -> int | None:
         """Pid of the child that runs this module, if there is one."""
-        assert self._process is not None
         try:
-            children = psutil.Process(self._process.pid).children()
+            children = psutil.Process(self.process.pid).children()
             return next((child.pid for child in children if module in child.cmdline()), None)
         except psutil.NoSuchProcess:
             return None
@@ -116,7 +99,7 @@ class Headroom:
     def signal_worker(self, number: signal.Signals) -> bool:
         """Returns whether there was a worker to signal. Restarts Headroom if it gave up because its worker died at
         start-up."""
-        if self._lost_worker and self._process is not None and self._process.poll() is not None:
+        if self._lost_worker and self.process.poll() is not None:
             self.begin()
         pid = self.child_pid("headroom.server.processes.storage_process")
         if pid is not None:
@@ -127,17 +110,6 @@ class Headroom:
     def is_whole(self) -> bool:
         """Whether all network processes accept clients."""
         return self.metrics()["headroom_network_processes"] == PROCESSES
-
-    def stop(self) -> int:
-        """Stops it as an operator would; returns the exit status."""
-        assert self._process is not None
-        return stop(self._process, STOP_TIMEOUT_S)
-
-    def metrics(self) -> dict[str, float]:
-        """Its own metrics, `name` or `name:label`. Raises OSError."""
-        with urlopen(f"http://{LOOPBACK}:{self.http_port}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
-        return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
 
 
 class Server:

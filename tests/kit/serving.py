@@ -9,11 +9,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
 
 import clickhouse_connect
@@ -32,14 +32,22 @@ class Served:
     """A context manager; listeners take free ports unless `arguments` say otherwise. `kafka` and `http` are
     HOST:PORT."""
 
-    def __init__(self, directory: Path, *arguments: str, core_dumps: bool = True) -> None:
-        """`core_dumps`: without them only a process with CAP_SYS_PTRACE sees its connections."""
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        core_dumps: bool = True,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`core_dumps`: without them only a process with CAP_SYS_PTRACE sees its connections. `environment`: variables
+        that its processes have besides those of the test."""
         self.log = directory / "serve.log"
         free = f"{LOOPBACK}:0"
         listeners = ["--listen", free, "--http", free, "--sql", free]
         self.argv = [
             "env",
             f"HEADROOM_CORE_DUMPS={core_dumps}",
+            *(f"{name}={value}" for name, value in environment.items()),
             sys.executable,
             "-m",
             "headroom",
