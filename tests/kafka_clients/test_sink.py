@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,12 +19,11 @@ from headroom.cli import subscriptions
 from headroom.demo.admin import Admin
 from headroom.demo.jars import KAFKA_VERSION
 from headroom.demo.jvm import Jvm
-from headroom.demo.processes import first_line, free_ports, start, stop
-from tests.kit.serving import rows
+from headroom.demo.processes import free_ports
+from tests.kit.serving import PATIENCE_S, Served, rows
 
 pytestmark = [pytest.mark.java, pytest.mark.clickhouse]
 
-PATIENCE_S = 150.0
 FIRST_MS, THEN_MS = 1_000, 4_000
 SEVERAL = 3  # pushes of each client under each subscription
 JAVA = ["sink-java-consumer", "sink-java-producer"]
@@ -37,31 +33,17 @@ WITHOUT_ZSTD = "sink-java-without-zstd"
 ALL = sorted([*STAYING, WITHOUT_ZSTD])
 
 
-class Sink:
+class Sink(Served):
     """`headroom serve` without --upstream, on ports and in a directory that stay the same."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
         self.data = directory / "data"
-        self.kafka, self.http, self.sql = (f"127.0.0.1:{port}" for port in free_ports(3))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        listeners = ["--listen", self.kafka, "--http", self.http, "--sql", self.sql]
-        argv = [sys.executable, "-m", "headroom", "serve", *listeners, "--data", str(self.data)]
-        with (self._directory / "serve.log").open("ab") as log:
-            self._process = start(argv, stderr=log, stdout=subprocess.PIPE)
-        ready = f"ready kafka={self.kafka} http={self.http} sql={self.sql}"
-        assert first_line(self._process, PATIENCE_S) == ready
+        kafka, http, sql = (f"127.0.0.1:{port}" for port in free_ports(3))
+        super().__init__(directory, "--listen", kafka, "--http", http, "--sql", sql)
 
     def kill(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-
-    def stop(self) -> None:
-        assert self._process is not None
-        assert stop(self._process, PATIENCE_S) == 0
+        self.process.kill()
+        self.process.wait()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return rows(self.sql, query)
@@ -134,9 +116,9 @@ def jvm_without_zstd(java: str, kafka_libs: Path, tmp_path: Path) -> Iterator[Jv
 @pytest.fixture
 def sink(tmp_path: Path) -> Iterator[Sink]:
     running = Sink(tmp_path)
-    running.start()
+    running.__enter__()
     yield running
-    running.stop()
+    assert running.stop() == 0
 
 
 def pushed_since(sink: Sink, clients: list[str], since_ms: int, condition: str = "1", least: int = 1) -> dict[str, int]:
@@ -236,7 +218,7 @@ def test_clients_continue_through_changes_and_restarts(jvm: Jvm, jvm_without_zst
         # A crash: the same ids at once, because ids are computed from the stored subscriptions.
         wait_for_a_quiet_moment(sink)
         sink.kill()
-        sink.start()
+        sink.__enter__()
         since = {client: then[client] for client in STAYING}
         assert pushed_since(sink, STAYING, now_ms(), least=SEVERAL) == since
     finally:
