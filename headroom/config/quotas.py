@@ -73,8 +73,8 @@ class LevelsConfig(Section):
     every_ms: Millis = Field(
         default=10_000,
         ge=1_000,
-        description="Time between two computations of the last 60 seconds, which pages show; one takes at most a "
-        "twentieth of the time",
+        description="Time between two computations of the last 60 seconds, which pages show; they take at most a "
+        "tenth of the time",
     )
 
     @property

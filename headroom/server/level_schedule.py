@@ -26,8 +26,8 @@ _AGAIN_MS: Final = 10_000  # the shortest pause before a minute is computed agai
 _LOOK_MS: Final = 10_000  # between two looks for rows that arrived late
 _BEAT_MS: Final = 10_000  # between two rows of headroom_services
 _GONE_MS: Final = 25_000  # a service that was not seen for so long is gone
-_PAUSES: Final = 20  # a computation of the last seconds takes at most a twentieth of the time
-_LATE_PAUSES: Final = 4  # one of a minute that came late at most a fifth
+_PAUSES: Final = 10  # the last seconds take at most a tenth of the time
+_AFTER_MINUTE: Final = 4  # after a minute nothing is computed for four times as long as it took, but the next minute
 # After a computation that failed: more telemetry than it can read delays no level for long.
 _WITHOUT_TELEMETRY_S: Final = 600
 
@@ -115,12 +115,13 @@ class LevelSchedule:
         try:
             self._compute(self._levels.compute_minute, window_s, window_s)
             if window_s == newest_s:
-                self._last_at_ms = began_ms + max(self._every_ms, _PAUSES * (self._now_ms() - began_ms))
                 self._computed(window_s)
         finally:
             self._tried_s = max(self._tried_s, window_s)
             ended_ms = self._now_ms()
-            self._not_before_ms = ended_ms + max(_AGAIN_MS, _LATE_PAUSES * (ended_ms - began_ms))
+            pause_ms = _AFTER_MINUTE * (ended_ms - began_ms)
+            self._last_at_ms = max(self._last_at_ms, ended_ms + pause_ms)
+            self._not_before_ms = ended_ms + max(_AGAIN_MS, pause_ms)
         del self._pending[window_s]
         if rows != self._rows.get(window_s):  # then the memory of the minutes that follow has changed as well
             following = range(window_s + WINDOW_S, window_s + (MEMORY_WINDOWS + 1) * WINDOW_S, WINDOW_S)
@@ -139,8 +140,7 @@ class LevelSchedule:
                 self._compute(self._levels.compute_last, 1000 * start_s, start_s)
                 self._computed(start_s)
         finally:
-            took_ms = self._now_ms() - began_ms
-            self._last_at_ms = began_ms + max(self._every_ms, _PAUSES * took_ms)
+            self._last_at_ms = began_ms + max(self._every_ms, _PAUSES * (self._now_ms() - began_ms))
 
     def _compute(self, compute: Callable[..., None], start: int, start_s: int) -> None:
         """Without telemetry for ten minutes after a computation that the server refused or gave up."""

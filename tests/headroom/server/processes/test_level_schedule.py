@@ -122,19 +122,19 @@ def test_the_last_seconds_are_computed_between_minutes() -> None:
     assert service.minutes == [999_900, 999_960, 1_000_020]
     assert all(at_s % 60 for at_s in service.last)
     shown = sorted([*service.minutes, *service.last])
-    assert all(after - before <= 20 for before, after in pairwise(shown[1:]))
+    assert all(after - before <= 10.5 for before, after in pairwise(shown[1:]))  # the minutes put nothing off
     assert sorted(service.told) == shown
     store.newest_s = 1_000_077  # what all gateways have stored
     service.run(11)
     assert service.last[-1] == 1_000_017
 
 
-def test_a_long_computation_makes_pauses_of_twenty_times_its_length() -> None:
+def test_the_last_seconds_take_at_most_a_tenth_of_the_time() -> None:
     service = Service(FakeStore())
     service.took_s = 2.0
     service.run(200)
-    assert len(service.last) > 1
-    assert all(after - before >= 40 for before, after in pairwise(service.last))
+    assert len(service.last) > 5
+    assert all(after - before >= 20 for before, after in pairwise(service.last))
     assert service.minutes == [999_900, 999_960, 1_000_020, 1_000_080]  # these do not wait
 
 
