@@ -8,29 +8,32 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from exporters.clickhouse.client import ClickHouse
+from quota_metrics.minutes.columns import joined_codes
 from quota_metrics.minutes.memories import MINUTE_MS, AsOf, Client, Cluster, restored
 from quota_metrics.minutes.records import paused_collector
 from quota_metrics.minutes.statements import has_samples, last_seconds, store_minute, stored_minute
-from quota_metrics.minutes.surroundings import Around, read_around
+from quota_metrics.minutes.surroundings import Around, ClientFacts, read_around
 from quota_metrics.minutes.teams import Teams
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level import is_worth_a_row
 from quota_metrics.verdict.memory import Memory
 from quota_metrics.verdict.thresholds import MEASURED_KEYS, Thresholds
-from quota_metrics.verdict.window import SUMMED, WINDOW_S, Window
+from quota_metrics.verdict.window import SUMMED, WINDOW_S
 
 _KEPT: Final = 3  # memories: before and after the newest minute, and of one that is computed again
 
 _TEXT = pa.string()
 _CODED = pa.dictionary(pa.int32(), pa.string())
-# The columns of headroom_minutes and headroom_live, and their Arrow types.
+# The columns of headroom_minutes and headroom_live, and their Arrow types. Most are a field of Window or Verdict.
 _COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "window_start": pa.timestamp("s", "UTC"), "computed_at": pa.timestamp("ms", "UTC"), "is_worst": pa.uint8(),
     "cluster": _CODED, "source": _CODED, "quota_key": _CODED, "user": _CODED, "client_id": _CODED,
@@ -63,12 +66,12 @@ class LiveLevels:
         StoreError."""
         start_ms = 1000 * start_s
         store_minute(self._store, start_ms)
-        table = windows_of(stored_minute(self._store, start_ms), WINDOW_S, start_ms + MINUTE_MS)
-        around = read_around(self._store, start_ms, telemetry=telemetry and table.num_rows > 0)
+        windows = windows_of(stored_minute(self._store, start_ms), WINDOW_S, start_ms + MINUTE_MS)
+        around = read_around(self._store, start_ms, telemetry=telemetry and windows.num_rows > 0)
         before = self._as_of(start_ms)
-        verdicts, memories, used = _verdicts(window_rows(table), start_ms, before, around, thresholds)
-        self._write("headroom_minutes", start_ms, verdicts, around)
-        self._known[start_ms + MINUTE_MS] = before.after(memories, used)
+        judged = _judged(windows, before, around, thresholds)
+        self._write("headroom_minutes", start_ms, judged, around)
+        self._known[start_ms + MINUTE_MS] = before.after(judged.memories, judged.used)
         while len(self._known) > _KEPT:
             del self._known[min(self._known)]
 
@@ -78,46 +81,62 @@ class LiveLevels:
         They are no part of the memory. Raises StoreError."""
         if not has_samples(self._store, start_ms):
             return
-        table = windows_of(last_seconds(self._store, start_ms), WINDOW_S, start_ms + MINUTE_MS)
+        windows = windows_of(last_seconds(self._store, start_ms), WINDOW_S, start_ms + MINUTE_MS)
         around = read_around(self._store, start_ms, telemetry=telemetry)
-        minute_ms = start_ms - start_ms % MINUTE_MS
-        verdicts, _, _ = _verdicts(window_rows(table), minute_ms, self._as_of(minute_ms), around, thresholds)
-        self._write("headroom_live", start_ms, verdicts, around)
+        before = self._as_of(start_ms - start_ms % MINUTE_MS)
+        self._write("headroom_live", start_ms, _judged(windows, before, around, thresholds), around)
 
     def _as_of(self, minute_ms: int) -> AsOf:
         if minute_ms not in self._known:
             self._known[minute_ms] = restored(self._store, minute_ms)
         return self._known[minute_ms]
 
-    def _write(self, table: str, start_ms: int, verdicts: list[Verdict], around: Around) -> None:
-        if not verdicts:
+    def _write(self, table: str, start_ms: int, judged: _Judged, around: Around) -> None:
+        if not judged.verdicts:
             return
         now_ms = self._now_ms()
-        named = sorted({(v.window.cluster, v.window.user, v.window.client_id) for v in verdicts})
-        self._teams.match(self._store, (client[1:] for client in named), now_ms)
-        about = {
-            client: (*around.client(client), self._teams.team(client[1:]), place)
-            for place, client in enumerate(named, start=1)
-        }
-        rows = _rows(verdicts, start_ms // 1000, now_ms, about)
+        rows = _rows(judged, start_ms // 1000, now_ms, self._of_clients(judged.windows, around, now_ms))
         for first in range(0, rows.num_rows, _AT_ONCE):
             self._store.insert(table, rows.slice(first, _AT_ONCE), token=uuid.uuid4().hex)
 
+    def _of_clients(self, windows: pa.Table, around: Around, now_ms: int) -> dict[str, Any]:
+        """Columns that tell of the client of each window."""
+        names: list[Any] = [windows.column(name).combine_chunks() for name in ("cluster", "user", "client_id")]
+        codes = joined_codes([name.indices.to_numpy().astype(np.int64) for name in names])
+        _, first, place = np.unique(codes, return_index=True, return_inverse=True)
+        clients = list(zip(*(name.take(first).to_pylist() for name in names), strict=True))
+        self._teams.match(self._store, (client[1:] for client in clients), now_ms)
+        facts = zip(*map(around.client, clients), strict=True)
+        columns = {
+            **dict(zip(ClientFacts._fields, facts, strict=True)),
+            "team": [self._teams.team(client[1:]) for client in clients],
+            "client_place": range(1, len(clients) + 1),
+        }
+        return {name: _array(name, column).take(place) for name, column in columns.items()}
 
-def _verdicts(
-    windows: list[Window], minute_ms: int, before: AsOf, around: Around, thresholds: Thresholds
-) -> tuple[list[Verdict], dict[Client, Memory], frozenset[Cluster]]:
-    """The verdicts on all clients, the memory that the windows leave, and the clusters that have usage."""
-    by_client: dict[Client, list[Window]] = defaultdict(list)
-    for window in windows:
+
+class _Judged(NamedTuple):
+    """The verdicts on all clients, the memory that they leave, and the clusters that have usage."""
+
+    windows: pa.Table  # that of each verdict
+    verdicts: list[Verdict]
+    memories: dict[Client, Memory]
+    used: frozenset[Cluster]
+
+
+def _judged(windows: pa.Table, before: AsOf, around: Around, thresholds: Thresholds) -> _Judged:
+    """All windows count as those of the minute after `before`."""
+    minute = pa.array(np.full(windows.num_rows, before.minute_ms))
+    windows = windows.set_column(windows.column_names.index("window_start_ms"), "window_start_ms", minute)
+    at_brokers = window_rows(windows)
+    positions: dict[Client, list[int]] = defaultdict(list)
+    for position, window in enumerate(at_brokers):
         if is_worth_a_row(window):
-            if window.window_start_ms != minute_ms:
-                window = window._replace(window_start_ms=minute_ms)
-            by_client[window[:5]].append(window)
+            positions[window[:5]].append(position)
     observed, nothing = before.observed(), Memory()
     verdicts: list[Verdict] = []
     memories: dict[Client, Memory] = {}
-    for client, brokers in by_client.items():
+    for client, of_client in positions.items():
         cluster, source, _, user, client_id = client
         memory = before.memories.get(client, nothing)
         surroundings = around.of(
@@ -125,45 +144,38 @@ def _verdicts(
             observed=(cluster, source) in observed,
             explains_onset=memory.onset is not None and not memory.onset.cause,
         )
-        judged, memories[client] = evaluate(brokers, surroundings, memory, thresholds, MINUTE_MS)
-        verdicts += judged
-    used = frozenset(client[:2] for client in by_client if client[2] in MEASURED_KEYS)
-    return verdicts, memories, used
+        brokers = [at_brokers[position] for position in of_client]
+        of_brokers, memories[client] = evaluate(brokers, surroundings, memory, thresholds, MINUTE_MS)
+        verdicts += of_brokers
+    used = frozenset(client[:2] for client in positions if client[2] in MEASURED_KEYS)
+    in_order = np.array([position for of_client in positions.values() for position in of_client], np.int64)
+    return _Judged(windows.take(in_order), verdicts, memories, used)
 
 
-def _rows(
-    verdicts: list[Verdict], start_s: int, computed_ms: int, about: Mapping[tuple[str, str, str], tuple[Any, ...]]
-) -> pa.Table:
-    """The rows of a table of levels. `about`: of each client (cluster, user, client-id) ClientFacts, team and place."""
-    rows = [_row(verdict, start_s, computed_ms, about) for verdict in verdicts]
-    columns = zip(*rows, strict=True)
-    arrays = []
-    for kind, values in zip(_COLUMNS.values(), columns, strict=True):
-        arrays.append(pa.array(values, _TEXT).dictionary_encode() if kind is _CODED else pa.array(values, kind))
-    return pa.table(arrays, names=list(_COLUMNS))
+def _rows(judged: _Judged, start_s: int, computed_ms: int, of_clients: Mapping[str, Any]) -> pa.Table:
+    """The rows of a table of levels. `of_clients`: the columns that tell of the client."""
+    windows, count = judged.windows, len(judged.verdicts)
+    of_verdicts = dict(zip(Verdict._fields, zip(*judged.verdicts, strict=True), strict=True))
+    others = {
+        **of_clients,
+        "window_start": np.full(count, start_s),
+        "computed_at": np.full(count, computed_ms),
+        "window_s": windows.column("elapsed_s"),
+        "limit_known": pc.not_equal(windows.column("state").cast(_TEXT), pa.scalar("unknown")),
+        "muted_ms": pc.round(windows.column("muted_ms")),
+        "own_reason": _if_different(of_verdicts["own_reason"], of_verdicts["reason"]),
+        "own_cause": _if_different(of_verdicts["own_cause"], of_verdicts["cause"]),
+    }
+    in_windows = {name: windows.column(name) for name in windows.column_names}
+    columns = {**in_windows, **of_verdicts, **others}
+    return pa.table({name: _array(name, columns[name]) for name in _COLUMNS})
 
 
-def _row(
-    verdict: Verdict,
-    start_s: int,
-    computed_ms: int,
-    about: Mapping[tuple[str, str, str], tuple[Any, ...]],
-) -> tuple[Any, ...]:
-    """The values of _COLUMNS."""
-    window = verdict.window
-    software_name, software_version, instances, pushes, last_seen_ms, team, place = about[
-        window.cluster, window.user, window.client_id
-    ]
-    own_reason = "" if verdict.own_reason == verdict.reason else verdict.own_reason
-    own_cause = "" if verdict.own_cause == verdict.cause else verdict.own_cause
-    return (
-        *(start_s, computed_ms, int(verdict.is_worst), *window[:6], window.limit, window.usage),
-        *(verdict.utilization, verdict.utilization_p95, window.throttle_ms, verdict.level, verdict.instant_level),
-        *(verdict.reason, int(window.state != "unknown"), window.matched_entity, window.bucket_user),
-        *(window.bucket_client_id, window.usage_p95, window.usage_max, window.group_usage),
-        *(window.group_p95, round(window.muted_ms), window.shared_with, verdict.culprit_user),
-        *(verdict.culprit_client_id, verdict.culprit_share, window.implied_limit, team, window.elapsed_s),
-        *(software_name, software_version, instances, pushes, last_seen_ms, verdict.impact),
-        *(verdict.impact_reason, verdict.cause, int(verdict.is_onset), own_reason, own_cause, place),
-        *(getattr(window, name) for name in SUMMED),
-    )
+def _if_different(texts: Sequence[str], others: Sequence[str]) -> list[str]:
+    return ["" if text == other else text for text, other in zip(texts, others, strict=True)]
+
+
+def _array(name: str, values: Any) -> Any:
+    """A column of a table of levels."""
+    array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    return array.cast(_COLUMNS[name])

@@ -37,7 +37,7 @@ class ClientFacts(NamedTuple):
     software_version: str = ""
     instances: int = 0
     pushes: int = 0
-    last_seen_ms: int = 0
+    last_seen: int = 0  # ms since the epoch
 
 
 class Around:

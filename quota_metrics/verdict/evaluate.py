@@ -50,15 +50,13 @@ class Verdict(NamedTuple):
 def evaluate(
     brokers: Sequence[Window], around: Surroundings, memory: Memory, thresholds: Thresholds, window_ms: int
 ) -> tuple[list[Verdict], Memory]:
-    """The verdicts, the worst broker first, and the memory after the window.
+    """The verdicts, in the order of `brokers`, and the memory after the window.
 
     `brokers`: one client in one window at each of its brokers for which `is_worth_a_row`. `memory`: after an earlier
     window; one that is missing between counts as a value of 0, and as not seen.
     """
     at_brokers = [nearness(window, thresholds) for window in brokers]
-    if len(at_brokers) > 1:
-        at_brokers.sort(key=worst_first)
-    worst, steps = at_brokers[0], thresholds.steps
+    worst, steps = min(at_brokers, key=worst_first), thresholds.steps
     start_ms, total_usage = worst.window.window_start_ms, sum([window.usage for window in brokers])
     last_onset, onset = memory.onset, None
     if last_onset is not None and last_onset.start_ms < start_ms - CAUSE_WINDOWS * window_ms:
@@ -100,7 +98,9 @@ def evaluate(
                 impact.busiest_instance_share,
             )
         )
-    return verdicts, _memory(at_brokers, total_usage, memory, onset or last_onset, thresholds, window_ms)
+    past = _past(worst, total_usage, memory, thresholds, window_ms)
+    bases = {at_broker.window.broker_id: _base(at_broker) for at_broker in at_brokers}
+    return verdicts, Memory(past, bases, onset or last_onset)
 
 
 def _ago(memory: Memory, windows: int, start_ms: int, window_ms: int) -> PastWindow:
@@ -135,25 +135,18 @@ def _since(onset: Onset, window: Window, around: Surroundings, window_ms: int) -
     return Cause(text, text)
 
 
-def _memory(
-    at_brokers: Sequence[Nearness],
-    total_usage: float,
-    memory: Memory,
-    onset: Onset | None,
-    thresholds: Thresholds,
-    window_ms: int,
-) -> Memory:
+def _past(
+    worst: Nearness, total_usage: float, memory: Memory, thresholds: Thresholds, window_ms: int
+) -> tuple[PastWindow, ...]:
     """What the next window may read: older ones only where their value may still hold a threshold."""
-    worst, least = at_brokers[0], thresholds.steps[0] - MARGIN
-    window, start_ms = worst.window, worst.window.window_start_ms
+    window, start_ms, least = worst.window, worst.window.window_start_ms, thresholds.steps[0] - MARGIN
     oldest_ms, lately_ms = start_ms - (MEMORY_WINDOWS - 1) * window_ms, start_ms - (CAUSE_WINDOWS - 1) * window_ms
     past = [
         earlier
         for earlier in memory.past
         if earlier.start_ms >= lately_ms or (earlier.start_ms >= oldest_ms and earlier.value >= least)
     ]
-    past.append(PastWindow(start_ms, worst.value or 0.0, window.muted_ms, window.usage, total_usage))
-    return Memory(tuple(past), {at.window.broker_id: _base(at) for at in at_brokers}, onset)
+    return (*past, PastWindow(start_ms, worst.value or 0.0, window.muted_ms, window.usage, total_usage))
 
 
 def _base(at_broker: Nearness) -> Base:

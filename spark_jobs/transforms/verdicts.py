@@ -133,9 +133,10 @@ class Fold:
         if not brokers:
             return None
         around = self._surroundings(rows[0], series.memory)
-        (worst, *_), series.memory = evaluate(brokers, around, series.memory, self.thresholds, self.when.window_ms)
+        verdicts, series.memory = evaluate(brokers, around, series.memory, self.thresholds, self.when.window_ms)
         if start_ms < self.when.from_ms:
             return None
+        worst = next(verdict for verdict in verdicts if verdict.is_worst)
         return self._row(worst, around.telemetry, rows[0], trends[worst.window.broker_id])
 
     def _surroundings(self, row: _Row, memory: Memory) -> Surroundings:

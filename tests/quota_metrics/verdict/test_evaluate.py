@@ -94,13 +94,13 @@ def test_the_base_is_the_window_just_before_at_the_same_broker() -> None:
     assert lowered(1, broker_id=2).startswith("load moved to broker 1")
 
 
-def test_the_worst_broker_is_first_and_has_the_memory() -> None:
+def test_the_worst_broker_has_the_memory() -> None:
     before = [client_window(0.85, window_start_ms=AT, broker_id=1)]
     now = [
         client_window(mean, window_start_ms=AT + MINUTE_MS, broker_id=broker_id)
         for broker_id, mean in ((1, 0.2), (2, 0.7))
     ]
-    (_, (worst, other)), memory = fold([before, now])
+    (_, (other, worst)), memory = fold([before, now])
     assert (worst.window.broker_id, worst.is_worst, worst.level, worst.instant_level) == (2, True, "warn", "watch")
     assert (other.window.broker_id, other.is_worst, other.level, other.cause) == (1, False, "ok", "")
     assert memory.past[-1].total_usage == sum(window.usage for window in now)
