@@ -83,10 +83,11 @@ def test_image_runs_compiled_as_an_unprivileged_user(container: str) -> None:
 
 
 def test_image_of_gateways_is_small_and_serves(gateway: str) -> None:
-    assert int(run(gateway, "du", "-smx", "/").split()[0]) < GATEWAY_MB
+    size = buildah("run", "--isolation", "chroot", "--user", "root", gateway, "--", "du", "-smx", "/")
+    assert int(size.split()[0]) < GATEWAY_MB
     assert "(compiled, Python 3.11" in run(gateway, ENTRYPOINT, "--version")
     serve = f"timeout 20 {ENTRYPOINT} serve --data /tmp/data --clickhouse http://127.0.0.1:1 --listen 127.0.0.1:0"
-    served = run(gateway, "sh", "-c", f"{serve} --http 127.0.0.1:0 2>&1 || true")
+    served = run(gateway, "sh", "-c", f"{serve} --http 127.0.0.1:0 || true")
     assert served.startswith("ready kafka=127.0.0.1:")
     without_clickhouse = run(gateway, "sh", "-c", f"{ENTRYPOINT} serve --data /tmp/data 2>&1 || true")
     assert "install headroom[embedded]" in without_clickhouse
