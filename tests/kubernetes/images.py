@@ -91,7 +91,7 @@ def main() -> int:
     images = {f"{GATEWAY}:{TAG}": ["--target", "gateway"], f"{IMAGE}:{TAG}": []}
     for image, options in images.items():
         build(image, *options)
-        size = buildah("images", "--format", "{{.Size}}", image)
+        size = buildah("images", "--format", "{{.Size}}", image).splitlines()[0]  # one for each of its names
         print(f"image {image}: {size} unpacked, {export(image).stat().st_size / 1e6:.0f} MB as an archive")
     if "localhost/pause" not in buildah("images", "--format", "{{.Name}}").split():
         build_pause()
