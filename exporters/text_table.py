@@ -109,11 +109,16 @@ def _aligned(
         for at in range(max(map(len, parts.values()), default=0)):
             part = {name: of[at] if at < len(of) else "" for name, of in parts.items()}
             yield TableLine(_row_line(part, shown, sizes, layout), number)
-        for name in row:
-            if name in layout.below and name not in shown and row[name] != "-":
-                yield from (TableLine(line, number) for line in wrapped(row[name], width))
-            if name in layout.commands and row[name] != "-":
-                yield from (TableLine(line, number) for line in row[name].split("\n"))
+        yield from _under(number, row, shown, width, layout)
+
+
+def _under(number: int, row: Cells, shown: Collection[str], width: int | None, layout: Layout) -> Iterator[TableLine]:
+    """The sentences of a row that are not `shown` in it, and its commands."""
+    for name, cell in row.items():
+        if cell != "-" and name in layout.below and name not in shown:
+            yield from (TableLine(line, number) for line in wrapped(cell, width))
+        if cell != "-" and name in layout.commands:
+            yield from (TableLine(line, number) for line in cell.split("\n"))
 
 
 def _row_line(cells: Cells, shown: Sequence[str], sizes: Mapping[str, int], layout: Layout) -> str:
@@ -135,8 +140,4 @@ def _blocks(headings: Sequence[str], cells: Sequence[Cells], width: int | None, 
                 continue
             for at, part in enumerate(row[name].split("\n")):
                 yield TableLine(f"{name if not at else '':{longest}}{_GAP}{part}", number)
-        for name in headings:
-            if row[name] != "-" and name in layout.below:
-                yield from (TableLine(line, number) for line in wrapped(row[name], width))
-            if row[name] != "-" and name in layout.commands:
-                yield from (TableLine(line, number) for line in row[name].split("\n"))
+        yield from _under(number, row, (), width, layout)

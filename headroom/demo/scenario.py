@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from exporters.clickhouse.managed.executable import NoServerError, find_program
+from exporters.clickhouse.managed.executable import ServerError, find_program
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import find_java, kafka_libs
@@ -64,7 +64,7 @@ class Scenario:
         java = find_java()
         try:
             find_program(None)
-        except NoServerError as exc:
+        except ServerError as exc:
             raise PrerequisiteError(str(exc)) from exc
         libs = kafka_libs(java, progress=self._tell)
         self._stack.callback(self._tell, "everything stopped")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.managed.executable import NoServerError, find_program
+from exporters.clickhouse.managed.executable import ServerError, find_program
 from exporters.printable import printable
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
@@ -22,7 +22,7 @@ def startup_faults(config: ServeConfig) -> list[str]:
     for check in _checks(config):
         try:
             check()
-        except (ServeError, NoServerError) as exc:
+        except (ServeError, ServerError) as exc:
             faults.append(str(exc))
     return list(dict.fromkeys(faults))  # each listener reports a fault of command_config
 

@@ -12,8 +12,8 @@ from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.executable import NoServerError
-from exporters.clickhouse.managed.server import ManagedServer, ServerError
+from exporters.clickhouse.managed.executable import ServerError
+from exporters.clickhouse.managed.server import ManagedServer
 from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ConfigError, ServeConfig
 from headroom.errors import ServeError
@@ -91,7 +91,7 @@ async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endp
     )
     try:
         server = await asyncio.to_thread(ManagedServer, settings)
-    except (NoServerError, ServerError) as exc:
+    except ServerError as exc:
         raise ServeError(str(exc)) from exc
     except OSError as exc:
         raise ConfigError([address_fault("--sql", config.sql, exc)]) from exc

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.clickhouse.managed.executable import NoServerError, find_program
+from exporters.clickhouse.managed.executable import ServerError, find_program
 from headroom.platforms import Platform, obstacle, this_platform
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,7 @@ def test_it_is_said_before_packages_are_loaded() -> None:
 def test_where_chdb_has_no_server_it_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(NoServerError, match="chdb has no server for this system"):
+    with pytest.raises(ServerError, match="chdb has no server for this system"):
         find_program(None)
 
 

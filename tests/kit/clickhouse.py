@@ -17,7 +17,8 @@ from clickhouse_connect.driver.client import Client
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.server import ManagedServer, ServerError
+from exporters.clickhouse.managed.executable import ServerError
+from exporters.clickhouse.managed.server import ManagedServer
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import Store
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES

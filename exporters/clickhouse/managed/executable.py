@@ -12,16 +12,16 @@ _LIBRARY = "_chdb.abi3.so"
 _GUARD = Path(__file__).with_name("write_guard.so")
 
 
-class NoServerError(Exception):
-    """No ClickHouse server was found; the message says what to install or configure."""
+class ServerError(Exception):
+    """The server cannot be found or cannot start; the message is one line and says what to do."""
 
 
 def find_program(configured: Path | None) -> str:
-    """The path of an executable or of the wheel's library. Raises NoServerError."""
+    """The path of an executable or of the wheel's library. Raises ServerError."""
     if configured is not None:
         if configured.is_file() and os.access(configured, os.X_OK):
             return str(configured.resolve())
-        raise NoServerError(f"cannot run ClickHouse: {configured} is not an executable file")
+        raise ServerError(f"cannot run ClickHouse: {configured} is not an executable file")
     if installed := shutil.which("clickhouse"):
         return installed
     # Does not import chdb, which would load 800 MB into this process.
@@ -33,7 +33,7 @@ def find_program(configured: Path | None) -> str:
         install = "install headroom[embedded] or a clickhouse executable on PATH"
         if sys.platform != "linux":
             install = "install a clickhouse executable on PATH (chdb has no server for this system)"
-        raise NoServerError(f"cannot find a ClickHouse server: {install}, or name a server with --clickhouse")
+        raise ServerError(f"cannot find a ClickHouse server: {install}, or name a server with --clickhouse")
     return str(library)
 
 

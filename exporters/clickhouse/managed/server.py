@@ -17,14 +17,10 @@ from pathlib import Path
 
 from exporters.clickhouse.managed.access import users_document, workloads, writer_password
 from exporters.clickhouse.managed.configuration import ServerSettings, server_document, write_document
-from exporters.clickhouse.managed.executable import find_program, is_library, write_guard
+from exporters.clickhouse.managed.executable import ServerError, find_program, is_library, write_guard
 
 _POLL_S = 0.05
 _PREDECESSOR_S = 30.0
-
-
-class ServerError(Exception):
-    """The server cannot start; the message is one line."""
 
 
 class ManagedServer:
@@ -33,7 +29,7 @@ class ManagedServer:
     def __init__(self, settings: ServerSettings) -> None:
         """Reserves the ports and writes the configuration. Waits for the server of a killed parent to end.
 
-        Raises OSError, NoServerError, and ServerError when another server uses the directory.
+        Raises OSError, ServerError: without a program, and when another server uses the directory.
         """
         self.settings = settings
         self._program = find_program(settings.program)

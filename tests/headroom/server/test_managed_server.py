@@ -14,8 +14,7 @@ import pytest
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.executable import NoServerError, find_program
-from exporters.clickhouse.managed.server import ServerError
+from exporters.clickhouse.managed.executable import ServerError, find_program
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import LaunchedServer, connected
 from tests.kit.serving import PATIENCE_S, Served, eventually
@@ -107,7 +106,7 @@ def test_failed_server_start_reports_the_cause(tmp_path: Path) -> None:
 def test_program_comes_from_configuration_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "clickhouse"
     program.write_text("#!/bin/sh\n")
-    with pytest.raises(NoServerError, match="is not an executable file"):
+    with pytest.raises(ServerError, match="is not an executable file"):
         find_program(program)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     assert find_program(program) == str(program)
