@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import suppress
 from typing import Any, Final
 
 import urllib3
@@ -62,7 +63,9 @@ class HttpSender:
             raise RetryableSendError(f"{type(exc).__name__}: {exc}") from exc
         is_page = response.headers.get("Content-Type", "").lower().startswith(_PAGE)
         if response.status in _OK and not is_page:
-            return _rejected_points(answer)
+            with suppress(DecodeError):
+                return int(ExportMetricsServiceResponse.FromString(answer).partial_success.rejected_data_points)
+            return 0  # no ExportMetricsServiceResponse: the status alone confirms acceptance
         if response.status in _OK:
             raise EndpointSendError(f"HTTP {response.status} with a page: this is no OTLP endpoint")
         if response.status in _RETRYABLE:
@@ -78,11 +81,3 @@ class HttpSender:
     def close(self) -> None:
         """Closes the connection."""
         self._pool.clear()
-
-
-def _rejected_points(body: bytes) -> int:
-    """Returns 0 if the body is not an ExportMetricsServiceResponse: the HTTP status alone confirms acceptance."""
-    try:
-        return int(ExportMetricsServiceResponse.FromString(body).partial_success.rejected_data_points)
-    except DecodeError:
-        return 0

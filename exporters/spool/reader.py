@@ -345,7 +345,12 @@ class SpoolReader:
         for name in segment_sizes(self._directory):
             if name in self._unfreed:
                 continue
-            named = _read_known_name(name)
+            named = read_name(name)
+            if named is None or named.format > FORMAT:  # what is skipped would count as spooled and never be stored
+                raise NewerFormat(
+                    f"{name} is no segment of format {FORMAT}: start the version of Headroom that wrote it, or move it"
+                    " away"
+                )
             if name not in self._segments:
                 try:
                     self._segments[name] = FollowedSegment(self._directory / name, named, self._saved.get(name, 0))
@@ -426,13 +431,3 @@ class SpoolReader:
             return exc
         del self._unfreed[name]
         return None
-
-
-def _read_known_name(segment: str) -> SegmentName:
-    """Raises NewerFormat: what is skipped would count as spooled and never be stored."""
-    named = read_name(segment)
-    if named is None or named.format > FORMAT:
-        raise NewerFormat(
-            f"{segment} is no segment of format {FORMAT}: start the version of Headroom that wrote it, or move it away"
-        )
-    return named
