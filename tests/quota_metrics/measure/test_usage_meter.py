@@ -64,14 +64,11 @@ def test_fetch_and_share_fetch_are_charged_by_response_size() -> None:
         assert (row.quota_key, row.bytes, row.rate) == ("consumer_byte_rate", 5000, 500.0)
 
 
-def test_throttled_fetch_is_not_charged() -> None:
-    row = metered({"api_key": 1, "response_bytes": 5000, "throttle_ms": 70})
-    assert (row.bytes, row.rate, row.throttle_ms, row.throttled_requests, row.requests) == (0, 0.0, 70, 1, 1)
-
-
-def test_throttled_produce_is_charged() -> None:
-    row = metered({"throttle_ms": 70})
-    assert (row.bytes, row.throttle_ms, row.throttled_requests) == (1000, 70, 1)
+def test_throttled_produce_is_charged_and_a_throttled_fetch_is_not() -> None:
+    for api_key, size in ((0, 1000), (1, 0)):
+        row = metered({"api_key": api_key, "response_bytes": 5000, "throttle_ms": 70})
+        expected = (size, size / 10, 70, 1, 1)
+        assert (row.bytes, row.rate, row.throttle_ms, row.throttled_requests, row.requests) == expected
 
 
 def test_throttling_of_other_requests_is_charged_to_its_quota() -> None:
@@ -241,12 +238,28 @@ def booked(meter: UsageMeter, now_ms: int = 0) -> dict[str, float]:
     return {row.quota_key: row.throttle_ms for row in meter.samples(now_ms) if row.throttle_ms}
 
 
-def test_throttle_below_the_byte_limit_is_charged_to_the_request_quota() -> None:
-    meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
-    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 8_000, "throttle_ms": 70}))  # 800 of 1000 bytes/s
-    assert booked(meter) == {"request_percentage": 70}
-    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 1_500, "throttle_ms": 80}))
-    assert booked(meter) == {"producer_byte_rate": 80}
+ALICE, BOB = entity_of({"user": "alice"}), entity_of({"user": "bob"})
+
+
+@pytest.mark.parametrize(
+    ("rules", "size", "throttle_ms", "quota_key"),
+    [
+        ({ALICE: BYTES_AND_REQUESTS}, 8_000, 70, "request_percentage"),  # 800 of 1000 bytes/s
+        ({ALICE: BYTES_AND_REQUESTS}, 9_500, 80, "producer_byte_rate"),
+        # The request quota's is capped at one window (QuotaUtils.boundedThrottleTime).
+        ({ALICE: BYTES_AND_REQUESTS}, 1_000, 1000, "request_percentage"),
+        ({ALICE: BYTES_AND_REQUESTS}, 1_000, 1001, "producer_byte_rate"),
+        ({ALICE: {"producer_byte_rate": 1e9}}, 1_000, 70, "producer_byte_rate"),  # no request quota that caused it
+        ({BOB: BYTES_AND_REQUESTS}, 1_000, 70, "producer_byte_rate"),
+        ({ALICE: {"request_percentage": 10.0}}, 1_000, 70, "request_percentage"),  # no byte quota
+    ],
+)
+def test_throttle_is_charged_to_the_quota_that_can_have_caused_it(
+    rules: Rules, size: int, throttle_ms: int, quota_key: str
+) -> None:
+    meter = in_force(rules)
+    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": size, "throttle_ms": throttle_ms}))
+    assert booked(meter) == {quota_key: throttle_ms}
 
 
 def test_other_clients_of_the_group_count_towards_the_byte_rate() -> None:
@@ -269,14 +282,6 @@ def test_fetch_is_estimated_by_the_largest_previous_one() -> None:
 
 
 BUCKET = ("producer_byte_rate", "alice", "", 1)
-
-
-def test_throttle_longer_than_a_window_is_charged_to_the_byte_quota() -> None:
-    """The request quota's is capped at one window (QuotaUtils.boundedThrottleTime)."""
-    for throttle_ms, quota_key in ((1000, "request_percentage"), (1001, "producer_byte_rate")):
-        meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
-        meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms}))
-        assert booked(meter) == {quota_key: throttle_ms}
 
 
 def test_rates_of_other_gateways_decide_which_quota_throttled() -> None:
@@ -368,30 +373,11 @@ def test_quota_that_stays_named_implies_no_limit() -> None:
     assert implied == {"producer_byte_rate": 0.0}
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {entity_of({"user": "alice"}): {"producer_byte_rate": 1e9}},  # no request quota that could have caused it
-        {entity_of({"user": "bob"}): BYTES_AND_REQUESTS},
-    ],
-)
-def test_throttle_without_request_quota_is_charged_to_the_byte_quota(rules: Rules) -> None:
-    meter = in_force(rules)
-    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
-    assert booked(meter) == {"producer_byte_rate": 70}
-
-
 def test_throttle_with_unknown_quotas_is_charged_to_the_byte_quota() -> None:
     meter = UsageMeter("c", quota_of=QuotasInForce().of_client)
     meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
     (row,) = meter.samples(0)
     assert (row.throttle_ms, row.limit, row.limit_known) == (70, None, False)
-
-
-def test_throttle_without_byte_quota_is_charged_to_the_request_quota() -> None:
-    meter = in_force({entity_of({"user": "alice"}): {"request_percentage": 10.0}})
-    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
-    assert booked(meter) == {"request_percentage": 70}
 
 
 def test_clients_beyond_the_limit_are_skipped_and_counted() -> None:
