@@ -11,7 +11,7 @@ gateway.py           `headroom gateway check`: checks the prerequisites of a gat
                      `share`: the share of the brokers' traffic that passes the gateways
 gateway_findings.py  what `headroom gateway check` finds of a cluster's facts: what changes for a cluster when a
                      gateway is in the path
-http_address.py      the address option of commands that query a running `headroom serve`
+options.py           options of several commands: output formats, the address of a running `headroom serve`
 plan.py              `headroom plan`: what a deployment needs, computed from measured figures
 quarantine.py        `headroom quarantine list | show | replay`: pushes that could not be decoded or stored, their
                      senders and reasons

@@ -9,8 +9,7 @@ import typer
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.http_address import HttpAddress
-from headroom.cli.output.forms import Output
+from headroom.cli.options import HttpAddress, Output
 from headroom.errors import ArgumentError
 
 app = typer.Typer(help="The cluster that Headroom stands before.", no_args_is_help=True)

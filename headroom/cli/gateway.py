@@ -19,7 +19,7 @@ from exporters.printable import printable, shortened
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.gateway_findings import Finding, fact_findings, mechanism_findings, single_address
-from headroom.cli.http_address import HttpAddress
+from headroom.cli.options import HttpAddress
 from headroom.cli.output.tables import print_table
 from headroom.cli.serve_api import ask
 from headroom.clock import now_ms

@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from headroom.cli.http_address import HttpAddress
-from headroom.cli.output.forms import Output
+from headroom.cli.options import HttpAddress, Output
 
 _EXTRA_OF = {
     "chdb": "embedded",

@@ -9,7 +9,7 @@ import typer
 
 from exporters.text_table import Layout
 from headroom.capacity.model import Workload, load_figures, plan
-from headroom.cli.output.forms import Output
+from headroom.cli.options import Output
 from headroom.cli.output.tables import print_table
 from quota_metrics.amounts import bytes_text
 

@@ -19,7 +19,7 @@ from exporters.spool.records import (
 )
 from exporters.spool.waiting import waiting_segments
 from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
-from headroom.cli.output.forms import Output
+from headroom.cli.options import Output
 from headroom.errors import ArgumentError
 from telemetry.ingest.progress import Counts
 

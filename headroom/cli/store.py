@@ -10,7 +10,7 @@ import typer
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
 from exporters.printable import json_text, printable
 from headroom.cli.cluster import reported_in_one_line
-from headroom.cli.output.forms import Output
+from headroom.cli.options import Output
 from headroom.errors import ArgumentError
 
 if TYPE_CHECKING:  # imported late: it is slow

@@ -13,7 +13,7 @@ import typer
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, clickhouse_of, reported_in_one_line, utf8
-from headroom.cli.output.forms import Output
+from headroom.cli.options import Output
 from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from headroom.subscription_preview import Preview

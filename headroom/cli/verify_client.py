@@ -14,7 +14,7 @@ import typer
 
 from exporters.printable import printable
 from exporters.text_table import Layout
-from headroom.cli.output.forms import Output
+from headroom.cli.options import Output
 from headroom.cli.output.quotas import print_json
 from headroom.cli.output.tables import print_table
 from headroom.config.types import Address, parse_address

@@ -1,6 +1,5 @@
 """Prints results on standard output: tables, JSON, KIP-546's text.
 
-forms.py       the output formats of commands
 quota_plan.py  prints plans and drift of quotas: tables, JSON, markdown
 quotas.py      quotas and resolutions on standard output: KIP-546's text, tables, JSON
 tables.py      a table on standard output: aligned lines, in a pipe of any length, on a terminal as wide as it is

@@ -11,8 +11,8 @@ import typer
 
 from exporters.printable import printable, shortened
 from exporters.text_table import Layout
+from headroom.cli.options import Output
 from headroom.cli.output import quotas as quota_output
-from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
 from headroom.cli.output.what_if import HEADINGS, LAYOUT, client_rows
 from quota_metrics.amounts import count_text

@@ -9,8 +9,8 @@ import typer
 
 from exporters.printable import printable, shortened
 from exporters.text_table import Layout
+from headroom.cli.options import Output
 from headroom.cli.output import quotas as quota_output
-from headroom.cli.output.forms import Output
 from headroom.cli.output.tables import print_table
 from quota_metrics.what_if.answer import WhatIfAnswer
 from quota_metrics.what_if.document import coverage_text, document

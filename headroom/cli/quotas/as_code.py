@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 import typer
 
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.options import Output
 from headroom.cli.output import quota_plan as output_of_plans
-from headroom.cli.output.forms import Output
 from headroom.cli.output.quota_plan import PlanReport
 from headroom.cli.quotas.cluster_state import (
     ClusterState,

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.options import Output
 from headroom.cli.output import quotas as quota_output
-from headroom.cli.output.forms import Output
 from headroom.cli.quotas.arguments import Who, changes, who
 from headroom.cli.quotas.cluster_state import ClusterState
 from headroom.errors import ArgumentError

@@ -9,7 +9,7 @@ import typer
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.output.forms import Output
+from headroom.cli.options import Output
 from headroom.cli.output.tables import print_table
 from headroom.cli.quotas.as_code import DIFFERS
 from quota_metrics.cluster.document import throttles_document

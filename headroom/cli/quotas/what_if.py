@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from headroom.cli.cluster import clickhouse_of, reported_in_one_line
-from headroom.cli.output.forms import Output
+from headroom.cli.options import Output
 from headroom.cli.quotas.arguments import changes, who
 from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app
 from headroom.clock import now_ms
