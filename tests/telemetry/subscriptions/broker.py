@@ -11,7 +11,6 @@ from telemetry.wire.errors import ErrorCode
 from tests.kit.telemetry_requests import subscription_id
 
 NOW_MS = 1_700_000_000_000
-DEFAULT_INTERVAL_MS = 300_000
 ID = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
 OTHER_ID = bytes.fromhex("00112233445566778899aabbccddeeff")
 SUB_1 = {"metrics": "org.apache.kafka.producer.,org.apache.kafka.consumer.", "interval.ms": "30000"}
