@@ -1,9 +1,9 @@
 """Checks a client against KIP-714: a sink that plays a script of answers and watches what the client does.
 
 findings.py   the rules that a client must keep, by name, and what was found about each
-script.py     what the client is offered and answered, stage by stage
 payloads.py   what the bytes of a push must be
 one_topic.py  answers producers
-client_check.py  the state machine over observed requests; knows no socket and no clock
+client_check.py  what the client is offered and answered, stage by stage, and the state machine over its requests; knows
+                 no socket and no clock
 listener.py   the sockets
 """

@@ -6,6 +6,7 @@ _EARLY earlier than the rule says, because of rounding, and `patience_ms` later,
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final, NamedTuple
 
 from quota_metrics.kafka.primitives import ProtocolError
@@ -13,10 +14,16 @@ from telemetry.receiver.receiver import all_metrics_for
 from telemetry.subscriptions.kip714_rules import ZERO_ID
 from telemetry.verification.findings import Findings, KipRule, RuleVerdict
 from telemetry.verification.payloads import Offer, PayloadCheck
-from telemetry.verification.script import SCRIPT, Wanted
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS
 from telemetry.wire.errors import ErrorCode
-from telemetry.wire.telemetry_messages import PUSH_RESPONSE, PushHead, granted_get, read_get, read_push
+from telemetry.wire.telemetry_messages import (
+    ACCEPTED_COMPRESSION_TYPES,
+    PUSH_RESPONSE,
+    PushHead,
+    granted_get,
+    read_get,
+    read_push,
+)
 
 TELEMETRY_MAX_BYTES: Final = 1_048_576  # Kafka's default of telemetry.max.bytes
 _EARLY: Final = 0.05
@@ -25,6 +32,40 @@ _UNNAMED: Final = "org.apache.kafka."  # requested of a client that named no met
 _MOST_UNANSWERED: Final = 3  # pushes of a client that goes on although each answer tells it to ask again
 _LEAST_JITTERS: Final = 3
 _LEAST_SPREAD: Final = 0.01  # of an interval: timers of a client without jitter differ by less
+
+_GZIP: Final = b"\x01"
+
+
+class Wanted(Enum):
+    """The metrics that a stage requests. ONE_NAME: one of those that the client sent before."""
+
+    ALL = 0
+    ONE_NAME = 1
+    NOTHING = 2
+
+
+class ScriptStage(NamedTuple):
+    """A subscription, and the codes of the answers to the pushes under it; the next stage begins with the next
+    GetTelemetrySubscriptions. `hang_up`: the connection is closed after the last answer, once."""
+
+    wanted: Wanted
+    answers: tuple[ErrorCode, ...]
+    codecs: bytes = ACCEPTED_COMPRESSION_TYPES
+    delta: bool = True
+    hang_up: bool = False
+
+
+_OK: Final = ErrorCode.NONE
+# Thirteen to fourteen intervals for a client that does all right. After the last stage pushes are accepted until the
+# client is closed.
+SCRIPT: Final = (
+    ScriptStage(Wanted.ALL, (_OK, _OK, ErrorCode.UNKNOWN_SUBSCRIPTION_ID)),
+    ScriptStage(Wanted.ONE_NAME, (_OK, ErrorCode.THROTTLING_QUOTA_EXCEEDED), codecs=_GZIP),
+    ScriptStage(Wanted.ALL, (ErrorCode.TELEMETRY_TOO_LARGE,)),
+    ScriptStage(Wanted.ALL, (_OK, _OK, ErrorCode.UNKNOWN_SUBSCRIPTION_ID), delta=False),
+    ScriptStage(Wanted.NOTHING, ()),
+    ScriptStage(Wanted.ALL, (_OK,), hang_up=True),
+)
 
 
 class Request(NamedTuple):
