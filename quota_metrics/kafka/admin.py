@@ -78,10 +78,6 @@ class KafkaAdmin:
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
         self._connecting = asyncio.Lock()
 
-    async def start(self) -> Cluster:
-        """Connects and fetches the nodes."""
-        return await self.describe_cluster()
-
     async def close(self) -> None:
         """Closes all connections; the client may be used again."""
         connections, self._connections = self._connections, {}

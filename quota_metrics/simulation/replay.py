@@ -32,14 +32,12 @@ class ReplayedClient:
         "longest_delay_ms",
         "longest_ms",
         "muted_until_ms",
-        "responses",
         "waiting_bytes",
     )
 
     def __init__(self, *, fetches: bool) -> None:
         self.waiting_bytes = 0
         self.muted_until_ms = 0
-        self.responses = 0  # throttled ones
         self.longest_ms = 0  # the longest throttle time
         self.delayed_bytes = 0
         self.longest_delay_ms = 0
@@ -84,7 +82,6 @@ class ReplayedClient:
     def hold(self, now_ms: int, throttle_ms: int) -> None:
         """The broker announced a throttle time and mutes the connection."""
         self.muted_until_ms = now_ms + throttle_ms
-        self.responses += 1
         self.longest_ms = max(self.longest_ms, throttle_ms)
         self._throttle_ms += throttle_ms
 

@@ -208,7 +208,7 @@ async def subscribe(upstream: str) -> None:
     host, _, port = upstream.partition(",")[0].rpartition(":")
     admin = KafkaAdmin([(host, int(port))])
     try:
-        await admin.start()
+        await admin.describe_cluster()
         await alter_subscription(admin, "chaos", configs)
     finally:
         await admin.close()

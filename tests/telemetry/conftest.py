@@ -62,7 +62,7 @@ class RunningGateway(LoopThread):
 
     async def _start(self) -> str:
         self._admin = KafkaAdmin(self._upstream, security=self._admin_security)
-        cluster = await self._admin.start()
+        cluster = await self._admin.describe_cluster()
         self.gateway = Gateway(
             "test",
             self.receiver,

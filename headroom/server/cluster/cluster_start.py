@@ -54,7 +54,7 @@ class ClusterStart:
         logged: set[type[ClusterError]] = set()
         while True:
             try:
-                cluster = await self.admin.start()
+                cluster = await self.admin.describe_cluster()
             except ClusterError as exc:
                 self.reason = f"cannot reach {self._cluster}: {exc}"
                 if type(exc) not in logged:  # once for each kind, however long it takes

@@ -125,7 +125,7 @@ def asking(answers: dict[int, Answer], ask: Callable[[KafkaAdmin, FakeBroker], A
 
 
 async def start(admin: KafkaAdmin, fake: FakeBroker) -> Cluster:
-    return await admin.start()
+    return await admin.describe_cluster()
 
 
 async def describe(admin: KafkaAdmin, fake: FakeBroker) -> Any:

@@ -43,7 +43,7 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 
 
 def test_start_returns_the_cluster() -> None:
-    cluster, port = asking(GOOD, lambda admin, fake: _with_port(admin.start(), fake))
+    cluster, port = asking(GOOD, lambda admin, fake: _with_port(admin.describe_cluster(), fake))
     assert cluster == Cluster("c", (Node(1, "127.0.0.1", port, "r"),), 1)
 
 
@@ -76,7 +76,7 @@ def test_alterations_are_retried_on_the_controller() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
         async with broker(GOOD | {ALTER: alterations(ErrorCode.none)}) as controller:
             fake.answers[METADATA] = nodes((1, fake.port), (2, controller.port), controller=2)
-            await admin.start()
+            await admin.describe_cluster()
             results = await admin.alter_client_quotas([QuotaAlteration(entity_of({"user": "alice"}), {"x": 1.0})])
             await admin.close()
             return results, controller.asked

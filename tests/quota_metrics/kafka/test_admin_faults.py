@@ -30,9 +30,9 @@ from tests.quota_metrics.kafka.fake_broker import (
 def test_unreachable_bootstrap_raises_unreachable_error() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> None:
         with pytest.raises(BrokerUnreachableError, match=r"^cannot reach 127.0.0.1:1: Connection refused$"):
-            await KafkaAdmin([("127.0.0.1", 1)], timeout_ms=1000).start()
+            await KafkaAdmin([("127.0.0.1", 1)], timeout_ms=1000).describe_cluster()
         with pytest.raises(BrokerUnreachableError, match=r"^no broker answers: cannot reach .*; cannot reach "):
-            await KafkaAdmin([("127.0.0.1", 1), ("127.0.0.1", 2)], timeout_ms=1000).start()
+            await KafkaAdmin([("127.0.0.1", 1), ("127.0.0.1", 2)], timeout_ms=1000).describe_cluster()
 
     asking(GOOD, ask)
 
@@ -69,7 +69,7 @@ def test_malformed_response_raises_one_line_cluster_error(
 
 
 async def _both(admin: KafkaAdmin) -> None:
-    await admin.start()
+    await admin.describe_cluster()
     await admin.describe_client_quotas()
 
 
@@ -94,7 +94,7 @@ def test_http_server_raises_not_kafka_error() -> None:
         async with server:
             admin = KafkaAdmin([server.sockets[0].getsockname()], timeout_ms=1000)
             with pytest.raises(NotKafkaError, match=r"is not a Kafka broker.*: it answered with HTTP"):
-                await admin.start()
+                await admin.describe_cluster()
 
     asyncio.run(run())
 
@@ -117,7 +117,7 @@ def test_discovered_node_is_used_when_bootstrap_is_gone() -> None:
         async with broker(GOOD) as second:
             async with broker(GOOD | {METADATA: nodes((2, second.port))}) as first:
                 admin = KafkaAdmin([("127.0.0.1", first.port)], timeout_ms=1000)
-                await admin.start()
+                await admin.describe_cluster()
                 first.answers[DESCRIBE] = lambda frame: None
                 with pytest.raises(BrokerUnreachableError):
                     await admin.describe_client_quotas()
@@ -132,7 +132,7 @@ def test_discovered_node_is_used_when_bootstrap_is_gone() -> None:
 
 def test_cancelled_request_does_not_affect_the_next() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
-        await admin.start()
+        await admin.describe_cluster()
         del fake.answers[DESCRIBE]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):

@@ -77,7 +77,7 @@ def test_subscriptions_are_read_from_a_real_cluster(kafka: LocalCluster, kafka_a
         host, _, port = kafka.bootstrap.rpartition(":")
         admin = KafkaAdmin([(host, int(port))])
         try:
-            await admin.start()
+            await admin.describe_cluster()
             return await read_subscriptions(admin)
         finally:
             await admin.close()

@@ -38,7 +38,7 @@ def refusal(bootstrap: str, mechanism: Mechanism) -> str:
         admin = KafkaAdmin([(host, int(port))], security=Security(sasl=mechanism))
         try:
             with pytest.raises(AuthenticationError) as refused:
-                await admin.start()
+                await admin.describe_cluster()
         finally:
             await admin.close()
         return str(refused.value).partition(" did not accept")[2]
@@ -79,7 +79,7 @@ def test_user_with_deleted_credentials_is_refused_as_by_the_broker(
     async def run() -> tuple[str, str]:
         session = KafkaAdmin([(host, int(port))], security=Security(sasl=mechanism))
         try:
-            await session.start()
+            await session.describe_cluster()
             await asyncio.to_thread(secure_cluster.revoke_scram, "dave")
             reported = await asyncio.to_thread(refused_everywhere, secure_cluster.bootstrap("SASL_PLAINTEXT"))
             await session.describe_cluster()
