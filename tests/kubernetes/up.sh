@@ -4,11 +4,11 @@
 set -eu
 . "$(dirname "$0")/rig.sh"
 [ ! -e "$RIG/pids" ] || { echo "already up: $RIG/pids" >&2; exit 1; }
+[ ! -e /run/netns/$NETWORK ] || { echo "the rig of another checkout is up: ip netns pids $NETWORK" >&2; exit 1; }
 # down.sh removes these directories of containerd, CNI and kubelet.
 for used in /run/containerd/s /var/lib/cni/results /var/lib/kubelet/device-plugins; do
     [ ! -e $used ] || { echo "another container runtime is here: $used" >&2; exit 1; }
 done
-[ ! -e /run/netns/$NETWORK ] || { echo "the rig of another checkout is up: ip netns pids $NETWORK" >&2; exit 1; }
 mkdir -p "$RIG"/{log,pki,cni,containerd}
 cd "$RIG"
 touch pids
