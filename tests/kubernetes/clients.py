@@ -125,5 +125,5 @@ def otlp(release: Release) -> str:
     if (status := in_pod("python3", "-c", _OTLP, url, payload)) != "200":
         raise CheckError(f"{url} answered {status}")
     query = "SELECT count() FROM headroom.client_metrics WHERE metric = 'otlp.from.another.namespace'"
-    until(60, lambda: release.outside.query(query)[0][0], "the point is stored")
+    until(180, lambda: release.outside.query(query)[0][0], "the point is stored")
     return f"1 point stored {time.monotonic() - began:.1f} s after it was sent to {url}"

@@ -14,7 +14,7 @@ from tests.kubernetes.release import PASSWORD_SECRET, STORE_URL, Release
 from tests.kubernetes.rig import NAMESPACE, NODE_IP, ROOT, STATE, CheckError, kubectl, run, until
 
 EXECUTORS = 2
-JOB_S = 300.0
+JOB_S = 600.0
 _JOB = "local:///opt/headroom/lib/python3.11/site-packages/spark_jobs/jobs/quota_headroom.py"
 _USED = "SELECT count() FROM headroom.quota_usage WHERE source = 'gateway' AND ts < toStartOfMinute(now())"
 _RUNS = "SELECT count() FROM headroom.job_runs FINAL WHERE job = 'quota_headroom' AND status = 'succeeded'"

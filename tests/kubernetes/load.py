@@ -18,7 +18,7 @@ CLIENTS = 20
 PATIENCE_S = 10.0  # a new client that is not served by then counts as refused
 EACH_S = 0.5
 ANY_ADDRESS = "0.0.0.0"
-STORED_S = 180.0
+STORED_S = 300.0
 
 _STORED = "SELECT DISTINCT toUInt64(value) FROM headroom.client_metrics WHERE metric LIKE 'org.apache.kafka.chaos.%'"
 
