@@ -104,7 +104,7 @@ class LiveLevels:
         names: list[Any] = [windows.column(name).combine_chunks() for name in ("cluster", "user", "client_id")]
         codes = joined_codes([name.indices.to_numpy().astype(np.int64) for name in names])
         _, first, place = np.unique(codes, return_index=True, return_inverse=True)
-        clients = list(zip(*(name.take(first).to_pylist() for name in names), strict=True))
+        clients = list(zip(*(name.take(first).cast(_TEXT).to_pylist() for name in names), strict=True))
         self._teams.match(self._store, (client[1:] for client in clients), now_ms)
         facts = zip(*map(around.client, clients), strict=True)
         columns = {

@@ -63,9 +63,10 @@ def evaluate(
         last_onset = None
     if is_near(worst, thresholds):
         onset = _onset(worst, total_usage, around, memory, thresholds, window_ms)
-    verdicts = []
+    verdicts, bases = [], {}
     for at_broker in at_brokers:
         value, is_worst, cause = at_broker.value or 0.0, at_broker is worst, NO_CAUSE
+        bases[at_broker.window.broker_id] = _base(at_broker)
         level = instant_level = level_of(at_broker, reached(value, steps))
         if is_worst:
             level = level_of(at_broker, held(value, memory.past, start_ms, window_ms, steps))
@@ -98,9 +99,7 @@ def evaluate(
                 impact.busiest_instance_share,
             )
         )
-    past = _past(worst, total_usage, memory, thresholds, window_ms)
-    bases = {at_broker.window.broker_id: _base(at_broker) for at_broker in at_brokers}
-    return verdicts, Memory(past, bases, onset or last_onset)
+    return verdicts, Memory(_past(worst, total_usage, memory, thresholds, window_ms), bases, onset or last_onset)
 
 
 def _ago(memory: Memory, windows: int, start_ms: int, window_ms: int) -> PastWindow:

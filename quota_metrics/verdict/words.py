@@ -19,12 +19,13 @@ _ROUNDS_UP: Final = 0.99995  # from this share of a unit on, a rate would round 
 
 def rounded(number: float) -> str:
     """`12`."""
-    return str(math.floor(min(LARGEST_RATE, number) + 0.5))
+    return str(math.floor((number if number < LARGEST_RATE else LARGEST_RATE) + 0.5))
 
 
 def tenths(number: float) -> str:
     """`12.3`."""
-    whole = math.floor(min(LARGEST_RATE, number * 10) + 0.5)
+    in_tenths = number * 10
+    whole = math.floor((in_tenths if in_tenths < LARGEST_RATE else LARGEST_RATE) + 0.5)
     return f"{whole // 10}.{whole % 10}"
 
 
