@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -146,7 +146,7 @@ def export(
 ) -> None:
     """Print the cluster's quotas and subscriptions for plan, apply and drift."""
     with reported_in_one_line():
-        before = _declared(file, whole=True).file if file is not None and file.exists() else DeclaredFile(None)
+        before = _declared(file, whole=True)[0] if file is not None and file.exists() else DeclaredFile(None)
         if from_file is not None or bootstrap_server is None:
             state = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
         else:
@@ -178,21 +178,11 @@ def drift(
             raise typer.Exit(DIFFERS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """A file; `subscriptions`: of its section, None without one. Its errors are named on standard error."""
+def _declared(path: Path, *, whole: bool = False) -> tuple[DeclaredFile, DeclaredSubscriptions | None]:
+    """A file, and the subscriptions of its section, None without one. Its errors are named on standard error.
 
-    file: DeclaredFile
-    subscriptions: DeclaredSubscriptions | None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing of the file was invalid and left out."""
-        return not self.file.errors
-
-
-def _declared(path: Path, *, whole: bool = False) -> _Declared:
-    """`whole`: exits with 2 when a part of the file is invalid, because a cluster is not changed by half a file."""
+    `whole`: exits with 2 when a part of the file is invalid, because a cluster is not changed by half a file.
+    """
     try:
         file = parse_declared_file(content_of(path))
     except DeclaredQuotaError as exc:
@@ -206,7 +196,7 @@ def _declared(path: Path, *, whole: bool = False) -> _Declared:
     for line in [*file.ignored, *(file.errors if whole else [f"left out: {error}" for error in file.errors])]:
         typer.echo(f"headroom: {line}", err=True)
     exit_when_incomplete(not (whole and file.errors))
-    return _Declared(file, subscriptions)
+    return file, subscriptions
 
 
 def _planned(
@@ -224,26 +214,26 @@ def _planned(
     A file without its invalid parts does not say what it does not name. Raises ArgumentError for subscriptions that are
     to be compared with a file, which has none.
     """
-    declared = _declared(path, whole=whole)
-    if declared.subscriptions is None:
+    file, subscriptions = _declared(path, whole=whole)
+    if subscriptions is None:
         state = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
     elif from_file is not None or bootstrap_server is None:
         raise ArgumentError("subscriptions are compared with a cluster: give --bootstrap-server")
     else:
         state = asked(lambda admin: read_state(admin, subscriptions=True), bootstrap_server, command_config, timeout_ms)
     held = _held(state)
-    prune = prune and declared.is_complete
+    prune = prune and not file.errors
     today = datetime.datetime.now(datetime.UTC).date()
-    planned = quota_plan(held.rules, declared.file.quotas or [], today, prune=prune)
-    if declared.file.quotas is None:
+    planned = quota_plan(held.rules, file.quotas or [], today, prune=prune)
+    if file.quotas is None:
         planned = replace(planned, changes=[], unmanaged=[])
-    planned = replace(planned, base=state.base, has_subscriptions=declared.subscriptions is not None)
-    if declared.subscriptions is not None:
-        changes, unmanaged = subscription_differences(held.subscriptions or {}, declared.subscriptions)
+    planned = replace(planned, base=state.base, has_subscriptions=subscriptions is not None)
+    if subscriptions is not None:
+        changes, unmanaged = subscription_differences(held.subscriptions or {}, subscriptions)
         if prune:
             changes, unmanaged = changes + unmanaged, []
         planned = replace(planned, subscription_changes=changes, unmanaged_subscriptions=unmanaged)
-    return planned, state, declared.is_complete and state.is_complete
+    return planned, state, not file.errors and state.is_complete
 
 
 def _held(state: ClusterState) -> ClusterState:
