@@ -19,8 +19,7 @@ from headroom.config.settings import ConfigError, ServeConfig
 from headroom.errors import ServeError
 from headroom.server.addresses import address_fault
 from headroom.server.processes.child import ChildError, ChildProcess, ChildValues, passed_environment
-from headroom.server.processes.storage_process import WorkerSettings
-from headroom.server.processes.storage_worker import StorageWorker
+from headroom.server.processes.storage_process import StorageWorker, WorkerSettings
 
 log = structlog.get_logger(__name__)
 

@@ -1,8 +1,8 @@
 """The child processes of `headroom serve`, their supervisors in the parent, and the messages between them.
 
-A name that ends with _process is the entry point of a child (`python -m`), one with _supervisor or _worker the parent's
-side where it has a file of its own; assembly.py builds the parts that every network process has, security.py
-their TLS and SASL.
+A name that ends with _process is the entry point of a child (`python -m`), with its parent's side, which for network
+processes is network_supervisor.py; assembly.py builds the parts that every network process has, security.py their TLS
+and SASL.
 
 address_quotas.py         the brokers' quotas on addresses, decided in one place for all network processes of this
                           gateway
@@ -19,6 +19,4 @@ network_supervisor.py     the parent's side of the further network processes: st
 parent_pipes.py           the child's side of the pipes to its parent: messages by standard input and output
 storage_counts.py         the counts of records for /metrics, and the difference between them
 storage_process.py        the storage worker's process: follows the spool and writes to ClickHouse
-storage_worker.py         the parent's side of the storage worker: its last reports, whether it makes progress, and
-                          what follows its death
 """

@@ -10,7 +10,7 @@ changes, and {"admitted": [number, answer]} for each {"connect": [number, addres
 {"left": [address, broker]} belongs. It sends {"ask"} when a response named a broker without a listener or a client
 authenticated with an unknown token, {"exchanges"} for the usage meter, {"topics"} for that of topics, {"readings",
 "records", "payers"} for /metrics and for the table of payers that are over their budgets.
-The storage worker and the forwarding process: storage_process.py, forward_process.py.
+The other processes: storage_process.py, levels_process.py, forward_process.py.
 """
 
 from __future__ import annotations

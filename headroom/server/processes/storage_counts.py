@@ -16,7 +16,7 @@ from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.server.processes.network_supervisor import NetworkProcesses
-from headroom.server.processes.storage_worker import StorageWorker, accounted
+from headroom.server.processes.storage_process import StorageWorker, accounted
 
 
 class StorageReadings:

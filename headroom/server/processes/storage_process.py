@@ -1,14 +1,15 @@
 """The storage worker's process: follows the spool and writes to ClickHouse.
 
-Started by storage_worker.py; messages.py has the protocol. Its settings include the store's password. It sends first
-{"ready": true, "counts": {...}, "fault": TEXT or null}, then {"counts", "fault"} and {"stage": TEXT, "idle_s": NUMBER}
-every second, {"batch": [segment, start, end]} before a batch is read and {"batch": null} when it is stored. An
+StorageWorker is its parent's side; messages.py has the protocol. Its settings include the store's password. It sends
+first {"ready": true, "counts": {...}, "fault": TEXT or null}, then {"counts", "fault"} and {"stage": TEXT, "idle_s":
+NUMBER} every second, {"batch": [segment, start, end]} before a batch is read and {"batch": null} when it is stored. An
 unreachable server is a fault, and the worker retries. At {"stop"} the worker drains the spool and exits. When the
 parent died, it exits without draining; the next worker waits for it, and the next parent for that worker.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ import structlog
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
+from exporters.model import DropReason
 from exporters.printable import one_line
 from exporters.spool.mirror import Mirror
 from exporters.spool.reader import SpoolReader
@@ -30,11 +32,12 @@ from headroom.clock import now_ms
 from headroom.config.settings import StoreConfig, TelemetryConfig
 from headroom.config.types import Section
 from headroom.server.process_limits import tune_for_batches
+from headroom.server.processes.child import ChildProcess, ChildValues
 from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import ParentThread, parent_of_background_process
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from telemetry.ingest.ingester import Ingester, IngestOptions
-from telemetry.ingest.progress import Progress, Suspect
+from telemetry.ingest.progress import Progress, Stage, Suspect, suspect_after
 from telemetry.ingest.quarantine import Quarantine
 
 log = structlog.get_logger(__name__)
@@ -46,6 +49,16 @@ _FIRST_TRY_S = 5.0
 _MANY_POINTS_S = 100_000  # from here on rows cost more than the batches themselves
 _LONGER = 2  # with the 400,000 rows a second that one worker writes, less than the limit of a batch
 _FIRST_TRY_POLL_S = 0.2
+_NO_PROGRESS_S = 30.0  # of a worker that decodes or sends no message
+_NO_ANSWER_S = 600.0  # of a worker that waits for the store; its client's timeouts are shorter
+_IDLE_LIMITS_S = {Stage.DECODING: _NO_PROGRESS_S, Stage.WRITING: _NO_ANSWER_S}
+
+_VALUES = ChildValues(
+    "the storage worker",
+    (sys.executable, "-m", "headroom.server.processes.storage_process"),
+    restart_after_max_s=1.0,
+    silent_s=_NO_PROGRESS_S,
+)
 
 
 class WorkerSettings(Section):
@@ -57,6 +70,117 @@ class WorkerSettings(Section):
     telemetry: TelemetryConfig
     mirror_bytes: int = 0  # how much the forwarding process may leave in its mirror; 0: no forwarding
     suspect: Suspect | None = None
+
+
+class StorageWorker:
+    """One worker process at a time: `child`. It is ready when it has tried to reach the store once."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        """Not ready when nothing was written for `store.stalled_ms` while records are buffered. Also not ready for as
+        long after a refusal, but only until the store accepts other records.
+        """
+        self.child = ChildProcess(
+            _VALUES,
+            first=lambda: self.settings.model_dump(exclude={"store": {"server"}}),
+            heard=self.heard,
+            ended=self.suspect_batch,
+        )
+        self.settings = settings
+        self.counts: dict[str, Any] = {}  # last reported; they include those of previous workers
+        self.received_before = 0  # records in the spool before this start
+        self._fault: str | None = None  # why the store accepts no rows, as last reported
+        self._reached = False  # whether the store has ever accepted rows
+        self._stalled_s = settings.store.stalled_ms / 1000
+        self._progress = StoreProgress()
+        self._idle_s = 0.0  # since the worker last advanced, as reported at `_heard_at_s`
+        self._heard_at_s = time.monotonic()
+        self._batch: tuple[str, int, int] | None = None  # segment, start and end of the current batch
+
+    @property
+    def store_up(self) -> bool:
+        """Whether the store accepts rows."""
+        return self.child.alive and self._fault is None
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """Why the service is not ready; None when it is. Short outages of a store once reached do not count."""
+        if not self.child.alive:
+            return "the storage worker is not running"
+        if not self._reached:
+            return self._fault
+        return self._progress.not_ready_reason(self._stalled_s, time.monotonic(), self._fault)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the worker last decoded, wrote, or was idle."""
+        return self._idle_s + time.monotonic() - self._heard_at_s
+
+    def heard(self, message: Message) -> None:
+        """Takes a message of the worker; kills a worker that makes no progress."""
+        self._heard_at_s = time.monotonic()
+        if "stage" in message:
+            self._idle_s = 0.0 if message["stage"] == Stage.IDLE else message["idle_s"]
+            if self._idle_s > _IDLE_LIMITS_S.get(message["stage"], math.inf) and not self.child.is_stopping:
+                log.error("the storage worker makes no progress, killing it", stage=message["stage"], batch=self._batch)
+                self.child.kill()
+        elif "batch" in message:
+            self._batch = tuple(message["batch"]) if message["batch"] else None
+        else:
+            if not self.counts:
+                self.received_before = accounted(message["counts"])
+            self.counts = message["counts"]
+            self._fault = message["fault"]
+            self._reached = self._reached or self._fault is None
+            self._progress.heard(self.counts, time.monotonic())
+
+    def suspect_batch(self) -> None:
+        """Makes the next worker split the batch at which this one died."""
+        if self._batch is not None:
+            suspect = suspect_after(self.settings.suspect, *self._batch, self.settings.store.batch_records)
+            self.settings = self.settings.model_copy(update={"suspect": suspect})
+            log.warning("the batch will be read in pieces", **suspect._asdict())
+            self._batch = None
+
+
+class StoreProgress:
+    """Tracks when the worker last wrote or was idle, and whether the store refuses all records.
+
+    A client can send a record that the store refuses. A refusal therefore does not affect readiness as long as other
+    records are written, in the same batch or a later one.
+    """
+
+    def __init__(self) -> None:
+        self._settled: int | None = None  # records written or dropped, as last reported
+        self._written: int | None = None
+        self._refused: int | None = None
+        self._moved_at_s = self._refused_at_s = -math.inf
+        self._waiting = False
+
+    def heard(self, counts: dict[str, Any], now_s: float) -> None:
+        written, refused = counts["written"], counts["drop_reasons"][DropReason.REFUSED.value]
+        settled = written + counts["dropped"]
+        if settled != self._settled or not counts["buffered"]:
+            self._settled, self._moved_at_s = settled, now_s
+        self._waiting = counts["buffered"] > 0
+        if self._written is not None and written > self._written:
+            self._refused_at_s = -math.inf
+        elif self._refused is not None and refused > self._refused:
+            self._refused_at_s = now_s
+        self._written, self._refused = written, refused
+
+    def not_ready_reason(self, stalled_s: float, now_s: float, fault: str | None) -> str | None:
+        """Why the store is not ready; None when it is."""
+        if now_s - self._refused_at_s < stalled_s:
+            return "the store refuses records"
+        if not self._waiting or now_s - self._moved_at_s < stalled_s:
+            return None
+        cause = f": {fault}" if fault else ""
+        return f"nothing was written for {now_s - self._moved_at_s:.0f} s although the spool holds records{cause}"
+
+
+def accounted(counts: dict[str, Any]) -> int:
+    """The records that a worker accounts for, without those of `headroom quarantine replay`."""
+    return int(counts["written"] + counts["dropped"] + counts["buffered"] - counts["replayed"])
 
 
 def main() -> int:

@@ -1,9 +1,11 @@
-"""Core dumps, in a process of its own."""
+"""Core dumps and the limit of open files, each in a process of its own."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import pytest
 
 from headroom.config.settings import ServeConfig
 
@@ -22,3 +24,50 @@ assert not hasattr(libc, "prctl") or libc.prctl(get_dumpable) == 0
 def test_core_dumps_are_forbidden_unless_allowed() -> None:
     subprocess.run([sys.executable, "-c", _FORBIDDEN], check=True, timeout=120)
     assert ServeConfig().core_dumps is False
+
+
+_RAISED = """
+import resource
+from headroom.server.process_limits import allow_open_files
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+allow_open_files()
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+"""
+
+
+def test_soft_limit_is_raised_to_the_hard_limit() -> None:
+    subprocess.run([sys.executable, "-c", _RAISED], check=True, timeout=120)
+
+
+# As macOS has it: a hard limit of infinity, and a number beyond which raising the soft one is refused.
+_OF_MACOS = """
+import resource
+from headroom.server import process_limits
+limits, most = [256, resource.RLIM_INFINITY], {most}
+def set_limit(kind, asked):
+    if asked[0] == resource.RLIM_INFINITY or asked[0] > most:
+        raise {error}
+    limits[:] = asked
+resource.getrlimit, resource.setrlimit = lambda kind: tuple(limits), set_limit
+process_limits.allow_open_files()
+print(*limits, process_limits.open_files())
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "raised"), [(10_240, 8_192), (61_440, 32_768), (1 << 20, 1 << 20), (256, 256), (300, 256)]
+)
+@pytest.mark.parametrize("error", ["ValueError('current limit exceeds maximum limit')", "OSError(22, 'no')"])
+def test_a_limit_that_cannot_be_had_is_replaced_by_one_that_can(most: int, raised: int, error: str) -> None:
+    program = _OF_MACOS.format(most=most, error=error)
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
+    soft, _, files = done.stdout.split()
+    assert (int(soft), int(files)) == (raised, raised)
+
+
+def test_no_limit_is_room_for_many() -> None:
+    program = "import resource; from headroom.server.process_limits import open_files\n"
+    program += "resource.getrlimit = lambda kind: (resource.RLIM_INFINITY,) * 2; print(open_files())"
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
+    assert int(done.stdout) == 1 << 20

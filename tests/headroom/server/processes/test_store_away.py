@@ -1,4 +1,5 @@
-"""`headroom serve --clickhouse` while the server is unavailable or refuses: it accepts pushes and writes them later."""
+"""`headroom serve --clickhouse` while the server is away or refuses: it accepts pushes and writes them later, says so
+at /readyz, and stays in service for Kafka's clients."""
 
 from __future__ import annotations
 
@@ -6,24 +7,26 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from confluent_kafka import KafkaError, Message, Producer
 
 from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.access import writer_password
+from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.headroom.server.processes.pushes import push
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
-from tests.kit.serving import Served, eventually, rows
+from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
 pytestmark = pytest.mark.clickhouse
 
-SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
+IN_SERVICE = (200, "ready\n")
 SLOW_INSTANCES = """
 CREATE VIEW headroom.client_instances_now AS
 SELECT l.* FROM headroom.quick_client_instances_now AS l
@@ -41,39 +44,59 @@ WHERE query LIKE '%client_instances_now%' AND query NOT LIKE '%system.processes%
 REFUSAL = b"Code: 516. DB::Exception: default: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
 
 
-class Refuse(BaseHTTPRequestHandler):
+class Refusing(BaseHTTPRequestHandler):
+    """Answers every statement with an error of the server."""
+
+    status, code, text = 403, 516, REFUSAL
+
     def do_GET(self) -> None:
         self.do_POST()
 
     def do_POST(self) -> None:
-        self.send_response(403)
-        self.send_header("X-ClickHouse-Exception-Code", "516")
-        self.send_header("Content-Length", str(len(REFUSAL)))
+        self.answer(self.text)
+
+    def answer(self, text: bytes) -> None:
+        self.send_response(self.status)
+        if self.code:
+            self.send_header("X-ClickHouse-Exception-Code", str(self.code))
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
-        self.wfile.write(REFUSAL)
+        self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
         pass
 
 
-class Old(Refuse):
+class Failing(Refusing):
+    status, code, text = 500, 241, b""  # MEMORY_LIMIT_EXCEEDED
+
+
+class Old(Refusing):
     """What clickhouse-connect asks when it connects: the version and the time zone, then settings (Native: no rows)."""
+
+    status, code = 200, 0
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"]))
-        answer = b"24.8.14.39\tUTC\n" if b"version()" in asked else b"\x00\x00"
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
+        self.answer(b"24.8.14.39\tUTC\n" if b"version()" in asked else b"\x00\x00")
 
 
 @contextmanager
-def refusing(port: int, handler: type[Refuse] = Refuse) -> Iterator[None]:
-    """A server that refuses every password."""
+def nothing() -> Iterator[int]:
+    yield free_ports(1)[0]
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@contextmanager
+def answering(handler: type[Refusing], port: int = 0) -> Iterator[int]:
     with ThreadingHTTPServer((LOOPBACK, port), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield
+        yield server.server_address[1]
         server.shutdown()
 
 
@@ -101,21 +124,43 @@ def frozen_while_it_computes_a_minute(clickhouse: RunningClickHouse) -> Iterator
         process.send_signal(signal.SIGCONT)
 
 
+def delivered(bootstrap: str, topic: str) -> KafkaError | None:
+    """Sends a record as a new client, and returns why it could not."""
+    outcome: list[KafkaError | None] = []
+
+    def done(error: KafkaError | None, _: Message) -> None:
+        outcome.append(error)
+
+    limits = {"message.timeout.ms": int(PATIENCE_S * 1000), "enable.metrics.push": False}
+    producer = Producer({"bootstrap.servers": bootstrap, **limits})
+    producer.produce(topic, b"x", on_delivery=done)
+    producer.flush(PATIENCE_S)
+    [error] = outcome
+    return error
+
+
+def settings(directory: Path, stalled_ms: int = 1_000) -> Path:
+    file = directory / "headroom.yaml"
+    (directory / "subscriptions.yaml").write_text("all: {metrics: '*', interval.ms: 100}\n")
+    password = directory / "server" / "writer.password"
+    password.parent.mkdir()
+    writer_password(password)
+    file.write_text(
+        f"subscriptions: {directory / 'subscriptions.yaml'}\nclickhouse_password_file: {password}\n"
+        f"store: {{stalled_ms: {stalled_ms}}}\n"
+    )
+    return file
+
+
 def stored(port: int) -> list[float]:
     return [value for (value,) in rows(f"{LOOPBACK}:{port}", "SELECT value FROM headroom.points ORDER BY value")]
 
 
 def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays_no_stop(tmp_path: Path) -> None:
     [port] = free_ports(1)
-    (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
-    settings = tmp_path / "headroom.yaml"
-    password = tmp_path / "server" / "writer.password"
-    password.parent.mkdir()
-    writer_password(password)
-    settings.write_text(f"subscriptions: {tmp_path / 'subscriptions.yaml'}\nclickhouse_password_file: {password}\n")
-    server = f"http://{WRITER}@{LOOPBACK}:{port}/headroom"
+    file, server = settings(tmp_path, stalled_ms=60_000), f"http://{WRITER}@{LOOPBACK}:{port}/headroom"
     began = time.monotonic()
-    with Served(tmp_path, "--clickhouse", server, "--config", str(settings)) as headroom:
+    with Served(tmp_path, "--clickhouse", server, "--config", str(file)) as headroom:
         assert headroom.ready()[0] == 503
         eventually(headroom.ready, lambda answer: "Connection refused" in answer[1])
         assert asyncio.run(push(headroom.address, 7)) == 0
@@ -123,7 +168,7 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
         assert (
             headroom.children("headroom.server.processes.network_process") == []
         )  # by default one process accepts clients
-        with refusing(port):
+        with answering(Refusing, port):
             eventually(headroom.ready, lambda answer: "refuses user" in answer[1])
         with accepting(tmp_path, port) as clickhouse:
             eventually(headroom.ready, lambda answer: answer == (200, "ready\n"))
@@ -136,25 +181,21 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
 
 
 def test_silent_server_does_not_block_start_or_stop(tmp_path: Path) -> None:
-    with socket.create_server((LOOPBACK, 0)) as silent:
-        server = f"http://{LOOPBACK}:{silent.getsockname()[1]}/headroom"
-        with Served(tmp_path, "--clickhouse", server) as headroom:
-            assert headroom.ready() == (503, "the store does not answer\n")
-            assert headroom.stop() == 0
+    with silent() as port, Served(tmp_path, "--clickhouse", f"http://{LOOPBACK}:{port}/headroom") as headroom:
+        assert headroom.ready() == (503, "the store does not answer\n")
+        assert headroom.stop() == 0
 
 
 def test_sql_address_in_use_is_a_one_line_error(tmp_path: Path) -> None:
-    [port] = free_ports(1)
-    with refusing(port), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--sql", f"{LOOPBACK}:{port}"):
-        pass
+    with answering(Refusing) as port, pytest.raises(RuntimeError) as failed:
+        Served(tmp_path, "--sql", f"{LOOPBACK}:{port}").__enter__()
     said = f"headroom: --sql: cannot listen on {LOOPBACK}:{port}: Address already in use"
     assert str(failed.value) == f"headroom serve did not start: {said}"
 
 
 def test_address_in_use_is_found_before_anything_starts(tmp_path: Path) -> None:
-    [port] = free_ports(1)
-    with refusing(port), pytest.raises(RuntimeError) as failed, Served(tmp_path, "--http", f"{LOOPBACK}:{port}"):
-        pass
+    with answering(Refusing) as port, pytest.raises(RuntimeError) as failed:
+        Served(tmp_path, "--http", f"{LOOPBACK}:{port}").__enter__()
     said = f"headroom: --http: cannot listen on {LOOPBACK}:{port}: Address already in use"
     assert str(failed.value) == f"headroom serve did not start: {said}"
     assert not {"clickhouse", "spool"} & {path.name for path in (tmp_path / "data").iterdir()}
@@ -163,8 +204,53 @@ def test_address_in_use_is_found_before_anything_starts(tmp_path: Path) -> None:
 def test_outdated_server_is_named_and_closes_kafka_to_nobody(tmp_path: Path) -> None:
     [port] = free_ports(1)
     server = f"http://{LOOPBACK}:{port}/headroom"
-    with refusing(port, Old), Served(tmp_path, "--clickhouse", server) as headroom:
+    with answering(Old, port), Served(tmp_path, "--clickhouse", server) as headroom:
         why = "ClickHouse 24.8.14.39 is too old: Headroom needs 25.8 or newer\n"
         assert headroom.ready() == (503, why)
         assert headroom.serves_kafka() == (200, "ready\n")
     assert why.strip() in headroom.log.read_text()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "store",
+    [nothing, silent, lambda: answering(Failing), lambda: answering(Refusing)],
+    ids=["nothing listens", "silent", "fails", "refuses the password"],
+)
+def test_gateway_stays_in_service_without_a_store(
+    tmp_path: Path, kafka: LocalCluster, new_topic: Callable[[], str], store: Callable[[], AbstractContextManager[int]]
+) -> None:
+    topic, file = new_topic(), settings(tmp_path)
+    with store() as port:
+        arguments = ["--upstream", kafka.bootstrap, "--clickhouse", f"http://{WRITER}@{LOOPBACK}:{port}/headroom"]
+        for start in (1, 2):  # as a pod that restarts in that time
+            with Served(tmp_path, *arguments, "--config", str(file)) as headroom:
+                assert headroom.serves_kafka() == IN_SERVICE
+                assert asyncio.run(push(headroom.address, start)) == 0
+                assert delivered(headroom.kafka, topic) is None
+                eventually(headroom.ready, lambda answer: answer[0] == 503)
+                assert headroom.serves_kafka() == IN_SERVICE
+                assert delivered(headroom.kafka, topic) is None
+
+
+@pytest.mark.kafka
+def test_gateway_stays_in_service_when_its_store_goes_and_loses_nothing(
+    tmp_path: Path, kafka: LocalCluster, new_topic: Callable[[], str]
+) -> None:
+    topic, file, [port] = new_topic(), settings(tmp_path), free_ports(1)
+    arguments = ["--upstream", kafka.bootstrap, "--clickhouse", f"http://{WRITER}@{LOOPBACK}:{port}/headroom"]
+    with Served(tmp_path, *arguments, "--config", str(file)) as headroom:
+        with running_clickhouse(tmp_path / "server", http_port=port):
+            eventually(headroom.ready, lambda answer: answer == IN_SERVICE)
+            assert asyncio.run(push(headroom.address, 1)) == 0
+        assert asyncio.run(push(headroom.address, 2)) == 0
+        eventually(headroom.ready, lambda answer: "nothing was written" in answer[1])
+        assert headroom.serves_kafka() == IN_SERVICE
+        assert delivered(headroom.kafka, topic) is None
+    with Served(tmp_path, *arguments, "--config", str(file)) as headroom:
+        assert headroom.serves_kafka() == IN_SERVICE
+        assert asyncio.run(push(headroom.address, 3)) == 0
+        assert delivered(headroom.kafka, topic) is None
+        with running_clickhouse(tmp_path / "server", http_port=port):
+            query = "SELECT value FROM headroom.points ORDER BY value"
+            eventually(lambda: rows(f"{LOOPBACK}:{port}", query), lambda stored: stored == [(1,), (2,), (3,)])

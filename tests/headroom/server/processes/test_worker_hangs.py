@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headroom.server.processes.messages import Message
-from headroom.server.processes.storage_worker import StorageWorker
+from headroom.server.processes.storage_process import StorageWorker
 from tests.headroom.server.processes.pushes import push
 from tests.kit.serving import Served, eventually
 from tests.kit.worker import worker_settings
