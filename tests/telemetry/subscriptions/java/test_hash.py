@@ -54,6 +54,7 @@ def test_map_keys_are_unique_and_removable() -> None:
     keys = ConcurrentMapKeys()
     for key in ("b", "a", "b"):
         keys.put(key)
+    assert hash_set(["b", "a", "b"]) == ["a", "b"]
     assert list(keys) == ["a", "b"]
     keys.remove("a")
     assert list(keys) == ["b"]
