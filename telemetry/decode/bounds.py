@@ -357,6 +357,17 @@ class _Scan:
         return over_budget(budget, getattr(self._limits, budget))
 
 
+def data_points(metric: Any) -> Any:
+    """The data points of a Metric of any kind."""
+    kind = metric.WhichOneof("data")
+    return getattr(metric, kind).data_points if kind else []
+
+
+def points_in(resource_metrics: Any) -> int:
+    """How many data points a ResourceMetrics holds."""
+    return sum(len(data_points(metric)) for scope in resource_metrics.scope_metrics for metric in scope.metrics)
+
+
 def over_budget(budget: str, limit: int) -> OverBudget:
     """The refusal of a push that exceeds the budget of this name."""
     return OverBudget(f"cannot keep the push: more than {limit} {budget}")

@@ -35,7 +35,8 @@ from exporters.otlp.outcome import (
 from exporters.spool.mirror import MirrorReader
 from exporters.spool.reader import Batch
 from exporters.spool.records import decode_push
-from telemetry.forward.resources import divided, points_in, resource_metrics_of
+from telemetry.decode.bounds import points_in
+from telemetry.forward.resources import divided, resource_metrics_of
 from telemetry.forward.selection import ForwardSelection
 
 log = structlog.get_logger(__name__)

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
 from exporters.model import Push
-from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, decompress
+from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, data_points, decompress, points_in
 from telemetry.decode.lenient import METRICS
 from telemetry.forward.selection import ForwardSelection
 from telemetry.subscriptions.java.hash import uuid_text
@@ -90,13 +90,6 @@ def _identified(original: Any, identity: dict[str, str | int]) -> Any:
     return resource_metrics
 
 
-def points_in(resource_metrics: Any) -> int:
-    """How many data points a ResourceMetrics holds."""
-    return sum(
-        len(_points_of(metric)) for scope_metrics in resource_metrics.scope_metrics for metric in scope_metrics.metrics
-    )
-
-
 def divided(resource_metrics: Any) -> tuple[Any, Any]:
     """Two ResourceMetrics, each with half of the data points."""
     points = points_in(resource_metrics)
@@ -110,15 +103,10 @@ def _part(resource_metrics: Any, first: int, last: int) -> Any:
     end = points_in(part)
     for scope_metrics in reversed(part.scope_metrics):
         for number in reversed(range(len(scope_metrics.metrics))):
-            points = _points_of(scope_metrics.metrics[number])
+            points = data_points(scope_metrics.metrics[number])
             end -= len(points)  # the number of its first
             del points[max(0, last - end) :]
             del points[: max(0, first - end)]
             if not points:
                 del scope_metrics.metrics[number]
     return part
-
-
-def _points_of(metric: Any) -> Any:
-    kind = metric.WhichOneof("data")
-    return getattr(metric, kind).data_points if kind else []

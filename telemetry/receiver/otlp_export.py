@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.spool.records import push_origin, push_record, sender_bytes
+from telemetry.decode.bounds import data_points, points_in
 from telemetry.receiver.otlp_identity import Dialect, Facts, Identity, OtlpCaller, facts_of, identity_of
 from telemetry.receiver.otlp_parsing import ParsedRequest
 
@@ -78,7 +79,7 @@ def export_of(
             _split(resource_metrics, owner.facts, owners, clients)
     parts, points_over = [], 0
     for identity, data in clients.telemetry.items():
-        points = sum(map(_points_in, data.resource_metrics))
+        points = sum(map(points_in, data.resource_metrics))
         if points > limits.points_of_client:
             points_over += points
         elif points:
@@ -117,7 +118,7 @@ class _Clients:
         if self.admit(identity):
             self.telemetry[identity].resource_metrics.append(resource_metrics)
         else:
-            self.points_over += _points_in(resource_metrics)
+            self.points_over += points_in(resource_metrics)
 
     def repeat(self, size: int) -> bool:
         """Whether a client may have a copy of the `size` bytes that its data points share with those of others."""
@@ -176,7 +177,7 @@ def _split(resource_metrics: Any, facts: Facts, owners: _Owners, clients: _Clien
         split.scope(scope_metrics)
         for metric in scope_metrics.metrics:
             split.metric(metric)
-            for point in _data_points(metric):
+            for point in data_points(metric):
                 identity = owners.of_point(facts, point)
                 if identity is None or not clients.admit(identity):
                     clients.points_over += 1
@@ -234,12 +235,3 @@ class _Split:
             points = self._points[identity] = copy.data_points
         points.append(point)
         return True
-
-
-def _data_points(metric: Any) -> Any:
-    kind = metric.WhichOneof("data")
-    return getattr(metric, kind).data_points if kind else ()
-
-
-def _points_in(resource_metrics: Any) -> int:
-    return sum(len(_data_points(metric)) for scope in resource_metrics.scope_metrics for metric in scope.metrics)

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from quota_metrics.kafka.primitives import write_uvarint
 from telemetry.decode.bounds import DecodeError as StructureError
 from telemetry.decode.bounds import OverBudget, PayloadLimits, check_outline, encoded_fields, over_budget
 from telemetry.decode.lenient import LenientReader
@@ -24,6 +25,7 @@ _MAX_JSON_DEPTH = 32
 # Checked before anything is allocated: two bytes can become an object of a hundred. Requests of collectors are below.
 _REQUEST = PayloadLimits(points=500_000, pairs=250_000)
 _MAX_JSON_OBJECTS, _MAX_JSON_VALUES = 500_000, 2_000_000
+_LENGTH_DELIMITED: Final = 2  # protobuf's wire type of an embedded message
 _READER: Final = LenientReader(ExportMetricsServiceRequest)
 
 
@@ -123,20 +125,13 @@ class _Parts:
                 left_out += 1
             else:
                 left_out += lost
-                kept.append(_encoded(field.number, part))
+                head = bytearray((field.number << 3 | _LENGTH_DELIMITED,))  # numbers are below 16
+                write_uvarint(head, len(part))
+                kept.append(bytes(head) + part)
         rest = b"".join(kept)
         check_outline(rest, _REQUEST, descriptor)
         message_class.FromString(rest)
         return rest, left_out
-
-
-def _encoded(number: int, content: bytes) -> bytes:
-    """A field with an embedded message; numbers are below 16."""
-    length, size = bytearray(), len(content)
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes((number << 3 | 2, *length, size)) + content
 
 
 def _from_json(text: str) -> Any:

@@ -9,8 +9,8 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
 
 from exporters.model import Connection, Push
-from telemetry.decode.bounds import DecodeError, DecompressError, TooLarge, decompress
-from telemetry.forward.resources import divided, points_in, resource_metrics_of
+from telemetry.decode.bounds import DecodeError, DecompressError, TooLarge, decompress, points_in
+from telemetry.forward.resources import divided, resource_metrics_of
 from telemetry.forward.selection import ForwardSelection
 from tests.telemetry.decode.payloads import CONNECTION, PUSH, VECTORS, gauge, number, payload, text
 
