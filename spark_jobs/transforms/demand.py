@@ -40,7 +40,8 @@ def needs(history: DataFrame) -> DataFrame:
     share): that is the upper bound, because a backlog is sent in it as well. The demand is known where it is known at
     all brokers: where clients were muted for nearly all of the time, it is not. Input: rows of `read_history`."""
     need = F.coalesce("demand_high", "demand_low")
-    at_brokers = _at_brokers(history).withColumn("need", need)
+    # One shuffle: days, brokers and buckets are then groups within the partitions.
+    at_brokers = _at_brokers(history.repartition(*QUOTA)).withColumn("need", need)
     is_known = F.bool_and(F.col("demand_high").isNotNull())
     of_busiest = F.struct("broker_id", "newest", "demand_source", "growth_per_week")
     buckets = at_brokers.groupBy(*QUOTA).agg(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import math
 import os
 import resource
@@ -45,6 +46,7 @@ START = 1_795_168_800_000
 WATCH_S = 1.0
 SQL_MS = 3_600_000
 CHUNK = 10_000_000  # rows per INSERT
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 DEFAULT_ROWS = (CLIENTS * 60,)  # takes a minute; 1,000,000 rows take minutes on two cores
 
 _TIMES = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
@@ -57,6 +59,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("rows", type=int, nargs="*", default=DEFAULT_ROWS)
     asked = parser.parse_args()
+    adopt_orphans()
     with tempfile.TemporaryDirectory() as directory:
         data = asked.data or Path(directory) / "data"
         for rows in asked.rows:
@@ -66,17 +69,18 @@ def main() -> None:
 
 
 def measure(clickhouse: RunningClickHouse, rows: int, clients: int, directory: Path) -> None:
+    """Of whole minutes: the plain SQL counts on a row for each second."""
     others = "" if clients == CLIENTS else f"_{clients // 1000}k_clients"
-    seconds = -(-rows // clients)
-    cluster, when = f"rows-{rows}{others}", TimeRange(START, START + -(-seconds // 60) * 60_000)
-    fill(clickhouse, cluster, rows, clients)
+    minutes = -(-rows // (60 * clients))
+    cluster, when = f"rows-{rows}{others}", TimeRange(START, START + minutes * 60_000)
+    fill(clickhouse, cluster, minutes * 60 * clients, clients)
     name = f"spark_quota_headroom_{rows // 1000}k_rows{others}"
     sql = plain_sql(clickhouse, cluster, when)
     tell(f"{name}_plain_sql", sql, "cpu_s", sql / rows * 1e6, "per_million_rows")
     stored = cpu_s(clickhouse)
-    minutes = complete(clickhouse_of(clickhouse.url), "gateway", when.from_ms, when.to_ms)
+    written = complete(clickhouse_of(clickhouse.url), "gateway", when.from_ms, when.to_ms)
     stored = cpu_s(clickhouse) - stored
-    if minutes:
+    if written:
         tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
     windows = windows_cpu_s(clickhouse, cluster, when)
     tell(f"{name}_windows", windows, "cpu_s", windows / max(sql, 0.01), "plain_sql_of_the_same_windows")
@@ -187,8 +191,17 @@ def cpu_s(clickhouse: RunningClickHouse) -> float:
     return float(times.user + times.system)
 
 
+def adopt_orphans() -> None:
+    """Spark's daemon ends before its Python workers: without a parent that waits for them nobody counts their CPU."""
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1)
+
+
 def spent_s() -> float:
-    """CPU time of child processes that have ended."""
+    """CPU time of descendants that have ended, after `adopt_orphans`."""
+    with contextlib.suppress(ChildProcessError):
+        for process in psutil.Process().children():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(process.pid, os.WNOHANG)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 

@@ -22,7 +22,7 @@ from exporters.clickhouse.connection import PASSWORD
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
-from tests.bench.spark_jobs import CLIENTS, START, fill, spent_s
+from tests.bench.spark_jobs import CLIENTS, START, adopt_orphans, fill, spent_s
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.spark_cluster import running_cluster, submitted
 
@@ -67,6 +67,7 @@ def on_a_cluster(directory: Path, options: list[str]) -> tuple[float, float]:
 
 
 def main(rows: int) -> None:
+    adopt_orphans()
     with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "data") as clickhouse:
         os.environ[PASSWORD] = clickhouse.server.password
         fill(clickhouse, CLUSTER, rows, CLIENTS)
