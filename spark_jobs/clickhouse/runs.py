@@ -82,14 +82,14 @@ class JobRun:
     """Context manager of a run: records `running` on entry and the outcome on exit. Entry raises StoreError, and so
     does exit after success; an error in recording a failure never hides the failure."""
 
-    def __init__(
-        self, clickhouse: ClickHouse, job: str, *, version: int, when: TimeRange, source: str = "", cluster: str = ""
-    ) -> None:
+    def __init__(self, clickhouse: ClickHouse, job: str, options: JobOptions, version: int = 0) -> None:
+        """A run that begins now. With `version` it is a part of another run, whose place it has in the order of runs:
+        one that waits for the other would wait for this one, too."""
         self.id = uuid.uuid4()
-        self.version = version  # ns since the epoch at the start
-        self.when = when
-        self.source = source
-        self.cluster = cluster  # '': all
+        self.version = version or time.time_ns()
+        self.when = options.when
+        self.source = options.source
+        self.cluster = options.cluster  # '': all
         self.step = ""
         self.rows_in = self.rows_out = self.rows_bad = self.rows_late = 0
         self.watermark_ms = 0
@@ -98,13 +98,6 @@ class JobRun:
         self._job = job
         self._done = threading.Event()
         self._heart = threading.Thread(target=self._beat, name=f"{job}-heartbeat", daemon=True)
-
-    @classmethod
-    def of(cls, clickhouse: ClickHouse, job: str, options: JobOptions, version: int = 0) -> JobRun:
-        """A run that begins now. With `version` it is a part of another run, whose place it has in the order of runs:
-        one that waits for the other would wait for this one, too."""
-        scope = {"source": options.source, "cluster": options.cluster}
-        return cls(clickhouse, job, version=version or time.time_ns(), when=options.when, **scope)
 
     def __enter__(self) -> JobRun:
         # Which the client needs from its second statement on. SIGTERM raises in whatever is running: in an import it
@@ -132,19 +125,14 @@ class JobRun:
         lines = str(exc).splitlines()
         error = f"{type(exc).__name__}: {lines[0] if lines else ''}"
         # A server that failed the run may be restarting; without the record the next run would wait for LEASE_S.
-        patience_s = RECORD_S if isinstance(exc, StoreError) else 0.0
-        with suppress(StoreError):
-            self._record_failure(finished_ms, error, time.monotonic() + patience_s)
-
-    def _record_failure(self, finished_ms: int, error: str, deadline: float) -> None:
-        """Retries until the deadline. Raises StoreError."""
+        deadline = time.monotonic() + (RECORD_S if isinstance(exc, StoreError) else 0.0)
         while True:
-            try:
-                return self._record("failed", finished_ms=finished_ms, error=error)
-            except StoreError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(RETRY_S)
+            with suppress(StoreError):
+                self._record("failed", finished_ms=finished_ms, error=error)
+                break
+            if time.monotonic() > deadline:
+                break
+            time.sleep(RETRY_S)
 
     def begin(self, step: str) -> None:
         """Says in job_runs and in Spark's UI what the run does now."""
@@ -205,15 +193,11 @@ class JobRun:
             "error": error,
             "stat_names": list(self.stats),
             "stat_values": list(self.stats.values()),
-            "owner": _owner(),
+            "owner": f"{socket.gethostname()}/{os.getpid()}",
             "watermark_ms": self.watermark_ms,
             "step": self.step,
         }
         self._clickhouse.command(_RECORD, row)
-
-
-def _owner() -> str:
-    return f"{socket.gethostname()}/{os.getpid()}"
 
 
 def _is_gone(owner: str) -> bool:
@@ -299,11 +283,6 @@ class Run(NamedTuple):
     source: str
     cluster: str  # '': all
     when: TimeRange
-
-    @classmethod
-    def of(cls, job_run: JobRun, when: TimeRange) -> Run:
-        """The run of a job over the range."""
-        return cls(job_run.id, job_run.version, job_run.source, job_run.cluster, when)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -57,24 +57,26 @@ def read(
 ) -> DataFrame:
     """The rows of `query` for each set of parameters in `slices`, one Spark task each. A task raises StoreError when
     ClickHouse fails the query."""
-    numbers = spark.range(0, len(slices), 1, max(len(slices), 1))  # one partition per slice number
-    return numbers.mapInArrow(_reader(clickhouse, query, schema, slices), schema)
+
+    def tables(number: int) -> Iterator[pa.Table]:
+        for batch in clickhouse.batches(query, slices[number]):
+            yield pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+
+    return in_tasks(spark, len(slices), tables, schema)
 
 
-def _reader(clickhouse: ClickHouse, query: str, schema: StructType, slices: Sequence[Mapping[str, Any]]) -> Batches:
+def in_tasks(
+    spark: SparkSession, count: int, tables: Callable[[int], Iterable[pa.Table]], schema: StructType
+) -> DataFrame:
+    """The rows of `schema` in the tables for each number below `count`, one Spark task each."""
+
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (number for numbers in batches for number in numbers.column(0)):
-            for batch in clickhouse.batches(query, slices[int(number.as_py())]):
-                table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-                yield from in_spark_types(table, schema).to_batches()
+        arrow = arrow_schema(schema)
+        for number in (int(number.as_py()) for numbers in batches for number in numbers.column(0)):
+            for table in tables(number):
+                yield from table.select(arrow.names).cast(arrow).to_batches()
 
-    return rows
-
-
-def in_spark_types(table: pa.Table, schema: StructType) -> pa.Table:
-    """The columns that Spark expects of a task."""
-    arrow = arrow_schema(schema)
-    return table.select(arrow.names).cast(arrow)
+    return spark.range(0, count, 1, max(count, 1)).mapInArrow(rows, schema)
 
 
 def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, finish: Batches) -> int:

@@ -55,7 +55,7 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
     if options.stream:
         return stream(options, run)
     clickhouse = clickhouse_of(options.url, options.password)
-    job_run = JobRun.of(clickhouse, NAME, options, version)
+    job_run = JobRun(clickhouse, NAME, options, version)
     with job_run, source_errors():
         job_run.begin("looking for late rows")
         *late, when = _affected(clickhouse, job_run, options)

@@ -101,26 +101,23 @@ def _by_key(measured: DataFrame, *, limited: bool) -> _Demands:
     by_key: dict[_Key, list[Demand]] = defaultdict(list)
     for batch in collected(measured).to_batches():
         for row in batch.to_pylist():
-            by_key[row["cluster"], row["quota_key"]].append(_demand(row, limited=limited))
+            demand = Demand(
+                row["user"],
+                row["client_id"],
+                row["broker_id"],
+                row["need"],
+                row["demand_low"],
+                row["demand_high"],
+                row["demand_source"],
+                row["demand_peak"],
+                row["days"],
+                row["throttled_share"],
+                row["limit"] if limited else None,
+                row["matched_entity"],
+                Usage(row["usage_mean"], row["usage_p95"], row["usage_peak"], row["growth_per_week"]),
+            )
+            by_key[row["cluster"], row["quota_key"]].append(demand)
     return by_key
-
-
-def _demand(row: Mapping[str, Any], *, limited: bool) -> Demand:
-    return Demand(
-        row["user"],
-        row["client_id"],
-        row["broker_id"],
-        row["need"],
-        row["demand_low"],
-        row["demand_high"],
-        row["demand_source"],
-        row["demand_peak"],
-        row["days"],
-        row["throttled_share"],
-        row["limit"] if limited else None,
-        row["matched_entity"],
-        Usage(row["usage_mean"], row["usage_p95"], row["usage_peak"], row["growth_per_week"]),
-    )
 
 
 def _rows(suggested: suggested_replay.Suggested, options: SuggestOptions) -> Iterable[dict[str, Any]]:

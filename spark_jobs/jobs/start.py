@@ -18,7 +18,7 @@ from spark_jobs.session import progress, session
 def started(name: str, options: JobOptions) -> Iterator[tuple[JobRun, SparkSession, ClickHouse]]:
     """The recorded run, a Spark session and the client of the store. Raises ValueError (url), JavaError, StoreError."""
     clickhouse = clickhouse_of(options.url, options.password)
-    job_run = JobRun.of(clickhouse, name, options)
+    job_run = JobRun(clickhouse, name, options)
     with (
         job_run,
         source_errors(),

@@ -5,7 +5,7 @@ Limits that rows lack are resolved here, by the driver: rows of the gateway and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from quota_metrics.minutes.statements import complete
 from quota_metrics.minutes.windows import windows_of
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.slices import StepWeight, slices_of_clients, slices_of_time, step_ms
-from spark_jobs.clickhouse.source import Batches, in_spark_types
+from spark_jobs.clickhouse.source import in_tasks
 from spark_jobs.session import parallelism
 from spark_jobs.time_range import TimeRange
 
@@ -79,20 +79,13 @@ def read_usage(
 ) -> DataFrame:
     """Rows of USAGE_SCHEMA, one Spark task per slice: the windows of `hours.when`. Raises StoreError."""
     slices = slices_of(clickhouse, hours, parallelism(spark.sparkContext), limits)
-    numbers = spark.range(0, len(slices), 1, max(len(slices), 1))  # one partition per slice number
-    return numbers.mapInArrow(_reader(clickhouse, slices, hours.when, limits), queries.USAGE_SCHEMA)
+    when = hours.when
 
+    def windows(number: int) -> Iterator[pa.Table]:
+        minutes = clickhouse.table(slice_of_minutes(), slices[number])
+        yield windows_of(minutes, when.window_s, when.to_ms, limits)
 
-def _reader(
-    clickhouse: ClickHouse, slices: Sequence[Mapping[str, Any]], when: TimeRange, limits: ClientLimits
-) -> Batches:
-    def windows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (number for numbers in batches for number in numbers.column(0)):
-            minutes = clickhouse.table(slice_of_minutes(), slices[int(number.as_py())])
-            table = windows_of(minutes, when.window_s, when.to_ms, limits)
-            yield from in_spark_types(table, queries.USAGE_SCHEMA).to_batches()
-
-    return windows
+    return in_tasks(spark, len(slices), windows, queries.USAGE_SCHEMA)
 
 
 @cache

@@ -19,9 +19,12 @@ from exporters.clickhouse.errors import StoreError
 from spark_jobs.clickhouse import runs
 from spark_jobs.clickhouse.runs import INSERT_ROWS, JobRun, insert_starts
 from spark_jobs.clickhouse.source import clickhouse_of
+from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import eventually
+
+OPTIONS = JobOptions("", TimeRange(0, 60_000))
 
 
 class Restarting(ClickHouse):
@@ -44,7 +47,7 @@ class Restarting(ClickHouse):
 def test_server_failure_is_recorded_after_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "RETRY_S", 0.0)
     server = Restarting()
-    run = JobRun(server, "job", version=1, when=TimeRange(0, 60_000))
+    run = JobRun(server, "job", OPTIONS)
     with pytest.raises(StoreError), run:
         server.away.extend([StoreError("away")] * 3)
         raise StoreError("it fails")
@@ -55,7 +58,7 @@ def test_other_failures_are_recorded_without_retries(monkeypatch: pytest.MonkeyP
     """A terminated process has little time left."""
     monkeypatch.setattr(runs, "RETRY_S", 0.0)
     server = Restarting()
-    with pytest.raises(SystemExit), JobRun(server, "job", version=1, when=TimeRange(0, 60_000)):
+    with pytest.raises(SystemExit), JobRun(server, "job", OPTIONS):
         server.away.extend([StoreError("away")] * 3)
         raise SystemExit
     assert server.statuses == [("running", "")]
@@ -73,15 +76,15 @@ def test_part_of_a_run_does_not_wait_for_a_run_that_waits_for_it(
     ended: list[str] = []
 
     def second() -> None:
-        with JobRun(server, "parts", version=2, when=TimeRange(late.from_ms, recent.to_ms)):
+        with JobRun(server, "parts", JobOptions("", TimeRange(late.from_ms, recent.to_ms)), version=2):
             ended.append("second")
 
     waiting = threading.Thread(target=second)
-    with JobRun(server, "parts", version=1, when=recent) as first:
+    with JobRun(server, "parts", JobOptions("", recent), version=1) as first:
         waiting.start()
         running = "SELECT count() AS n FROM job_runs FINAL WHERE job = 'parts' AND status = 'running'"
         eventually(lambda: server.rows(running)[0]["n"], lambda number: number == 2)
-        with JobRun(server, "parts", version=first.version, when=late):
+        with JobRun(server, "parts", JobOptions("", late), version=first.version):
             ended.append("part")
     waiting.join()
     assert ended == ["part", "second"]
