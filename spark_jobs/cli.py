@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 
 import typer
 from rich.console import Console
@@ -39,9 +39,6 @@ from spark_jobs.options import (
     TeamOptions,
     local_file,
 )
-
-if TYPE_CHECKING:
-    from spark_jobs.reports.report import Report
 
 OLDEST_SPARK = (3, 5)
 _CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")  # by which PySpark makes a session of it
@@ -118,7 +115,7 @@ def command(name: str) -> Callable[..., None]:
                 raise ValueError(f"--path {path} is a directory, or its directory does not exist")
             options = _options(JOBS[name].options, flags)
             rows = import_module(f"spark_jobs.jobs.{name.replace('-', '_')}").run(options)
-            _deliver(_report(name), rows, output, path)
+            _deliver(name, rows, output, path)
             if isinstance(options, HeadroomOptions) and options.is_failed_by(rows):
                 raise typer.Exit(EXIT_FAIL_ON)
 
@@ -286,15 +283,16 @@ def missing_on_executors(text: str) -> str | None:
     return None
 
 
-def _report(name: str) -> Report:
+def _deliver(name: str, rows: list[dict[str, Any]], output: ReportFormat, path: Path | None) -> None:
     from spark_jobs.reports import REPORTS
 
-    return REPORTS[name]
-
-
-def _deliver(report: Report, rows: list[dict[str, Any]], output: ReportFormat, path: Path | None) -> None:
-    if output is ReportFormat.TABLE:
-        _write_table(report, rows, path)
+    report, console = REPORTS[name], Console()
+    if output is ReportFormat.TABLE and path is None and console.is_terminal:
+        for line in report.to_table(rows, console.width):
+            console.print(line, soft_wrap=True)
+    elif output is ReportFormat.TABLE:
+        lines = "".join(f"{line.plain}\n" for line in report.to_table(rows, None))
+        _write(lines.encode(errors="backslashreplace"), path)
     elif output is ReportFormat.PARQUET:
         _write(report.to_parquet(rows), path)
     elif output is ReportFormat.YAML:
@@ -304,15 +302,6 @@ def _deliver(report: Report, rows: list[dict[str, Any]], output: ReportFormat, p
             sys.stderr.write(f"next: headroom quotas plan -f {path} --bootstrap-server HOST:PORT\n")
     else:
         _write(report.to_json(rows) if output is ReportFormat.JSON else report.to_html(rows).encode(), path)
-
-
-def _write_table(report: Report, rows: list[dict[str, Any]], path: Path | None) -> None:
-    console = Console()
-    if path is None and console.is_terminal:
-        for line in report.to_table(rows, console.width):
-            console.print(line, soft_wrap=True)
-        return
-    _write("".join(f"{line.plain}\n" for line in report.to_table(rows, None)).encode(errors="backslashreplace"), path)
 
 
 def _write(content: bytes, path: Path | None) -> None:

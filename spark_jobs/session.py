@@ -133,17 +133,16 @@ def _start(app_name: str, master: str, *, long: bool) -> SparkSession:
         SparkContext(conf=conf, gateway=SparkContext._gateway or _local_jvm(long=long))
     started = SparkSession.builder.config(conf=conf).getOrCreate()
     context = started.sparkContext
-    for name, value in _plans(context).items():
+    plans = dict(_PLANS)
+    if is_growing(context):  # the cores that are there say nothing: adaptive plans have as many partitions as rows need
+        del plans[_ADAPTIVE]
+    else:
+        of_cluster = _PARTITIONS_PER_CORE * context.defaultParallelism
+        plans[_PARTITIONS] = str(_LOCAL_PARTITIONS if is_local(str(context.master)) else of_cluster)
+    for name, value in plans.items():
         if not context.getConf().contains(name):
             started.conf.set(name, value)
     return started
-
-
-def _plans(context: SparkContext) -> dict[str, str]:
-    if is_growing(context):  # the cores that are there say nothing: adaptive plans have as many partitions as rows need
-        return {name: value for name, value in _PLANS.items() if name != _ADAPTIVE}
-    cluster = _PARTITIONS_PER_CORE * context.defaultParallelism
-    return {**_PLANS, _PARTITIONS: str(_LOCAL_PARTITIONS if is_local(str(context.master)) else cluster)}
 
 
 def parallelism(context: SparkContext) -> int:
@@ -289,8 +288,13 @@ def progress(job: str, context: SparkContext, console: Console | None = None) ->
     with console.status(f"{job}: planning") as status:
 
         def follow() -> None:
+            tracker = context.statusTracker()
             while not done.wait(_PROGRESS_S):
-                status.update(f"{job}: {_tasks(context)}")
+                ids = tracker.getActiveStageIds()
+                stages = [info for stage in ids if (info := tracker.getStageInfo(stage)) is not None]
+                completed, total = sum(info.numCompletedTasks for info in stages), sum(info.numTasks for info in stages)
+                names = ", ".join(f"stage {info.stageId}" for info in stages)
+                status.update(f"{job}: {names}: {completed} of {total} tasks done" if stages else f"{job}: planning")
 
         thread = threading.Thread(target=follow, name=f"{job}-progress", daemon=True)
         thread.start()
@@ -299,16 +303,6 @@ def progress(job: str, context: SparkContext, console: Console | None = None) ->
         finally:
             done.set()
             thread.join()
-
-
-def _tasks(context: SparkContext) -> str:
-    tracker = context.statusTracker()
-    stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
-    if not stages:
-        return "planning"
-    completed, total = sum(info.numCompletedTasks for info in stages), sum(info.numTasks for info in stages)
-    names = ", ".join(f"stage {info.stageId}" for info in stages)
-    return f"{names}: {completed} of {total} tasks done"
 
 
 def java_version(java: str) -> int:

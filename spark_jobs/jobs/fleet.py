@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -83,12 +83,21 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
     clients = read(spark, clickhouse, _CLIENTS, _CLIENTS_SCHEMA, slices).distinct().cache()
     named = _named(clients)
     nothing = InForce({}, frozenset())
-    dimensions = {
-        cluster: _dimension(options, in_force.get(cluster, nothing).rules, fleet) for cluster, fleet in named.items()
-    }
     rules = {cluster: in_force.get(cluster, nothing).rules for cluster in named}
+    if options.by is By.AUTO:
+        keys = keys_of(options.source)
+        dimensions = {cluster: dimension_of(rules[cluster], keys, fleet) for cluster, fleet in named.items()}
+    else:
+        dimensions = dict.fromkeys(named, (Dimension(options.by.value), "chosen by --by"))
     chosen = {cluster: dimension for cluster, (dimension, _) in dimensions.items()}
-    return Fleets(in_force, dimensions, clients.mapInArrow(_placing(rules, chosen), _PLACED).cache())
+
+    def places(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        resolvers = {cluster: Resolver(of) for cluster, of in rules.items()}
+        for batch in batches:
+            rows = [_place(row, resolvers[row["cluster"]], chosen[row["cluster"]]) for row in batch.to_pylist()]
+            yield from pa.Table.from_pylist(rows, _PLACED_ARROW).to_batches()
+
+    return Fleets(in_force, dimensions, clients.mapInArrow(places, _PLACED).cache())
 
 
 def days(hours: CountedRange) -> list[Day]:
@@ -163,22 +172,6 @@ def _named(clients: DataFrame) -> dict[str, Fleet]:
         F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
     )
     return {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in collected(counts).to_pylist()}
-
-
-def _dimension(options: SuggestOptions, rules: Rules, fleet: Fleet) -> tuple[Dimension, str]:
-    if options.by is By.AUTO:
-        return dimension_of(rules, keys_of(options.source), fleet)
-    return Dimension(options.by.value), "chosen by --by"
-
-
-def _placing(rules: Mapping[str, Rules], dimensions: Mapping[str, Dimension]) -> Any:
-    def places(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        resolvers = {cluster: Resolver(of) for cluster, of in rules.items()}
-        for batch in batches:
-            rows = [_place(row, resolvers[row["cluster"]], dimensions[row["cluster"]]) for row in batch.to_pylist()]
-            yield from pa.Table.from_pylist(rows, _PLACED_ARROW).to_batches()
-
-    return places
 
 
 def _place(row: Mapping[str, str], resolver: Resolver, dimension: Dimension) -> dict[str, str | None]:

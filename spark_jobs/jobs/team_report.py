@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from exporters.clickhouse.client import ClickHouse
-from quota_metrics.config.owners import Capacity, Owners, Prices, parse_owners
+from quota_metrics.config.owners import Capacity, Owners, parse_owners
 from spark_jobs import cli
 from spark_jobs.arrow import collected
 from spark_jobs.clickhouse.queries import schema
@@ -60,27 +59,25 @@ def run(options: TeamOptions) -> list[dict[str, Any]]:
     owners = parse_owners(Path(options.owners).read_bytes())
     with started(NAME, options) as (job_run, spark, clickhouse):
         job_run.begin("adding up the usage of each team")
-        hours = _hours(spark, clickhouse, options)
-        rows = collected(teams(hours, owners, options.when)).to_pylist()
+        when = options.when
+        source = {"source": options.source, "cluster": options.cluster}
+        days = [  # a task and a query for each
+            {**source, "from_ms": max(start, when.from_ms), "to_ms": min(start + _DAY_MS, when.to_ms)}
+            for start in range(when.from_ms - when.from_ms % _DAY_MS, when.to_ms, _DAY_MS)
+        ]
+        rows = collected(teams(read(spark, clickhouse, HOURS, HOURS_SCHEMA, days), owners, when)).to_pylist()
         if not rows:
             raise NothingToReadError("no usage was recorded in this time")
         job_run.rows_out = len(rows)
-    length_s = (options.when.to_ms - options.when.from_ms) / 1000
+    length_s, prices = (options.when.to_ms - options.when.from_ms) / 1000, owners.prices
     return [
-        {**row, "capacity_share": _capacity_share(row, owners.capacity, length_s), "cost": _cost(row, owners.prices)}
+        {
+            **row,
+            "capacity_share": _capacity_share(row, owners.capacity, length_s),
+            "cost": float(row["bytes_in"] * prices.in_per_gb + row["bytes_out"] * prices.out_per_gb) / _GB,
+        }
         for row in rows
     ]
-
-
-def _hours(spark: SparkSession, clickhouse: ClickHouse, options: TeamOptions) -> DataFrame:
-    """Rows of HOURS_SCHEMA; a task and a query for each day."""
-    when = options.when
-    starts = range(when.from_ms - when.from_ms % _DAY_MS, when.to_ms, _DAY_MS)
-    source = {"source": options.source, "cluster": options.cluster}
-    days = [
-        {**source, "from_ms": max(start, when.from_ms), "to_ms": min(start + _DAY_MS, when.to_ms)} for start in starts
-    ]
-    return read(spark, clickhouse, HOURS, HOURS_SCHEMA, days)
 
 
 def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
@@ -128,10 +125,6 @@ def _capacity_share(row: dict[str, Any], capacity: Capacity, length_s: float) ->
         if rate
     ]
     return max(shares, default=None)
-
-
-def _cost(row: dict[str, Any], prices: Prices) -> float:
-    return float(row["bytes_in"] * prices.in_per_gb + row["bytes_out"] * prices.out_per_gb) / _GB
 
 
 if __name__ == "__main__":

@@ -97,15 +97,15 @@ _LONG_WORD = re.compile(r"\S{61,}")
 def worst_first(rows: Sequence[Row]) -> list[Row]:
     """Sort key: harm to a client near its limit, level, throttle time, earlier throttling, utilisation; then name, so
     that the order is deterministic."""
+
+    def badness(row: Row) -> tuple[int, int, float, bool, float]:
+        near = row["level"] in NEAR_LEVELS
+        harm = HARMS.index(row["impact"]) + 1 if near and row["impact"] in HARMS else 0
+        return harm, LEVELS.index(row["level"]), row["throttle_ms"], _was_throttled(row), row["utilization"] or 0.0
+
     names = ("cluster", "client_id", "user", "quota_key")
     by_name = sorted(rows, key=lambda row: tuple(row[name] for name in names))
-    return sorted(by_name, key=_badness, reverse=True)
-
-
-def _badness(row: Row) -> tuple[int, int, float, bool, float]:
-    near = row["level"] in NEAR_LEVELS
-    harm = HARMS.index(row["impact"]) + 1 if near and row["impact"] in HARMS else 0
-    return harm, LEVELS.index(row["level"]), row["throttle_ms"], _was_throttled(row), row["utilization"] or 0.0
+    return sorted(by_name, key=badness, reverse=True)
 
 
 def _was_throttled(row: Row) -> bool:
@@ -147,8 +147,12 @@ def to_table(rows: Sequence[Row], width: int | None = None) -> list[Text]:
     lines = table_lines(["level", *shown], texts, width, _LAYOUT._replace(numbers=set(shown) - set(_TEXTS)))
     styles = [STYLES[level].terminal for level in levels]
     table = [Text(line.text, "" if line.row is None else styles[line.row]) for line in lines]
+    starts, lengths = {row["window_start"] for row in rows}, {row["window_s"] for row in rows}
+    title = f"each client in its latest window, of {max(lengths)} s, UTC"
+    if len(starts) == len(lengths) == 1:
+        title = f"window of {lengths.pop()} s from {moment(starts.pop())} UTC"
     explained = (row for row in rows if row["level"] != "ok" or _was_throttled(row) or is_victim(row))
-    return [Text(_title(rows)), *table, *(line for row in explained for line in _why(row, width))]
+    return [Text(title), *table, *(line for row in explained for line in _why(row, width))]
 
 
 _TEXTS = ("client-id", "user", "team", "quota")
@@ -181,13 +185,6 @@ def _has_content(name: str, column: Sequence[str]) -> bool:
     return name not in ("all that share", "earlier") or set(column) != {"-"}
 
 
-def _title(rows: Sequence[Row]) -> str:
-    starts, lengths = {row["window_start"] for row in rows}, {row["window_s"] for row in rows}
-    if len(starts) == len(lengths) == 1:
-        return f"window of {lengths.pop()} s from {moment(starts.pop())} UTC"
-    return f"each client in its latest window, of {max(lengths)} s, UTC" if rows else ""
-
-
 def _why(row: Row, width: int | None) -> list[Text]:
     """`warn app: at 85.0 % of ...`, with the level in its colour."""
     lines = wrapped(printable(f"{row['level']} {shortened(row['client_id'])}: {why(row)}"), width, "")
@@ -201,7 +198,10 @@ def why(row: Row) -> str:
     throttling before the latest window."""
     felt = f"; {row['cause']}" if row["cause"] else ""
     felt += f"; {row['impact']}: {row['impact_reason']}" if row["impact"] in HARMS else ""
-    felt += _slowed(row) if is_victim(row) else ""
+    if is_victim(row):
+        latency_ms = row["request_latency_ms_max"]
+        times = slowed_text(latency_ms, row["latency_before_ms"]) if latency_ms else "requests are slow"
+        felt += f"; {times}: {row['slowed_by_client_id']} takes most of broker {row['slowed_at_broker_id']}"
     reason = _LONG_WORD.sub(lambda word: shortened(word[0]), row["reason"] + felt)
     if not _was_throttled(row):
         return reason
@@ -212,12 +212,6 @@ def why(row: Row) -> str:
 def is_victim(row: Row) -> bool:
     """Whether another client makes its requests slow."""
     return row["slowed_at_broker_id"] is not None
-
-
-def _slowed(row: Row) -> str:
-    latency_ms = row["request_latency_ms_max"]
-    times = slowed_text(latency_ms, row["latency_before_ms"]) if latency_ms else "requests are slow"
-    return f"; {times}: {row['slowed_by_client_id']} takes most of broker {row['slowed_at_broker_id']}"
 
 
 def group(row: Row) -> str:

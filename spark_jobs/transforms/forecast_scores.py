@@ -107,15 +107,12 @@ def score(made: Forecast, actual: Array) -> dict[str, float]:
     row["lead_error"] = abs(float(crossing[0]) + 1 - step) if both and step is not None else float("nan")
     row["missed"] = float(len(crossing) > 0 and step is None)
     ahead = actual[:_SCORED]
-    losses = [_pinball(ahead - made.quantiles[i, :_SCORED], q) for i, q in enumerate(QUANTILES)]
-    row["pinball"] = float(np.mean(losses))
+    quantiles = np.array(QUANTILES)[:, None]
+    errors = ahead - made.quantiles[:, :_SCORED]
+    row["pinball"] = float(np.maximum(quantiles * errors, (quantiles - 1) * errors).mean())
     inside = (ahead >= made.quantiles[0, :_SCORED]) & (ahead <= made.quantiles[-1, :_SCORED])
     row["coverage"] = float(inside.mean())
     return row
-
-
-def _pinball(error: Array, quantile: float) -> float:
-    return float(np.mean(np.maximum(quantile * error, (quantile - 1) * error)))
 
 
 def ratio(part: float, whole: float) -> float:
