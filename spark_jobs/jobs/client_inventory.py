@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from exporters.clickhouse.client import ClickHouse
 from spark_jobs import cli
 from spark_jobs.arrow import collected
 from spark_jobs.clickhouse.queries import schema
@@ -32,7 +31,15 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
     StoreError."""
     with started(NAME, options) as (job_run, spark, clickhouse):
         job_run.begin("joining instances, series and traffic of each client")
-        clients = inventory(_inputs(spark, clickhouse, options), options.when.to_ms).cache()
+        span = {"from_ms": options.when.from_ms, "to_ms": options.when.to_ms}
+        bounds = [{**span, "cluster": options.cluster, "source": options.source}]
+        inputs = InventoryRows(
+            instances=read(spark, clickhouse, INSTANCES, INSTANCES_SCHEMA, bounds),
+            series=read(spark, clickhouse, SERIES, SERIES_SCHEMA, bounds),
+            traffic=read(spark, clickhouse, TRAFFIC, TRAFFIC_SCHEMA, bounds),
+            issues=read(spark, clickhouse, ISSUES, ISSUES_SCHEMA, bounds),
+        )
+        clients = inventory(inputs, options.when.to_ms).cache()
         counts = {row["status"]: row["count"] for row in clients.groupBy("status").count().collect()}
         if not counts:
             raise NothingToReadError("no client was seen in this time")
@@ -108,17 +115,6 @@ _REPORTED = (
     *("status", "instances", "instances_open", "software", "known_issue", "last_push", "last_traffic", "pushes"),
     *("points", "share_of_points", "series", "costliest_metric"),
 )
-
-
-def _inputs(spark: SparkSession, clickhouse: ClickHouse, options: ClientOptions) -> InventoryRows:
-    bounds: dict[str, Any] = {"from_ms": options.when.from_ms, "to_ms": options.when.to_ms}
-    bounds |= {"cluster": options.cluster, "source": options.source}
-    return InventoryRows(
-        instances=read(spark, clickhouse, INSTANCES, INSTANCES_SCHEMA, [bounds]),
-        series=read(spark, clickhouse, SERIES, SERIES_SCHEMA, [bounds]),
-        traffic=read(spark, clickhouse, TRAFFIC, TRAFFIC_SCHEMA, [bounds]),
-        issues=read(spark, clickhouse, ISSUES, ISSUES_SCHEMA, [bounds]),
-    )
 
 
 _CLUSTER = "({cluster:String} = '' OR cluster = {cluster:String})"

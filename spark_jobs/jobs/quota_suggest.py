@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -59,7 +59,14 @@ def run(options: SuggestOptions) -> list[dict[str, Any]]:
         if options.replay and options.source == "gateway":
             job_run.begin("replaying the suggested limits")
             suggested = suggested_replay.with_replay(spark, clickhouse, suggested, fleet.days(hours), options.when)
-        rows = list(_rows(suggested, options))
+        made_at_ms = time.time_ns() // 1_000_000
+        moments = {"made_at": made_at_ms, "from_time": options.when.from_ms, "to_time": options.when.to_ms}
+        times = {name: datetime.fromtimestamp(ms / 1000, UTC) for name, ms in moments.items()}
+        rows = [
+            dict.fromkeys(COLUMNS.names) | {"cluster": cluster, "source": options.source, **times} | _row(suggestion)
+            for (cluster, _), of_key in suggested.items()
+            for suggestion in of_key
+        ]
         job_run.rows_out = len(rows)
         if rows:
             table = pa.Table.from_pylist([{**row, "run_id": str(job_run.id)} for row in rows], schema=STORED)
@@ -118,16 +125,6 @@ def _by_key(measured: DataFrame, *, limited: bool) -> _Demands:
             )
             by_key[row["cluster"], row["quota_key"]].append(demand)
     return by_key
-
-
-def _rows(suggested: suggested_replay.Suggested, options: SuggestOptions) -> Iterable[dict[str, Any]]:
-    made_at_ms = time.time_ns() // 1_000_000
-    moments = {"made_at": made_at_ms, "from_time": options.when.from_ms, "to_time": options.when.to_ms}
-    times = {name: datetime.fromtimestamp(ms / 1000, UTC) for name, ms in moments.items()}
-    for (cluster, _), of_key in suggested.items():
-        for suggestion in of_key:
-            of_run = {"cluster": cluster, "source": options.source, **times}
-            yield dict.fromkeys(COLUMNS.names) | of_run | _row(suggestion)
 
 
 def _row(suggestion: Suggestion) -> dict[str, Any]:

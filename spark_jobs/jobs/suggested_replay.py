@@ -8,32 +8,35 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of_names
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.suggestions import Replayed, Suggestion, ThrottledClient
 from quota_metrics.what_if.answer import ReplayBudget, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
-from spark_jobs.arrow import collected
+from spark_jobs.arrow import arrow_schema, collected
+from spark_jobs.clickhouse.queries import schema
+from spark_jobs.clickhouse.source import in_tasks
 from spark_jobs.jobs.fleet import Day, stored_names
-from spark_jobs.session import parallelism
 from spark_jobs.time_range import TimeRange
 
 Suggested = Mapping[tuple[str, str], Sequence[Suggestion]]  # by cluster and quota key
 
 _MOST_NAMED = 20  # clients of a quota, the longest throttled
 
-_COLUMNS = (
-    "number int, user string, client_id string, broker_id int, rule_user string, rule_client_id string,"
-    " before_ms double, after_ms double, examined long, clients long"
+_SCHEMA = schema(
+    number=T.IntegerType,
+    **dict.fromkeys(("user", "client_id", "rule_user", "rule_client_id"), T.StringType),
+    broker_id=T.IntegerType,
+    **dict.fromkeys(("before_ms", "after_ms"), T.DoubleType),
+    **dict.fromkeys(("examined", "clients"), T.LongType),
 )
-_TYPES: dict[str, pa.DataType] = {"int": pa.int32(), "long": pa.int64(), "string": pa.string(), "double": pa.float64()}
-_ARROW = pa.schema([(name, _TYPES[kind]) for name, kind in (part.split() for part in _COLUMNS.split(","))])
 
 
 class _ReplayedClient(NamedTuple):
@@ -60,9 +63,17 @@ def with_replay(
         WhatIfQuestion(alterations[day.cluster, day.quota_key], day.from_ms, day.to_ms, day.cluster)
         for day in alterable
     ]
-    numbers = spark.range(0, len(alterable), 1, min(len(alterable), 4 * parallelism(spark.sparkContext)))
+
+    def answers(number: int) -> Iterator[pa.Table]:
+        try:
+            what_if = answer(questions[number], clickhouse, time.time_ns() // 1_000_000, ReplayBudget.of_plan())
+            rows = list(_throttled(what_if, questions[number]))
+        except UnrecordedClusterError:
+            rows = [{"examined": 0, "clients": -1}]
+        yield pa.Table.from_pylist([{"number": number, **row} for row in rows], arrow_schema(_SCHEMA))
+
     rows_of_key: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in collected(numbers.mapInArrow(_asking(clickhouse, questions), _COLUMNS)).to_pylist():
+    for row in collected(in_tasks(spark, len(alterable), answers, _SCHEMA)).to_pylist():
         rows_of_key[alterable[row["number"]][:2]].append(row)
     replayed = dict(suggested)
     for key, rows in rows_of_key.items():
@@ -76,22 +87,6 @@ def with_replay(
                 for suggestion in suggested[key]
             ]
     return replayed
-
-
-def _asking(
-    clickhouse: ClickHouse, questions: Sequence[WhatIfQuestion]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def answers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (int(number.as_py()) for batch in batches for number in batch.column(0)):
-            try:
-                what_if = answer(questions[number], clickhouse, time.time_ns() // 1_000_000, ReplayBudget.of_plan())
-                rows = list(_throttled(what_if, questions[number]))
-            except UnrecordedClusterError:
-                rows = [{"examined": 0, "clients": -1}]
-            numbered = [{"number": number, **row} for row in rows]
-            yield from pa.Table.from_pylist(numbered, _ARROW).to_batches()
-
-    return answers
 
 
 def _throttled(what_if: WhatIfAnswer, question: WhatIfQuestion) -> Iterator[dict[str, Any]]:
@@ -122,19 +117,17 @@ def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int) -> dict[Entity, 
         clients, names = worst[client.rule], (client.user, client.client_id)
         most_before_ms, most_after_ms = clients.get(names, (0.0, 0.0))
         clients[names] = (max(most_before_ms, before_ms), max(most_after_ms, after_ms))
-    return {rule: _replayed(clients, length_ms) for rule, clients in worst.items()}
-
-
-def _replayed(clients: Mapping[tuple[str, str], tuple[float, float]], length_ms: int) -> Replayed:
-    """`clients`: for how long each was and would have been throttled, in ms."""
-    before, after = zip(*clients.values(), strict=True)
-    longest = sorted(clients.items(), key=lambda client: (-max(client[1]), client[0]))[:_MOST_NAMED]
-    return Replayed(
-        sum(after_ms > 0 for after_ms in after),
-        max(after) / length_ms,
-        max(before) / length_ms,
-        [ThrottledClient(*names, before_ms / 1000, after_ms / 1000) for names, (before_ms, after_ms) in longest],
-    )
+    replayed = {}
+    for rule, clients in worst.items():
+        before, after = zip(*clients.values(), strict=True)
+        longest = sorted(clients.items(), key=lambda client: (-max(client[1]), client[0]))[:_MOST_NAMED]
+        replayed[rule] = Replayed(
+            sum(after_ms > 0 for after_ms in after),
+            max(after) / length_ms,
+            max(before) / length_ms,
+            [ThrottledClient(*names, before_ms / 1000, after_ms / 1000) for names, (before_ms, after_ms) in longest],
+        )
+    return replayed
 
 
 def _report_gaps(key: tuple[str, str], rows: Sequence[Mapping[str, Any]], unanswered: int) -> None:

@@ -42,7 +42,14 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
         job_run.begin("forecasting each bucket")
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
         made = collected(forecasts(history, now_ms // STEP_MS - 1)).to_pylist()
-        rows = sorted((_report_row(row, now_ms) for row in made), key=_urgency)
+        far = datetime.max.replace(tzinfo=UTC)
+        rows = sorted(
+            (_report_row(row, now_ms) for row in made),
+            key=lambda row: (
+                *(row["hits_limit_at"] or far, row["next_hit_at"] or far, -row["confidence"]),
+                *(row[name] for name in BUCKET),
+            ),
+        )
         job_run.rows_out = len(rows)
         if rows:
             table = pa.Table.from_pylist(
@@ -122,11 +129,6 @@ def _later(row: dict[str, Any]) -> str:
         return f", nor within 7 days ({row['within_7d']:.0%} likely)"
     chances = f"within 24 h {row['within_24h']:.0%}, within 7 days {row['within_7d']:.0%} likely"
     return f"; {chances}, next about {row['next_hit_at']:%a %H:%M} UTC"
-
-
-def _urgency(row: dict[str, Any]) -> tuple[Any, ...]:
-    far = datetime.max.replace(tzinfo=UTC)
-    return row["hits_limit_at"] or far, row["next_hit_at"] or far, -row["confidence"], *(row[name] for name in BUCKET)
 
 
 if __name__ == "__main__":

@@ -97,13 +97,12 @@ def to_yaml(rows: Sequence[Row]) -> str:
     if rows:
         times = (f"{rows[0][name]:%Y-%m-%d %H:%M}" for name in ("from_time", "to_time"))
         heading = f"{printable(clusters[0])}: quotas for the usage from {' to '.join(times)} UTC\n{heading}"
-    return quota_file((_declared(*names, of) for names, of in of_entity.items()), heading)
-
-
-def _declared(user: str, client_id: str, rows: Sequence[Row]) -> DeclaredQuota:
-    said = "; ".join(f"{row['quota_key']}, confidence {row['confidence']}: {row['reason']}" for row in rows)
-    values = {row["quota_key"]: row["suggested_limit"] for row in rows}
-    return DeclaredQuota(entity_of_names(user, client_id), values, comment=said[:MAX_TEXT])
+    declared = []
+    for names, of in of_entity.items():
+        said = "; ".join(f"{row['quota_key']}, confidence {row['confidence']}: {row['reason']}" for row in of)
+        values = {row["quota_key"]: row["suggested_limit"] for row in of}
+        declared.append(DeclaredQuota(entity_of_names(*names), values, comment=said[:MAX_TEXT]))
+    return quota_file(declared, heading)
 
 
 REPORT = replace(_TABLE, to_yaml=to_yaml)

@@ -225,19 +225,15 @@ def _combined(values: Array, origins: npt.NDArray[np.int64], left: Array, used: 
 def _earlier(values: Array, first_step: int) -> tuple[npt.NDArray[np.int64], Moments]:
     """Earlier origins, and the moments there, each extrapolated with the season of the other half of the history."""
     half, last = len(values) // 2, len(values) - 1
-    origins = _spread(last)
+    # At most about _ORIGINS, evenly spread so that each day has one at the same minute.
+    apart = next(step for step in range(1, DAY + 1) if (DAY % step == 0 and step * _ORIGINS >= last) or step == DAY)
+    origins = np.arange(last, _TREND_STEPS - 2, -apart)[:0:-1]
     older, newer = origins[origins < half], origins[origins >= half]
     halves = (
         moments(values, first_step, season(values[half:], first_step + half), older),
         moments(values, first_step, season(values[:half], first_step), newer),
     )
     return origins, Moments(*(np.concatenate(parts) for parts in zip(*halves, strict=True)))
-
-
-def _spread(last: int) -> npt.NDArray[np.int64]:
-    """At most about _ORIGINS origins before `last`, evenly spread so that each day has one at the same minute."""
-    apart = next(step for step in range(1, DAY + 1) if (DAY % step == 0 and step * _ORIGINS >= last) or step == DAY)
-    return np.arange(last, _TREND_STEPS - 2, -apart)[:0:-1]
 
 
 def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, Array, npt.NDArray[np.int64]]:
