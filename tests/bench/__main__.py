@@ -31,6 +31,7 @@ MODULES = (
     "quotas.resolution",
     "quotas.apply",
     "quotas.minutes",
+    "quotas.neighbours",
     "live_views",
     "web.pages",
     "spark_jobs",

@@ -82,6 +82,8 @@ ROWS = (
     Row("100,000 clients resolved among 10,000 rules", "resolve_100k_pairs_10k_rules", "at most", "value"),
     Row("1,000 quotas applied, kafka-configs.sh", "quotas_apply_1000", "at most", "value", 10.0, "kafka-configs"),
     Row("the levels of a minute of 100,000 clients", "minute_of_100000", "at most", "value", 5.0),
+    Row("two services over one store, beside one", "two_services_of_.*", "at most", "ratio", 1.1),
+    Row("p99 of a frame while levels are computed", "frame_p99_beside_.*", "at most", "ratio", 1.05),
     Row("a throttled client is shown, p95", "throttled_shown_of_.*_p95", "at most", "value", 15.0),
     Row("live views over 10 M rows, p50", "(view_.*|client_metric_hour)_p50_ms", "at most", "value", VIEW_MS),
     Row("pages and API over 10 M rows, p95", "(?!.*what_if).*_p95_ms", "at most", "value", PAGE_MS, "goal"),
