@@ -81,9 +81,12 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
         job_run.begin("publishing windows")
         runs.publish(clickhouse, run_of, job_run.rows_out)
         job_run.stats.update(worst_clients.levels(clickhouse, run_of, options.when.from_ms))
-        report = _worst(clickhouse, run_of, options)
+        chosen = {"user": options.user, "client_id": options.client_id, "most": options.most, "levels": list(LEVELS)}
+        rows = worst_clients.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **chosen)
+        if not options.top and len(rows) == options.most:
+            sys.stderr.write(f"headroom: these are the {len(rows)} worst clients; quota_utilization has all\n")
         runs.clear(clickhouse, run_of)
-    return report
+    return headroom_report.worst_first(rows)
 
 
 def stream(options: HeadroomOptions, job: Job) -> list[dict[str, Any]]:
@@ -110,16 +113,6 @@ def stream(options: HeadroomOptions, job: Job) -> list[dict[str, Any]]:
             to_ms = until_ms - until_ms % window_ms
             # The window before may have been computed while it had not ended.
             batch = replace(batch, when=replace(batch.when, from_ms=ended_ms - ended_ms % window_ms, to_ms=to_ms))
-
-
-def _worst(clickhouse: ClickHouse, run_of: Run, options: HeadroomOptions) -> list[dict[str, Any]]:
-    """The rows of the report, worst first."""
-    chosen = {"user": options.user, "client_id": options.client_id, "most": options.most}
-    ranked = {**chosen, "levels": list(LEVELS)}
-    rows = worst_clients.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **ranked)
-    if not options.top and len(rows) == options.most:
-        sys.stderr.write(f"headroom: these are the {len(rows)} worst clients; quota_utilization has all\n")
-    return headroom_report.worst_first(rows)
 
 
 def _affected(clickhouse: ClickHouse, job_run: JobRun, options: HeadroomOptions) -> list[TimeRange]:
