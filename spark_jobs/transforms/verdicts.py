@@ -132,14 +132,15 @@ class Fold:
         brokers = [row.window for row in rows if is_worth_a_row(row.window)]
         if not brokers:
             return None
-        around = self._surroundings(rows[0], series.memory)
+        software = self._software(rows[0])
+        around = self._surroundings(rows[0], series.memory, software[0])
         verdicts, series.memory = evaluate(brokers, around, series.memory, self.thresholds, self.when.window_ms)
         if start_ms < self.when.from_ms:
             return None
         worst = next(verdict for verdict in verdicts if verdict.is_worst)
-        return self._row(worst, around.telemetry, rows[0], trends[worst.window.broker_id])
+        return self._row(worst, around.telemetry, rows[0], software, trends[worst.window.broker_id])
 
-    def _surroundings(self, row: _Row, memory: Memory) -> Surroundings:
+    def _surroundings(self, row: _Row, memory: Memory, software_name: str) -> Surroundings:
         columns, window = row.telemetry, row.window
         telemetry = _NOTHING.telemetry
         if columns is not None:
@@ -154,7 +155,6 @@ class Fold:
                 instances = [seen_instance(**instance) for instance in row.instances]
                 reports = [ByteReport(**report) for report in row.byte_reports or ()]
                 changes = changes_before(instances, reports, start_ms, self.when.window_ms)
-        software_name, _, _ = self._software(row)
         return Surroundings(telemetry, software_name, changes, bool(row.observed_before))
 
     def _software(self, row: _Row) -> tuple[str, str, int]:
@@ -186,10 +186,12 @@ class Fold:
         seconds = [(at_ms - start_ms) / 1000 for at_ms, _ in usage]
         return usage_trend(seconds, [rate for _, rate in usage], window.limit)
 
-    def _row(self, verdict: Verdict, reported: Telemetry, row: _Row, trend: _AtBroker) -> tuple[Any, ...]:
+    def _row(
+        self, verdict: Verdict, reported: Telemetry, row: _Row, software: tuple[str, str, int], trend: _AtBroker
+    ) -> tuple[Any, ...]:
         """The values of _COLUMNS."""
         window = verdict.window
-        software_name, software_version, instances = self._software(row)
+        software_name, software_version, instances = software
         burst_credit = None
         if window.limit is not None and window.quota_key in _BYTE_KEYS:
             full_s = self.full_s.get(window.cluster, _FULL_S)

@@ -7,12 +7,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import pyarrow as pa
 import pytest
 from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
 
 from spark_jobs.session import archive, java_major, mapped, parallelism, settings
 
@@ -50,6 +53,18 @@ def start_in(directory: Path, environment: dict[str, str]) -> str:
 @pytest.mark.spark
 def test_session_starts_and_stops_without_output(tmp_path: Path) -> None:
     assert start_in(tmp_path, {}) == "started 10"
+
+
+@pytest.mark.spark
+def test_batches_of_python_workers_are_small(spark: SparkSession) -> None:
+    """In larger ones Spark 4.3 spends more CPU on counting bytes than on all else."""
+
+    def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.record_batch([pa.array([batch.num_rows])], names=["rows"])
+
+    rows = [row["rows"] for row in spark.range(0, 1200, 1, 1).mapInArrow(sizes, "rows long").collect()]
+    assert (sum(rows), max(rows)) == (1200, 500)
 
 
 def fake_java(java_home: Path, script: str) -> Path:
