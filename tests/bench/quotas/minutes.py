@@ -3,7 +3,8 @@
 python -m tests.bench.quotas.minutes [CLIENTS ...]
 
 CPU of ClickHouse and of the computation together, for a minute with a row a second and client, beside one plain GROUP
-BY of the same rows on the same server. Then `headroom serve` over rows that arrive each second: from the end of the
+BY of the same rows on the same server; and for a minute with the last 60 seconds as often as they are computed in it.
+Then `headroom serve` over rows that arrive each second: from the end of the
 second in which a client was throttled for the first time until `/api/v1/headroom` says `throttled`.
 """
 
@@ -36,6 +37,9 @@ THROTTLED: Final = 12  # clients, one after the other
 APART_S: Final = 7.3  # so that they begin at all phases of `levels.every_ms`
 STORED_AFTER_S: Final = 1.0  # as the gateway's rows are
 PATIENCE_S: Final = 120.0
+# How often the last 60 seconds are computed (headroom/server/level_schedule.py).
+EVERY_S: Final = 10.0
+PAUSES: Final = 10  # multiples of their time
 ROUNDS: Final = 3
 
 # A client whose number is in `throttled` is muted for 0.9 s of the second.
@@ -78,7 +82,7 @@ def tell_cost(clients: int) -> None:
             levels.compute_minute(start_s, Thresholds())
         assert server.server.process is not None
         processes = (psutil.Process(server.server.process.pid), psutil.Process())
-        computed, plain = [], []
+        computed, plain, in_all = [], [], []
         for _ in range(ROUNDS):
             time.sleep(2)  # merges end
             before = sum(map(cpu_s, processes))
@@ -86,9 +90,14 @@ def tell_cost(clients: int) -> None:
             between = sum(map(cpu_s, processes))
             levels.compute_minute(minute_s, Thresholds())
             plain.append(between - before)
-            computed.append(sum(map(cpu_s, processes)) - between)
-        took_s = statistics.median(computed)
+            ended, began_s = sum(map(cpu_s, processes)), time.monotonic()
+            computed.append(ended - between)
+            levels.compute_last(1000 * (minute_s - 30), Thresholds())
+            times = 60 / max(EVERY_S, PAUSES * (time.monotonic() - began_s))
+            in_all.append(computed[-1] + times * (sum(map(cpu_s, processes)) - ended))
+        took_s, in_all_s = statistics.median(computed), statistics.median(in_all)
         tell(f"minute_of_{clients}", took_s, "cpu_s", took_s / statistics.median(plain), "plain GROUP BY", digits=2)
+        tell(f"levels_in_a_minute_of_{clients}", in_all_s, "cpu_s", in_all_s / took_s, "the minute alone", digits=2)
 
 
 class Rows(threading.Thread):
