@@ -14,21 +14,12 @@ import pyarrow.compute as pc
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
+Names: TypeAlias = Any  # an Array of different texts in the order of their bytes, '' first; a code is a position in it
 
 _MOST_CODES = 2**62
 
 
-class NameCodes:
-    """Different texts in the order of their bytes; a code is a position in `values`. The code of '' is 0."""
-
-    def __init__(self, values: Any) -> None:
-        self.values = values
-
-    def column(self, codes: Ints) -> Any:
-        return pa.DictionaryArray.from_arrays(codes.astype(np.int32), self.values)
-
-
-def encoded(*columns: Any) -> tuple[NameCodes, list[Ints]]:
+def encoded(*columns: Any) -> tuple[Names, list[Ints]]:
     """The codes of each column, and their names in common."""
     arrays: list[Any] = [pa.array([""], pa.string())]
     for column in columns:
@@ -40,7 +31,7 @@ def encoded(*columns: Any) -> tuple[NameCodes, list[Ints]]:
     rank[order.to_numpy()] = np.arange(len(order))
     codes = rank[joined.indices.to_numpy()]
     ends = np.cumsum([1, *(len(column) for column in columns)])
-    return NameCodes(joined.dictionary.take(order)), [codes[start:end] for start, end in itertools.pairwise(ends)]
+    return joined.dictionary.take(order), [codes[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def numbers(table: pa.Table, name: str, kind: Any) -> Any:

@@ -53,12 +53,12 @@ class _PastRow(NamedTuple):
     is_worst: int
     value: float
     muted_ms: int
-    usage: float
     is_onset: int
     cause: str
     own_cause: str
-    limit: float | None
+    limit: float | None  # from here on the fields of Base
     limit_known: int
+    usage: float
     group_usage: float
     bucket_user: str
     bucket_client_id: str
@@ -89,7 +89,7 @@ def _memory(rows: list[_PastRow], newest_ms: int) -> Memory:
         PastWindow(start_ms, row.value, float(row.muted_ms), row.usage, totals[start_ms])
         for start_ms, row in worst.items()
     )
-    bases = {row.broker_id: _base(row) for row in rows if row.start_ms == newest_ms}
+    bases = {row.broker_id: Base._make(row[-len(Base._fields) :]) for row in rows if row.start_ms == newest_ms}
     oldest_onset_ms = newest_ms - (CAUSE_WINDOWS - 1) * MINUTE_MS
     onset = next((row for row in reversed(worst.values()) if row.is_onset and row.start_ms >= oldest_onset_ms), None)
     if onset is None:
@@ -97,17 +97,3 @@ def _memory(rows: list[_PastRow], newest_ms: int) -> Memory:
     before = worst.get(onset.start_ms - MINUTE_MS)
     own_cause = onset.own_cause or onset.cause
     return Memory(past, bases, Onset(onset.start_ms, onset.cause, own_cause, before.usage if before else 0.0))
-
-
-def _base(row: _PastRow) -> Base:
-    return Base(
-        row.limit,
-        bool(row.limit_known),
-        row.usage,
-        row.group_usage,
-        row.bucket_user,
-        row.bucket_client_id,
-        row.culprit_user,
-        row.culprit_client_id,
-        row.culprit_share,
-    )

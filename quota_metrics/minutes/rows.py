@@ -13,7 +13,7 @@ from quota_metrics.minutes.columns import (
     Bools,
     Floats,
     Ints,
-    NameCodes,
+    Names,
     encoded,
     joined_codes,
     lists,
@@ -103,13 +103,13 @@ class MinuteTable:
 
     rows: MinuteRows
     intervals: Intervals
-    clusters: NameCodes
-    sources: NameCodes
-    quota_keys: NameCodes
-    users: NameCodes
-    client_ids: NameCodes
-    entities: NameCodes
-    deciders: NameCodes
+    clusters: Names
+    sources: Names
+    quota_keys: Names
+    users: Names
+    client_ids: Names
+    entities: Names
+    deciders: Names
     rates: Floats  # a row for each minute
     muted_at_ms: Ints
     muted_ms: Ints

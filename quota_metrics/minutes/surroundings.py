@@ -24,7 +24,8 @@ from quota_metrics.verdict.window import InstanceChange, Surroundings, Telemetry
 Named: TypeAlias = tuple[str, str, str]  # cluster, user, client-id
 
 _MINUTE_MS: Final = 60_000
-_SIGNALS: Final[Mapping[str, Any]] = {
+# The names of metrics in telemetry.sql and byte_reports.sql.
+TELEMETRY_PARAMETERS: Final[Mapping[str, Any]] = {
     **{name: list(client_signals.metrics_of(name)) for name in client_signals.NAMES},
     "metrics": list(client_signals.METRICS),
 }
@@ -78,7 +79,7 @@ def read_around(store: ClickHouse, start_ms: int, *, telemetry: bool) -> Around:
     """Of the 60 seconds from `start_ms` on; without `telemetry` nothing of it is read. Raises StoreError."""
     since_ms = start_ms - (CAUSE_WINDOWS + 1) * _MINUTE_MS
     span = {
-        **_SIGNALS,
+        **TELEMETRY_PARAMETERS,
         "from_ms": start_ms,
         "to_ms": start_ms + _MINUTE_MS,
         "offset_ms": start_ms % _MINUTE_MS,
@@ -114,11 +115,6 @@ def seen_instance(
     gone = gone_ms(first_ms, last_ms, pushes, is_terminated=bool(terminated))
     software = f"{software_name} {software_version}".rstrip()
     return SeenInstance(instance, first_ms, gone, software, network_of(address))
-
-
-def telemetry_parameters() -> Mapping[str, Any]:
-    """The names of metrics in telemetry.sql and byte_reports.sql."""
-    return _SIGNALS
 
 
 def _rows(store: ClickHouse, name: str, parameters: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:

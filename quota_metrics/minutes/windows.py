@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from quota_metrics.minutes import muted
-from quota_metrics.minutes.columns import Bools, Floats, Ints, NameCodes, joined_codes, per_run, run_of_row, starts_of
+from quota_metrics.minutes.columns import Bools, Floats, Ints, joined_codes, per_run, run_of_row, starts_of
 from quota_metrics.minutes.exact_rules import Claims, fullest_parts, fullness, percentiles, split_clients
 from quota_metrics.minutes.rows import STATES, ClientLimits, LimitInterval, MinuteRows, MinuteTable, table_of
 from quota_metrics.verdict.thresholds import UNEXPLAINED
@@ -407,10 +407,9 @@ def _table(table: MinuteTable, parts: list[dict[str, Any]]) -> pa.Table:
         kind = np.int64 if name in _INTEGERS else np.float64
         values = np.concatenate([np.empty(0, kind), *(part[name] for part in parts)])
         if name == "state":
-            columns[name] = NameCodes(pa.array(STATES)).column(values)
+            columns[name] = pa.DictionaryArray.from_arrays(values.astype(np.int32), pa.array(STATES))
         elif name in _TEXTS:
-            names: NameCodes = getattr(table, _TEXTS[name])
-            columns[name] = names.column(values)
+            columns[name] = pa.DictionaryArray.from_arrays(values.astype(np.int32), getattr(table, _TEXTS[name]))
         elif name in _ABSENT:
             columns[name] = pa.array(values, mask=values == _ABSENT[name])
         else:

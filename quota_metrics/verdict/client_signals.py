@@ -18,16 +18,15 @@ ALL: Final[tuple[Family, ...]] = ("java", "librdkafka", "franz-go")
 
 
 class Signal(NamedTuple):
-    """What a metric says about its client. `fold`: how values of a window, and of instances, become one."""
+    """What a metric says about its client. telemetry.sql folds the values of a window, and of instances, to one."""
 
     name: str  # of the column
     metric: str
     families: tuple[Family, ...]
-    fold: Literal["max", "sum"]
 
 
-def _signal(name: str, metric: str, families: tuple[Family, ...], fold: Literal["max", "sum"] = "max") -> Signal:
-    return Signal(name, _PREFIX + metric, families, fold)
+def _signal(name: str, metric: str, families: tuple[Family, ...]) -> Signal:
+    return Signal(name, _PREFIX + metric, families)
 
 
 # `.max` and not `.avg`: Java's `.avg` also averages over responses without a throttle time. Totals are deltas: the
@@ -40,16 +39,16 @@ SIGNALS: Final = (
     _signal("request_latency_ms", "producer.node.request.latency.max", ALL),
     _signal("request_latency_ms", "consumer.node.request.latency.max", ALL),
     _signal("queue_time_ms", "producer.record.queue.time.max", ALL),
-    _signal("rebalances", "consumer.coordinator.rebalance.total", JAVA, "sum"),
+    _signal("rebalances", "consumer.coordinator.rebalance.total", JAVA),
     _signal("records_lag", "consumer.fetch.manager.records.lag.max", JAVA),
-    _signal("records_failed", "producer.record.error.total", JAVA, "sum"),
-    _signal("records_failed", "consumer.share.fetch.manager.acknowledgements.error.total", JAVA, "sum"),
-    _signal("records_refused", "producer.buffer.exhausted.total", JAVA, "sum"),
-    _signal("records_retried", "producer.record.retry.total", JAVA, "sum"),
-    _signal("outgoing_bytes", "producer.outgoing.byte.total", JAVA, "sum"),
-    _signal("outgoing_bytes", "consumer.outgoing.byte.total", JAVA, "sum"),
-    _signal("incoming_bytes", "producer.incoming.byte.total", JAVA, "sum"),
-    _signal("incoming_bytes", "consumer.incoming.byte.total", JAVA, "sum"),
+    _signal("records_failed", "producer.record.error.total", JAVA),
+    _signal("records_failed", "consumer.share.fetch.manager.acknowledgements.error.total", JAVA),
+    _signal("records_refused", "producer.buffer.exhausted.total", JAVA),
+    _signal("records_retried", "producer.record.retry.total", JAVA),
+    _signal("outgoing_bytes", "producer.outgoing.byte.total", JAVA),
+    _signal("outgoing_bytes", "consumer.outgoing.byte.total", JAVA),
+    _signal("incoming_bytes", "producer.incoming.byte.total", JAVA),
+    _signal("incoming_bytes", "consumer.incoming.byte.total", JAVA),
 )
 NAMES: Final = tuple(dict.fromkeys(signal.name for signal in SIGNALS))
 METRICS: Final = tuple(signal.metric for signal in SIGNALS)
@@ -66,15 +65,3 @@ DELIVERY_TIMEOUT_MS: Final[tuple[tuple[str, float], ...]] = (
 def metrics_of(name: str) -> tuple[str, ...]:
     """The metrics behind a column."""
     return tuple(signal.metric for signal in SIGNALS if signal.name == name)
-
-
-def columns() -> list[str]:
-    """The columns of a query over (metric, top, total), per client and window: `top` is the greatest value of a series,
-    `total` the sum of its values."""
-    folds = {signal.name: signal.fold for signal in SIGNALS}
-    expressions = []
-    for name, fold in folds.items():
-        names = ", ".join(f"'{metric}'" for metric in metrics_of(name))
-        value = "top" if fold == "max" else "total"
-        expressions.append(f"{fold}OrNullIf({value}, metric IN ({names})) AS {name}")
-    return expressions

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.records import statement
-from quota_metrics.minutes.surroundings import telemetry_parameters
+from quota_metrics.minutes.surroundings import TELEMETRY_PARAMETERS
 from quota_metrics.verdict.changes import LONGEST_SILENCE_MS
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, LEVELS, Thresholds, thresholds_in_force
 from spark_jobs import cli
@@ -147,7 +147,7 @@ def _stage(
     remembered."""
     when = run_of.when
     window = {"window_ms": when.window_ms, "offset_ms": 0, "cluster": run_of.cluster, "telemetry": 1}
-    span = {**window, **telemetry_parameters(), "from_ms": when.from_ms, "to_ms": when.to_ms, "source": run_of.source}
+    span = {**window, **TELEMETRY_PARAMETERS, "from_ms": when.from_ms, "to_ms": when.to_ms, "source": run_of.source}
     changes_ms = when.from_ms - (CAUSE_WINDOWS + 1) * when.window_ms
     seen_ms = min(changes_ms - LONGEST_SILENCE_MS, when.from_ms - INSTANCE_LOOKBACK_MS)
 

@@ -21,7 +21,7 @@ from exporters.clickhouse import schema
 from exporters.clickhouse.client import DEDUPLICATE_SELECT
 from quota_metrics.minutes.records import statement
 from quota_metrics.minutes.statements import SampleTable, minutes
-from quota_metrics.minutes.surroundings import telemetry_parameters
+from quota_metrics.minutes.surroundings import TELEMETRY_PARAMETERS
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange
@@ -64,7 +64,7 @@ def statements(start_ms: int) -> Iterator[Asked]:
         yield Asked(f"minutes of {table}", sql, {**span, "cluster": "", "computed_ms": when.to_ms})
     sql = f"INSERT INTO usage_1m {minutes(SampleTable.ALL)}"
     yield Asked("usage_1m", sql, {**span, "cluster": "", "computed_ms": when.to_ms})
-    more = {**telemetry_parameters(), "telemetry": 1, "offset_ms": 0, "since_ms": when.from_ms, "cluster": ""}
+    more = {**TELEMETRY_PARAMETERS, "telemetry": 1, "offset_ms": 0, "since_ms": when.from_ms, "cluster": ""}
     more |= {"minute_s": when.to_ms // 1000, "now_ms": when.to_ms, "first_s": when.from_ms // 1000}
     more |= {"last_s": when.to_ms // 1000, "gone_ms": 60_000, "seen_from_ms": 0}
     for name in ("telemetry", "byte_reports", "instances", "clients", "past", "changed_minutes", "newest_second"):

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse, Row
 from quota_metrics.minutes.records import statement
-from quota_metrics.minutes.surroundings import read_around, telemetry_parameters
+from quota_metrics.minutes.surroundings import TELEMETRY_PARAMETERS, read_around
 from quota_metrics.verdict.client_signals import metrics_of
 from quota_metrics.verdict.trend import lag_per_min
 from tests.kit.clickhouse import RunningClickHouse, connected
@@ -25,7 +25,7 @@ START = NOW_MS - NOW_MS % WINDOW_MS
 def reported(clickhouse: RunningClickHouse, cluster: str, from_ms: int, to_ms: int) -> list[Row]:
     """Each client in each minute."""
     span = {"from_ms": from_ms, "to_ms": to_ms, "offset_ms": 0, "window_ms": WINDOW_MS}
-    parameters = {**telemetry_parameters(), **span, "cluster": cluster, "telemetry": 1}
+    parameters = {**TELEMETRY_PARAMETERS, **span, "cluster": cluster, "telemetry": 1}
     return ClickHouse((clickhouse.writer,)).rows(statement("telemetry"), parameters)
 
 
