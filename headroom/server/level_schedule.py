@@ -134,9 +134,10 @@ class LevelSchedule:
         (newest,) = self._store.rows(statement("newest_second"), {"now_ms": now_ms})
         end_s = int(newest["end_s"]) or now_ms // 1000 - _COMPLETE_AFTER_S
         start_s = end_s - WINDOW_S
+        if start_s % WINDOW_S == 0:
+            return  # they are a minute, which is computed as such; with the next second they are not
         try:
-            # At the end of a minute it is computed as a minute; without rows there is nothing to show.
-            if start_s % WINDOW_S and newest["rows"]:
+            if newest["rows"]:
                 self._compute(self._levels.compute_last, 1000 * start_s, start_s)
                 self._computed(start_s)
         finally:

@@ -129,6 +129,22 @@ def test_the_last_seconds_are_computed_between_minutes() -> None:
     assert service.last[-1] == 1_000_017
 
 
+@pytest.mark.parametrize("took_s", [0.2, 0.9])
+def test_what_gateways_stored_is_shown_soon(took_s: float) -> None:
+    store = FakeStore()
+    service = Service(store)
+    service.took_s = took_s
+    shown_at: dict[int, float] = {}  # by the second before which the rows are
+    service.run(10)
+    while service.now_s < 1_000_600:
+        store.newest_s = int(service.now_s) - 1  # a second later they are in the store
+        service.run(0.1)
+        for end_s in range(1_000_060, service.told[-1] + 61):
+            shown_at.setdefault(end_s, service.now_s)
+    assert len(shown_at) > 500
+    assert max(at_s - end_s for end_s, at_s in shown_at.items()) <= 15
+
+
 def test_the_last_seconds_take_at_most_a_tenth_of_the_time() -> None:
     service = Service(FakeStore())
     service.took_s = 2.0
