@@ -90,6 +90,8 @@ ROWS = (
     Row("what-if over 10 M rows, p95", ".*what_if.*_p95_ms", "at most", "value", WHAT_IF_MS, "goal"),
     Row("quota-headroom's windows beside plain SQL", "spark_quota_.*_windows", "at most", "ratio", 1.5),
     Row("the job above 1.5 times the plain SQL", "spark_.*_fixed", "at most", "value", JOB_FIXED_CPU_S),
+    Row("the job over 1 M rows, without ClickHouse", "spark_quota_.*_1000k_rows_spark", "at most", "value", 14.0),
+    Row("the job over 10 M rows, without ClickHouse", "spark_quota_.*_10000k_rows_spark", "at most", "value", 30.0),
     Row("the job on a cluster beside a local one", "spark_cluster_.*_cpu", "at most", "ratio", 1.3),
     Row("rows into Spark by mapInArrow, beside JDBC", "spark_read_.*", "at most", "ratio"),
     Row("quota-headroom, memory of its processes", "spark_.*_peak_memory", "at most", "value", JOB_PEAK_MIB),

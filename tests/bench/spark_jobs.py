@@ -4,7 +4,7 @@
 
 The plain SQL is tests/bench/kit/yardstick.py, by another hand: the windows alone, no levels, hysteresis or telemetry,
 and no writes. It has to give the same numbers as the product's windows. The job runs in a separate process; its CPU
-includes that of Spark's JVM and Python workers, and the server's, but not that of the minutes of usage_1m, which are
+includes that of Spark's JVM and Python workers (`_spark`), and the server's, but not that of the minutes of usage_1m, which are
 stored before (`_storing_usage_1m`, as `headroom serve` does). `_windows`: reading these minutes and making windows of
 them, in this process and the server. `_fixed` is what remains of the job after 1.5 times the plain SQL. Memory is the
 greatest sum of the processes' proportional set sizes. Merges are stopped meanwhile, because their CPU would count as
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import math
 import os
 import resource
@@ -43,11 +42,10 @@ from tests.kit.many_rows import FILL
 
 CLIENTS = 2000
 START = 1_795_168_800_000
-WATCH_S = 1.0
+WATCH_S = 0.25
 SQL_MS = 3_600_000
 CHUNK = 10_000_000  # rows per INSERT
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-DEFAULT_ROWS = (CLIENTS * 60,)  # takes a minute; 1,000,000 rows take minutes on two cores
+DEFAULT_ROWS = (CLIENTS * 60, 1_000_000, 10_000_000)
 
 _TIMES = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
 _PRESENT = f"SELECT count() FROM headroom.quota_usage WHERE cluster = {{cluster:String}} AND {_TIMES}"
@@ -59,7 +57,6 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("rows", type=int, nargs="*", default=DEFAULT_ROWS)
     asked = parser.parse_args()
-    adopt_orphans()
     with tempfile.TemporaryDirectory() as directory:
         data = asked.data or Path(directory) / "data"
         for rows in asked.rows:
@@ -135,12 +132,17 @@ def job(clickhouse: RunningClickHouse, cluster: str, when: TimeRange, directory:
     start_s, end_s = when.from_ms // 1000, when.to_ms // 1000
     asked = ["quota-headroom", "--url", clickhouse.url, "--cluster", cluster, "--from", str(start_s)]
     output = ["--to", str(end_s), "--output", "json", "--path", str(directory / "out.json")]
-    peak_mib = _run([sys.executable, "-m", "headroom", "job", *asked, *output])
-    server, children = cpu_s(clickhouse) - server, spent_s() - children
-    every = server + children
+    command = [sys.executable, "-m", "headroom", "job", *asked, *output]
+    with subprocess.Popen(command) as process, Descendants(process.pid) as descendants:
+        process.wait()
+    assert process.returncode == 0, command
+    peak_mib = descendants.peak_bytes / 2**20
+    server = cpu_s(clickhouse) - server
+    every = server + spent_s() - children + descendants.workers_s
     tell(name, every, "cpu_s", every / max(sql, 0.01), "plain_sql_of_the_same_windows")
     tell(f"{name}_fixed", every - 1.5 * sql, "cpu_s", (every - 1.5 * sql) / JOB_FIXED_CPU_S, "goal")
     tell(f"{name}_peak_memory", peak_mib, "mib", peak_mib / JOB_PEAK_MIB, "goal")
+    tell(f"{name}_spark", every - server, "cpu_s", (every - server) / max(sql, 0.01), "plain_sql_of_the_same_windows")
     tell(f"{name}_server", server, "cpu_s", server / max(sql, 0.01), "plain_sql_of_the_same_windows")
 
 
@@ -152,36 +154,45 @@ def _spent(clickhouse: RunningClickHouse, sql: str, parameters: dict[str, object
     return cpu_s(clickhouse) - before
 
 
-def _run(command: list[str]) -> float:
-    """Runs the job; returns the peak memory of its processes in MiB. Raises CalledProcessError."""
-    done, peak = threading.Event(), [0]
-    with subprocess.Popen(command) as process:
+class Descendants(threading.Thread):
+    """Looks at a process and its descendants until the block ends: the peak of their memory, and the CPU time of
+    Spark's Python workers. No process waits for these, so it is in that of no other one."""
 
-        def watch() -> None:
-            while not done.wait(WATCH_S):
-                peak[0] = max(peak[0], _memory(process.pid))
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.peak_bytes = 0  # proportional set sizes
+        self._pid, self._done = pid, threading.Event()
+        self._workers: dict[int, float] = {}
 
-        watching = threading.Thread(target=watch)
-        watching.start()
-        try:
-            code = process.wait()
-        finally:
-            done.set()
-            watching.join()
-    if code:
-        raise subprocess.CalledProcessError(code, command)
-    return peak[0] / 2**20
+    @property
+    def workers_s(self) -> float:
+        return sum(self._workers.values())
 
+    def __enter__(self) -> Descendants:
+        self.start()
+        return self
 
-def _memory(pid: int) -> int:
-    """Proportional set size of a process and its descendants, bytes."""
-    found = 0
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for each in [process, *process.children(recursive=True)]:
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._done.wait(WATCH_S):
+            size = 0
             with contextlib.suppress(psutil.Error):
-                found += int(each.memory_full_info().pss)
-    return found
+                process = psutil.Process(self._pid)
+                for descendant in [process, *process.children(recursive=True)]:
+                    with contextlib.suppress(psutil.Error):
+                        size += int(descendant.memory_full_info().pss)
+                        if is_python_worker(descendant):
+                            self._workers[descendant.pid] = sum(descendant.cpu_times()[:2])
+            self.peak_bytes = max(self.peak_bytes, size)
+
+
+def is_python_worker(process: psutil.Process) -> bool:
+    """Whether Spark's daemon forked it, whose command line it has."""
+    parent = process.parent()
+    return parent is not None and all("pyspark.worker" in of.cmdline() for of in (process, parent))
 
 
 def cpu_s(clickhouse: RunningClickHouse) -> float:
@@ -191,17 +202,8 @@ def cpu_s(clickhouse: RunningClickHouse) -> float:
     return float(times.user + times.system)
 
 
-def adopt_orphans() -> None:
-    """Spark's daemon ends before its Python workers: without a parent that waits for them nobody counts their CPU."""
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)
-
-
 def spent_s() -> float:
-    """CPU time of descendants that have ended, after `adopt_orphans`."""
-    with contextlib.suppress(ChildProcessError):
-        for process in psutil.Process().children():
-            if process.status() == psutil.STATUS_ZOMBIE:
-                os.waitpid(process.pid, os.WNOHANG)
+    """CPU time of child processes that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 

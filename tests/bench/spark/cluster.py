@@ -22,7 +22,7 @@ from exporters.clickhouse.connection import PASSWORD
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
-from tests.bench.spark_jobs import CLIENTS, START, adopt_orphans, fill, spent_s
+from tests.bench.spark_jobs import CLIENTS, START, Descendants, fill, is_python_worker, spent_s
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.spark_cluster import running_cluster, submitted
 
@@ -37,14 +37,14 @@ def options_of(clickhouse: RunningClickHouse, rows: int) -> list[str]:
 
 
 def tree_s(processes: tuple[subprocess.Popen[bytes], ...]) -> float:
-    """CPU time of processes, their descendants, and those of these that have ended."""
+    """CPU time of processes, their descendants, and those of these that have ended; without Python workers."""
     found = 0.0
     for process in processes:
         with contextlib.suppress(psutil.Error):
             parent = psutil.Process(process.pid)
             for each in [parent, *parent.children(recursive=True)]:
                 with contextlib.suppress(psutil.Error):
-                    found += sum(each.cpu_times()[:4])
+                    found += 0.0 if is_python_worker(each) else sum(each.cpu_times()[:4])
     return found
 
 
@@ -52,22 +52,25 @@ def locally(options: list[str]) -> tuple[float, float]:
     """CPU-seconds and seconds of a run on this machine."""
     before, started_s = spent_s(), time.monotonic()
     command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *options]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return spent_s() - before, time.monotonic() - started_s
+    with Descendants(os.getpid()) as descendants:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return spent_s() - before + descendants.workers_s, time.monotonic() - started_s
 
 
 def on_a_cluster(directory: Path, options: list[str]) -> tuple[float, float]:
     with running_cluster(directory, workers=EXECUTORS) as cluster:
         workers, before, started_s = tree_s(cluster.workers), spent_s(), time.monotonic()
-        with submitted(directory, Path(quota_headroom.__file__), cluster.url, options) as driver:
+        with (
+            Descendants(os.getpid()) as descendants,
+            submitted(directory, Path(quota_headroom.__file__), cluster.url, options) as driver,
+        ):
             driver.communicate()
         took_s = time.monotonic() - started_s
         assert driver.returncode == 0, (directory / "driver.log").read_text(errors="replace")[-4000:]
-        return tree_s(cluster.workers) - workers + spent_s() - before, took_s
+        return tree_s(cluster.workers) - workers + spent_s() - before + descendants.workers_s, took_s
 
 
 def main(rows: int) -> None:
-    adopt_orphans()
     with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "data") as clickhouse:
         os.environ[PASSWORD] = clickhouse.server.password
         fill(clickhouse, CLUSTER, rows, CLIENTS)

@@ -24,7 +24,7 @@ from spark_jobs.clickhouse.queries import schema
 from spark_jobs.clickhouse.source import clickhouse_of, read
 from spark_jobs.session import session
 from tests.bench.figure import tell
-from tests.bench.spark_jobs import CLIENTS, adopt_orphans, cpu_s, fill, spent_s
+from tests.bench.spark_jobs import CLIENTS, Descendants, cpu_s, fill, spent_s
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 ROWS, CLUSTER, PARTS = 1_000_000, "reads", 4
@@ -96,12 +96,12 @@ def measured(clickhouse: RunningClickHouse, kind: str, cluster: str, jars: Path)
     if kind == "jdbc":
         environment["SPARK_DIST_CLASSPATH"] = f"{jars}/*"
     command = [sys.executable, "-m", "tests.bench.spark.reads", kind, clickhouse.writer.url, cluster]
-    subprocess.run(command, check=True, env=environment)
-    return cpu_s(clickhouse) + spent_s() - before
+    with Descendants(os.getpid()) as descendants:
+        subprocess.run(command, check=True, env=environment)
+    return cpu_s(clickhouse) + spent_s() + descendants.workers_s - before
 
 
 def main(rows: int) -> None:
-    adopt_orphans()
     jars = (CACHE / "libs").absolute()
     fetch_once(find_java(), jars, _IVY, lambda text: print(text, file=sys.stderr), "ClickHouse's JDBC driver")
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory)) as clickhouse:
