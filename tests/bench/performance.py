@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 VIEW_MS, PAGE_MS, WHAT_IF_MS = 100.0, 200.0, 2000.0
 NEW_FLEET_ROWS, STEADY_ROWS = 250_000, 400_000
 INSTANCE_BYTES, STORED_ROW_BYTES = 1024, 5
-JOB_FIXED_CPU_S, JOB_PEAK_MIB, JOB_QUERY_MIB, JOB_SKEW, JOB_STORED_CPU_S = 12.0, 1536.0, 256.0, 1.2, 30.0
+JOB_PEAK_MIB = 1536.0
 
 
 class Figure(NamedTuple):
@@ -82,20 +82,15 @@ ROWS = (
     Row("100,000 clients resolved among 10,000 rules", "resolve_100k_pairs_10k_rules", "at most", "value"),
     Row("1,000 quotas applied, kafka-configs.sh", "quotas_apply_1000", "at most", "value", 10.0, "kafka-configs"),
     Row("the levels of a minute of 100,000 clients", "minute_of_100000", "at most", "value", 5.0),
-    Row("two services over one store, beside one", "two_services_of_.*", "at most", "ratio", 1.1),
-    Row("p99 of a frame while levels are computed", "frame_p99_beside_.*", "at most", "ratio", 1.05),
     Row("a throttled client is shown, p95", "throttled_shown_of_.*_p95", "at most", "value", 15.0),
     Row("live views over 10 M rows, p50", "(view_.*|client_metric_hour)_p50_ms", "at most", "value", VIEW_MS),
     Row("pages and API over 10 M rows, p95", "(?!.*what_if).*_p95_ms", "at most", "value", PAGE_MS, "goal"),
     Row("what-if over 10 M rows, p95", ".*what_if.*_p95_ms", "at most", "value", WHAT_IF_MS, "goal"),
     Row("quota-headroom's windows beside plain SQL", "spark_quota_.*_windows", "at most", "ratio", 1.5),
-    Row("the job above 1.5 times the plain SQL", "spark_.*_fixed", "at most", "value", JOB_FIXED_CPU_S),
-    Row("the job over 1 M rows, without ClickHouse", "spark_quota_.*_1000k_rows_spark", "at most", "value", 14.0),
-    Row("the job over 10 M rows, without ClickHouse", "spark_quota_.*_10000k_rows_spark", "at most", "value", 30.0),
+    Row("the job over 1 M and 10 M rows, of 14 and 30 CPU-s", "spark_quota_.*_spark", "at most", "ratio", 1.0),
     Row("the job on a cluster beside a local one", "spark_cluster_.*_cpu", "at most", "ratio", 1.3),
     Row("rows into Spark by mapInArrow, beside JDBC", "spark_read_.*", "at most", "ratio"),
     Row("quota-headroom, memory of its processes", "spark_.*_peak_memory", "at most", "value", JOB_PEAK_MIB),
-    Row("quota-headroom, its largest query", "spark_.*_slice_memory.*", "at most", "value", JOB_QUERY_MIB),
     Row("forecast, Brier score at 5 min to 7 d, pinball", "forecast_(brier|pin).*", "at most", "ratio", 1.0),
     Row("forecast, precision and recall at 5 min to 7 d", "forecast_(prec|rec).*", "at least", "ratio", 1.0),
 )
