@@ -107,7 +107,7 @@ class SecureCluster(Service):
         if self._authorizer:
             properties |= {
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "super.users": "User:ANONYMOUS;User:admin",
+                "super.users": "User:ANONYMOUS;User:admin;User:CN=admin",
             }
         for name in ("sasl_plaintext", "sasl_ssl"):
             listener = f"listener.name.{name}"

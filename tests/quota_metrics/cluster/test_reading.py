@@ -16,6 +16,7 @@ from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.windows import QuotaWindow
 from tests.kit.quota_callback import CLASS, LIMIT_CONFIG, libs_with_callback
+from tests.kit.secure_cluster import login
 from tests.quota_metrics.conftest import SecureBroker
 
 pytestmark = pytest.mark.kafka
@@ -102,8 +103,8 @@ def test_default_cluster_without_authorizer(kafka: LocalCluster) -> None:
 
 
 def test_missing_rights_are_facts_too(secure_kafka: SecureBroker) -> None:
-    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="alice-secret";'
-    facts = facts_of(secure_kafka.admin("PLAIN", {"sasl.mechanism": "PLAIN", "sasl.jaas.config": login}))
+    properties = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": login("PLAIN", "alice")}
+    facts = facts_of(secure_kafka.admin("SASL_PLAINTEXT", properties))
     assert {unread.what for unread in facts.unread} == {
         "configuration of broker 1",
         "connection_creation_rate of addresses",
