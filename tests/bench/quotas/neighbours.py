@@ -21,6 +21,7 @@ from typing import Final
 
 import psutil
 
+from exporters.clickhouse.connection import PASSWORD, password_of
 from headroom.server.level_schedule import LevelSchedule
 from headroom.server.process_limits import tune_for_batches
 from quota_metrics.minutes.live import LiveLevels
@@ -81,7 +82,7 @@ def compute(url: str, minute_s: int) -> None:
     """In a process as that of the service, until it is killed."""
     os.nice(NICENESS)
     tune_for_batches()
-    levels = LiveLevels(clickhouse_of(url), now_ms)
+    levels = LiveLevels(clickhouse_of(url, password_of(os.environ)), now_ms)
     while True:
         levels.compute_minute(minute_s, Thresholds())
         print("computed", flush=True)
@@ -91,7 +92,7 @@ def tell_latency(clients: int) -> None:
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory)) as server:
         minute_s = int(time.time()) // 60 * 60 - 60
         fill(server.store, minute_s, 60, clients, [])
-        os.environ["HEADROOM_CLICKHOUSE_PASSWORD"] = server.writer.password
+        os.environ[PASSWORD] = server.writer.password
         load = Generator(tls=False)
         command = [sys.executable, "-m", "tests.bench.quotas.neighbours", server.writer.url, str(minute_s)]
         with (
@@ -99,7 +100,7 @@ def tell_latency(clients: int) -> None:
             subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as computing,
         ):
             assert computing.stdout is not None
-            computing.stdout.readline()
+            assert computing.stdout.readline(), "no level was computed"
             load.open(proxy.port, ONE)
             load.run(WARM_S)
             p99: dict[bool, list[float]] = {False: [], True: []}
