@@ -1,11 +1,11 @@
-"""Kafka Streams (exactly once) through the gateway, unmodified."""
+"""Kafka's own performance tools and Kafka Streams (exactly once) through the gateway, unmodified."""
 
 from __future__ import annotations
 
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.telemetry.conftest import RunningGateway
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
+RECORDS = 3_000
 _IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
 
 # Without RocksDB (70 MB): the topology below keeps its state in memory.
@@ -46,6 +47,34 @@ def streams_jvm(
         (libs / jar.name).symlink_to(jar)
     with Jvm(java, libs) as running:
         yield running
+
+
+def test_performance_tools_run_through_the_gateway(
+    jvm: Jvm, kafka: LocalCluster, gateway: RunningGateway, new_topic: Callable[[], str]
+) -> None:
+    topic, tools = new_topic(), jvm.classes.org.apache.kafka.tools
+    properties = ["--command-property", f"bootstrap.servers={gateway.bootstrap}", "client.id=perf-producer"]
+    sizes = ["--num-records", str(RECORDS), "--record-size", "1000", "--throughput", "-1"]
+    tools.ProducerPerformance.main(jvm.strings(["--topic", topic, *sizes, *properties]))
+    assert end_offset(kafka.bootstrap, topic) == RECORDS
+    arguments = ["--bootstrap-server", gateway.bootstrap, "--topic", topic, "--num-records", str(RECORDS)]
+    tools.ConsumerPerformance.main(jvm.strings([*arguments, "--timeout", "120000", "--group", topic]))
+    assert committed(kafka.bootstrap, topic, topic) == RECORDS
+    assert "perf-producer" in {client_id for _, client_id in gateway.meter.clients()}
+
+
+def end_offset(bootstrap: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-look"})
+    high = consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)[1]
+    consumer.close()
+    return int(high)
+
+
+def committed(bootstrap: str, topic: str, group: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    (position,) = consumer.committed([TopicPartition(topic, 0)], PATIENCE_S)
+    consumer.close()
+    return int(position.offset)
 
 
 # `classic` passes too; its restart waits for the session timeout of the member that was closed.
