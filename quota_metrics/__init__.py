@@ -1,6 +1,6 @@
 """Kafka client quotas: configuration, usage, utilisation and what-if simulation.
 
-windows.py    Kafka's Rate, to the last digit; amounts.py formats rates, shares and levels
+windows.py    Kafka's Rate and TokenBucket, to the last digit; amounts.py formats rates, shares and levels
 config/       entities, precedence, validation, history of the configuration
 cluster/      the cluster's own facts: versions, windows, callback class, limits per address
 minutes/      rows of usage -> minutes (usage_1m) -> windows; the levels that `headroom serve` writes

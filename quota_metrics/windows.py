@@ -1,6 +1,6 @@
-"""Kafka's quota windows: Rate over sampled sums, and the throttle times that follow from it.
+"""Kafka's quota windows: Rate over sampled sums, the token bucket, and the throttle times that follow from them.
 
-Ports of org.apache.kafka.common.metrics.stats.{SampledStat, WindowedSum, Rate} and of
+Ports of org.apache.kafka.common.metrics.stats.{SampledStat, WindowedSum, Rate, TokenBucket} and of
 org.apache.kafka.server.quota.QuotaUtils (4.x) with the same order of floating point operations, so that results are
 equal to the last digit. Kafka's peculiarities are kept: samples start at their first record instead of on a grid,
 incomplete windows count as full, steady traffic of one record a second reads 10 % high.
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 LONG_MAX: Final = 2**63 - 1
 LONG_MIN: Final = -(2**63)
-UNLIMITED: Final = float(LONG_MAX)  # the bound without a quota
+UNLIMITED: Final = float(LONG_MAX)  # the bound, and the number of tokens, without a quota
 
 
 class QuotaWindow(NamedTuple):
@@ -127,6 +127,42 @@ class Rate:
         self._start_ms[slot] = now_ms
         self._last_ms[slot] = now_ms
         self._purge_ms = min(self._purge_ms, now_ms + self._horizon_ms)
+
+
+class TokenBucket:
+    """Tokens that refill at `quota` per second, up to samples * window * quota; the balance may become negative.
+
+    Changing the quota keeps the tokens and changes only refill and burst. Without a quota (None) nothing is recorded
+    and the bucket measures UNLIMITED.
+    """
+
+    __slots__ = ("_last_ms", "_tokens", "quota", "samples", "window_ms")
+
+    def __init__(self, samples: int, window_ms: int, quota: float | None) -> None:
+        self.samples = samples
+        self.window_ms = window_ms
+        self.quota = quota
+        self._tokens = 0.0
+        self._last_ms = 0  # the epoch: a new bucket is full at its first use
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Spends `value` tokens; a negative value returns tokens, up to the burst."""
+        if self.quota is not None:
+            burst = self._refill(self.quota, now_ms)
+            self._tokens = min(self._tokens - value, burst)
+
+    def measure(self, now_ms: int) -> float:
+        """Tokens left; a negative number is a violation."""
+        if self.quota is None:
+            return UNLIMITED
+        self._refill(self.quota, now_ms)
+        return self._tokens
+
+    def _refill(self, quota: float, now_ms: int) -> float:
+        burst = self.samples * (self.window_ms / 1000.0) * quota
+        self._tokens = min(self._tokens + quota * ((now_ms - self._last_ms) / 1000.0), burst)
+        self._last_ms = now_ms
+        return burst
 
 
 def throttle_time_ms(rate: float, bound: float, elapsed_ms: int) -> int:

@@ -2,7 +2,7 @@
 
 Requests and responses are written by Kafka's own classes in all versions. Between them stands a controller of a few
 lines, which asks ControllerMutationQuotaManager for each topic as ReplicationControlManager does. The tokens that are
-left then have to be those of a bucket that spends what we count, which knows the two messages only.
+left then have to be those of our bucket, which knows the two messages only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from headroom.demo.jvm import Jvm
 from quota_metrics.measure.topic_partitions import TopicPartitions
+from quota_metrics.windows import TokenBucket
 from telemetry.wire.apis import APIS, CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from telemetry.wire.mutations import accepted_changes, requested_changes
 
@@ -52,16 +53,14 @@ class _Case:
         self.limit = rng.choice([0.5, 1.0, 5.0, 100.0])
         self.now_ms = _START_MS
         self.topics = {"a": 3} if rng.random() < 0.5 else {}
-        metrics, seconds = self.kafka.common.metrics, jvm.classes.java.util.concurrent.TimeUnit.SECONDS
-        quota = metrics.Quota(self.limit, True)
-        self.config = metrics.MetricConfig().samples(11).timeWindow(1, seconds).quota(quota)
-        self.ours = metrics.stats.TokenBucket()
+        self.ours = TokenBucket(11, 1000, self.limit)
         self.known = TopicPartitions()
         self.known.follow(self.topics)
         principal = self.kafka.common.security.auth.KafkaPrincipal("User", user)
         self.session = self.kafka.network.Session(principal, jvm.classes.java.net.InetAddress.getLoopbackAddress())
         optional = jvm.classes.java.util.Optional
         entity = self.kafka.server.quota.ClientQuotaManager.UserEntity(user)
+        quota = self.kafka.common.metrics.Quota(self.limit, True)
         manager.updateQuota(optional.of(entity), optional.empty(), optional.of(quota))
 
     def run(self) -> list[str]:
@@ -71,7 +70,7 @@ class _Case:
             name = self.rng.choice(_NAMES)
             version = self.rng.randrange(_OLDEST[name], APIS[_KEYS[name]].max_version + 1)
             self._request(name, version)
-            theirs, ours = self._tokens(), self.ours.measure(self.config, self.now_ms)
+            theirs, ours = self._tokens(), self.ours.measure(self.now_ms)
             if theirs != ours or self.known.unknown:
                 return [f"{name} {version}, limit {self.limit}: Kafka has {theirs} tokens, we {ours}"]
         return []
@@ -84,7 +83,7 @@ class _Case:
         api = APIS[_KEYS[name]]
         asked = requested_changes(api, version, self._bytes(request, version))
         for change in accepted_changes(api, version, self._bytes(response, version), asked):
-            self.ours.record(self.config, float(self.known.cost([change])), self.now_ms)
+            self.ours.record(self.known.cost([change]), self.now_ms)
 
     def _topic(self, name: str, version: int, topic: str, messages: tuple[Any, Any], quota: Any) -> None:
         request, response = messages

@@ -1,7 +1,7 @@
 """Compares our quota rules with Kafka's own classes on random configurations, records and measurements, digit by digit.
 
 Subjects: `resolution` (ClientQuotaManager: limits, metric tags), `rate` (Rate over SampledStat),
-`throttle` (QuotaUtils), `connections` (ConnectionQuotas:
+`token_bucket` (TokenBucket), `throttle` (QuotaUtils), `connections` (ConnectionQuotas:
 which connections of addresses are admitted, delayed and refused), `mutations` (mutations_oracle.py).
 """
 
@@ -23,6 +23,7 @@ from quota_metrics.windows import (
     UNLIMITED,
     QuotaWindow,
     Rate,
+    TokenBucket,
     bounded_throttle_time_ms,
     throttle_time_ms,
 )
@@ -171,6 +172,29 @@ def rate_case(jvm: Jvm, rng: random.Random) -> Finding:
     return []
 
 
+def token_bucket_case(jvm: Jvm, rng: random.Random) -> Finding:
+    """One TokenBucket through records, measurements and changes of its quota."""
+    samples, window_ms = rng.choice([1, 2, 11]), rng.choice([10, 1000, 2000])
+    bound = rng.choice([None, 5.0, 10.0, 0.1, rng.uniform(0.01, 1000.0)])
+    config = _config(jvm, samples, window_ms, bound)
+    theirs = jvm.classes.org.apache.kafka.common.metrics.stats.TokenBucket()
+    ours = TokenBucket(samples, window_ms, bound)
+    step = _times(rng, window_ms, rng.choice([0, 1_700_000_000_000]))
+    for _ in range(STEPS):
+        now_ms = step()
+        if rng.random() < 0.5:
+            value = rng.choice([1.0, 5.0, 60.0, -60.0, rng.uniform(-100.0, 1000.0)])
+            theirs.record(config, value, now_ms)
+            ours.record(value, now_ms)
+        elif bound is not None and rng.random() < 0.1:
+            ours.quota = rng.uniform(0.01, 1000.0)
+            config = _config(jvm, samples, window_ms, ours.quota)
+        left = theirs.measure(config, now_ms)
+        if left != ours.measure(now_ms):
+            return [f"{samples} x {window_ms} ms, quota {ours.quota}: Kafka {left}, ours {ours.measure(now_ms)}"]
+    return []
+
+
 def throttle_case(jvm: Jvm, rng: random.Random) -> Finding:
     """The three throttle times of one violation of a random bound."""
     kafka = jvm.classes.org.apache.kafka
@@ -301,6 +325,7 @@ class _KafkasConnections:
 SUBJECTS: dict[str, Subject] = {
     "resolution": run_resolution,
     "rate": of_cases(rate_case),
+    "token_bucket": of_cases(token_bucket_case),
     "throttle": of_cases(throttle_case),
     "connections": of_cases(connections_case),
     "mutations": run_mutations,

@@ -32,16 +32,16 @@ def secure_cluster(java: str, kafka_libs: Path) -> Iterator[SecureCluster]:
 @pytest.fixture(scope="session")
 def secure_gateway(secure_cluster: SecureCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartGateway]:
     """`(listener, upstream)`: the security protocols of its two sides; a gateway for each pair."""
-    running: dict[tuple[str, str], RunningGateway] = {}
+    running: dict[tuple[str, str, str], RunningGateway] = {}
 
-    def start(listener: str, upstream: str) -> RunningGateway:
-        key = (listener, upstream)
+    def start(listener: str, upstream: str, client_auth: str = "none") -> RunningGateway:
+        key = (listener, upstream, client_auth)
         if key not in running:
             brokers = broker_security(secure_cluster, upstream)
             running[key] = RunningGateway(
                 secure_cluster.bootstrap(upstream),
                 tmp_path_factory.mktemp("spool"),
-                security=listener_security(secure_cluster, listener, brokers),
+                security=listener_security(secure_cluster, listener, client_auth, brokers),
                 admin=brokers,
             )
             running[key].rules.update("all", {"metrics": "*", "interval.ms": "500"}, 0)
@@ -66,11 +66,12 @@ def broker_security(cluster: SecureCluster, protocol: str) -> Security:
     return security(read_properties(cluster.command_config(protocol)))
 
 
-def listener_security(cluster: SecureCluster, protocol: str, brokers: Security) -> ListenerSecurity:
+def listener_security(cluster: SecureCluster, protocol: str, client_auth: str, brokers: Security) -> ListenerSecurity:
     tls = None
     if protocol.endswith("SSL"):
         certificate = cluster.directory / "listener.pem"
-        tls = ListenerTls(certificate, certificate.with_suffix(".key"), None, "none")
+        client_ca = None if client_auth == "none" else cluster.authority.ca
+        tls = ListenerTls(certificate, certificate.with_suffix(".key"), client_ca, client_auth)
     return ListenerSecurity(
         protocol=protocol,
         tls=tls.context if tls else None,
