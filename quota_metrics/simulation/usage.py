@@ -14,6 +14,8 @@ from quota_metrics.windows import QuotaWindow
 Column: TypeAlias = NDArray[np.int64]
 
 _STEP_MS = 2 * REQUEST_MS  # an interval that is no multiple of REQUEST_MS has longer steps
+_STALL = 2.5  # in intervals: bare rows further apart are not of successive intervals
+_USUAL_MS = 1000  # the interval of bare rows, if there are too few to tell
 
 
 class BrokerWindow(NamedTuple):
@@ -54,8 +56,8 @@ class ClientAtBroker(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A gateway's rows of quota_usage of one client at a broker as columns, in the order of ts_ms: bytes of
-    [start_ms, ts_ms), and throttling."""
+    """Rows of quota_usage of one client at a broker as columns, in the order of ts_ms: bytes of [start_ms, ts_ms), and
+    throttling."""
 
     ts_ms: Column
     start_ms: Column
@@ -82,16 +84,22 @@ def recorded(
     muted_ms: Sequence[int],
     throttle_ms: Sequence[float],
 ) -> Recorded:
-    """From columns in any order."""
+    """From columns in any order. Rows that others inserted may be bare, with an interval of 0: such a row covers the
+    time since the one before, if that is near, and mutes the client from ts_ms on for its throttle time."""
     ts = np.asarray(ts_ms, np.int64)
     order = np.argsort(ts, kind="stable")
-    return Recorded(
-        ts[order],
-        (ts - np.asarray(interval_ms, np.int64))[order],
-        np.asarray(byte_counts, np.int64)[order],
-        np.asarray(muted_ms, np.int64)[order],
-        np.asarray(throttle_ms, np.float64)[order],
-    )
+    ts, interval, nbytes, muted = (np.asarray(of, np.int64)[order] for of in (ts, interval_ms, byte_counts, muted_ms))
+    throttle = np.asarray(throttle_ms, np.float64)[order]
+    if len(ts) and not interval.all():
+        is_bare, gaps = interval == 0, np.diff(ts)
+        usual = int(np.median(gaps)) if len(gaps) > 3 else _USUAL_MS
+        since = np.concatenate(([usual], gaps))
+        # Throttle times that overlap count once.
+        until = np.maximum.accumulate(ts + np.where(is_bare, throttle, 0.0))
+        new_ms = until - np.maximum(ts, np.concatenate((ts[:1], until[:-1])))
+        muted = np.where(is_bare, np.maximum(new_ms, 0.0).astype(np.int64), muted)
+        interval = np.where(is_bare, np.where((since > 0) & (since <= _STALL * usual), since, usual), interval)
+    return Recorded(ts, ts - interval, nbytes, muted, throttle)
 
 
 NOTHING = recorded([], [], [], [], [])

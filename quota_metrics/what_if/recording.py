@@ -63,7 +63,7 @@ FROM
             SELECT any(u.quota_key) AS seen_key, any(u.user) AS seen_user, any(u.client_id) AS seen_client_id,
                    any(u.broker_id) AS seen_broker, cityHash64(seen_key, seen_user, seen_client_id) AS pair,
                    max(ifNotFinite(u.rate, 0)) AS seen_rate, toFloat64(max(u.bytes)) AS seen_bytes,
-                   min(greatest(u.interval_ms, 1)) AS seen_interval, count() AS seen_samples,
+                   min(if(u.interval_ms > 0, u.interval_ms, 1000)) AS seen_interval, count() AS seen_samples,
                    countIf(u.throttle_ms > 0 OR u.muted_ms > 0) AS seen_throttled, sum(u.bytes) AS seen_transferred
             FROM {table} AS u
             WHERE cluster = {{cluster:String}} AND {during}

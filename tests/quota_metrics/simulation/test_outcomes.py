@@ -14,6 +14,7 @@ from quota_metrics.measure.usage_meter import FETCH, PRODUCE
 from quota_metrics.simulation.outcome_text import OutcomeKind, reason, verdict, worst_first
 from quota_metrics.simulation.outcomes import ClientOutcome, Seen, Simulation
 from quota_metrics.simulation.usage import BrokerWindow, BrokerWindows, ClientAtBroker
+from quota_metrics.simulation.usage import recorded as as_columns
 from quota_metrics.windows import QuotaWindow
 from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, columns, limit, recorded
 
@@ -63,6 +64,26 @@ def asked(history: Sequence[QuotaLimit], alteration: QuotaAlteration, *loads: Us
     asking = question(history, alteration, rows)
     replay(asking, rows)
     return {outcome.client.client_id: outcome for outcome in asking.outcomes()}
+
+
+def test_rows_without_an_interval_are_replayed_like_the_gateways_own() -> None:
+    """Others that insert rows with source 'gateway' may leave interval_ms and muted_ms at their default of 0."""
+    rows = recorded(Used("u", "much", [2000] * 60))
+    throttled = []
+    for of in (rows, [row._replace(interval_ms=0, muted_ms=0) for row in rows]):
+        asking = question([], change({"user": "u"}, producer_byte_rate=1000), of)
+        replay(asking, of)
+        (outcome,) = asking.outcomes()
+        throttled.append(outcome.after.throttled_ms)
+    assert throttled[0] > 20 * SECOND
+    assert throttled[1] == throttled[0]
+
+
+def test_throttle_times_of_rows_without_an_interval_that_overlap_count_once() -> None:
+    at = [START_MS + second * SECOND for second in (1, 2, 3, 9)]
+    of_bare = as_columns(at, [0] * 4, [0] * 4, [0] * 4, [2500.0, 100.0, 0.0, 400.0])
+    assert of_bare.muted_ms.tolist() == [2500, 0, 0, 400]
+    assert (of_bare.ts_ms - of_bare.start_ms).tolist() == [SECOND] * 4  # the last one follows a pause
 
 
 def test_only_usage_above_the_limit_is_throttled() -> None:
