@@ -88,7 +88,8 @@ def recorded(
     time since the one before, if that is near, and mutes the client from ts_ms on for its throttle time."""
     ts = np.asarray(ts_ms, np.int64)
     order = np.argsort(ts, kind="stable")
-    ts, interval, nbytes, muted = (np.asarray(of, np.int64)[order] for of in (ts, interval_ms, byte_counts, muted_ms))
+    columns = (ts, interval_ms, byte_counts, muted_ms)
+    ts, interval, nbytes, muted = (np.asarray(column, np.int64)[order] for column in columns)
     throttle = np.asarray(throttle_ms, np.float64)[order]
     if len(ts) and not interval.all():
         is_bare, gaps = interval == 0, np.diff(ts)

@@ -167,6 +167,20 @@ def test_replay_has_the_brokers_own_window_and_names_their_class(tmp_path: Path)
 
 
 @pytest.mark.clickhouse
+def test_rows_that_others_inserted_without_an_interval_count(tmp_path: Path) -> None:
+    """They may leave interval_ms and muted_ms at their default of 0."""
+    usage = recorded(Used("u", "big", [2000] * 60), Used("u", "held", [900] * 60, throttle_ms=200))
+    asked = ["--user", "u", "--add", "producer_byte_rate=1000", "--cluster"]
+    with running_clickhouse(tmp_path) as running:
+        write(running.store, "own", usage, [limit("u", "", 9e9)])
+        write(running.store, "bare", [row._replace(interval_ms=0, muted_ms=0) for row in usage], [limit("u", "", 9e9)])
+        own, bare = (answer(running, *asked, cluster) for cluster in ("own", "bare"))
+    assert own["big"]["verdict"] == "newly throttled"
+    assert bare["big"]["after"] == own["big"]["after"]
+    assert bare["held"]["before"]["throttled_s"] == pytest.approx(12, abs=0.2)
+
+
+@pytest.mark.clickhouse
 def test_missing_usage_is_a_one_line_error(clickhouse: RunningClickHouse, tmp_path: Path) -> None:
     asking = ["--user", "u", "--add", "producer_byte_rate=1", "--url", clickhouse.url]
     assert refused(1, *asking) == "no usage of these quotas was recorded in this time"
