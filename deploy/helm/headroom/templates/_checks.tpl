@@ -7,7 +7,7 @@
 {{- fail "clickhouse.cluster: needs clickhouse.url, the URLs of its nodes with commas between them" }}
 {{- end }}
 {{- if and .Values.clickhouse.url (not .Values.clickhouse.passwordSecret) }}
-{{- fail "clickhouse.passwordSecret: needed with clickhouse.url; a secret with the key password" }}
+{{- fail "clickhouse.passwordSecret: needed with clickhouse.url; a secret with the password" }}
 {{- end }}
 {{- if and .Values.jobs.quotaHeadroom.enabled (not .Values.clickhouse.url) }}
 {{- fail "jobs.quotaHeadroom: needs clickhouse.url; the managed ClickHouse listens inside its pod only" }}
