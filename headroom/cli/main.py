@@ -188,6 +188,10 @@ def serve(
         "gateway": None if gateway_id is None else {"id": gateway_id},
         "otlp": {name: address for name, address in (("grpc", otlp_grpc), ("http", otlp_http)) if address} or None,
     }
+    raise typer.Exit(_run_service(config, flags))
+
+
+def _run_service(config: Path | None, flags: dict[str, Any]) -> int:
     from headroom.config.settings import ConfigError
     from headroom.config.sources import load
     from headroom.errors import ServeError
@@ -195,7 +199,7 @@ def serve(
 
     try:
         again = partial(load, config, flags)
-        raise typer.Exit(run(again(), again))
+        return run(again(), again)
     except ConfigError as exc:
         for fault in exc.faults:
             fail(fault)
