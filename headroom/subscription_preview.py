@@ -129,8 +129,8 @@ def preview_of(
         name, version, is_sender = group["software_name"], group["software_version"], bool(group["is_sender"])
         usual = usual_points(name, version) if subscription.metrics else 0
         points_per_push += int(group["points"]) if is_sender else usual * int(group["instances"])
-        for cluster, client_id, principal, instance, address, wanted in group["clients"]:
-            instance_id, points = uuid_text(UUID(instance).bytes), int(wanted) if is_sender else usual
+        for cluster, client_id, principal, instance, address, stored_points in group["clients"]:
+            instance_id, points = uuid_text(UUID(instance).bytes), int(stored_points) if is_sender else usual
             client = KnownClient(cluster, instance_id, client_id, principal, name, version, address, points, is_sender)
             clients.append(client)
     clients.sort(key=lambda client: (client.cluster, client.client_id, client.principal, client.client_instance_id))

@@ -116,9 +116,7 @@ def alter(
     with reported_in_one_line():
         if (name is None) != generate_name:
             raise ArgumentError("give one of --name and --generate-name")
-        chosen = "-" if name is None else utf8(name)
-        while name is None and "-" in chosen:  # like Kafka's Uuid.randomUuid(): command lines may read it as an option
-            chosen = uuid_text(uuid.uuid4().bytes)
+        chosen = _drawn_name() if name is None else utf8(name)
         keys = {key: value or None for key, value in _given(metrics, interval, match).items()}
         if file is None:
             _alter(chosen, keys, bootstrap_server, command_config, timeout_ms)
@@ -250,3 +248,10 @@ def _given(metrics: str | None, interval: str | None, match: str | None) -> dict
 
 def _json(value: object) -> str:
     return json_text(value) + "\n"
+
+
+def _drawn_name() -> str:
+    """A random name without a dash, like Kafka's Uuid.randomUuid(): command lines may read a dash as an option."""
+    while "-" in (name := uuid_text(uuid.uuid4().bytes)):
+        pass
+    return name

@@ -85,11 +85,11 @@ class StoreReadings:
             return
         parameters = {"window_s": window_s, "clients": self._clients}
         rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, parameters))
-        shown = [
+        short_named = [
             row for row in rows if max(len(row[name]) for name in ("cluster", "user", "client_id")) <= _MAX_NAME_CHARS
         ]
-        self._left_out += _SERIES_OF_A_CLIENT * ((rows[0]["clients"] if rows else 0) - len(shown))
-        self._levels = {catalogue.WINDOW_START: float(window_s), **_series(shown)}
+        self._left_out += _SERIES_OF_A_CLIENT * ((rows[0]["clients"] if rows else 0) - len(short_named))
+        self._levels = {catalogue.WINDOW_START: float(window_s), **_series(short_named)}
         self._window_s = window_s
 
     async def read(self) -> None:

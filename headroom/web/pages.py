@@ -188,12 +188,12 @@ async def _client(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     for quota in client["quotas"]:
         quota["question"] = question(quota)
     ranges = usage_chart.RANGES
-    shown = request.query_params.get("range", "")
-    if shown not in ranges:  # the shortest that holds the last usage
+    range_name = request.query_params.get("range", "")
+    if range_name not in ranges:  # the shortest that holds the last usage
         recorded = [row["last_s"] for row in client["stopped"]] if not client["quotas"] else []
         age_s = time.time() - max(recorded) if recorded else 0.0
-        shown = next((name for name, seconds in ranges.items() if seconds > 1.2 * age_s), "30d")
-    return "client.html", {"client": client, "ranges": ranges, "range": shown}
+        range_name = next((name for name, seconds in ranges.items() if seconds > 1.2 * age_s), "30d")
+    return "client.html", {"client": client, "ranges": ranges, "range": range_name}
 
 
 async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:

@@ -162,8 +162,8 @@ def _cells(change: Difference) -> tuple[str, str, str, str, str, str]:
 
 def _closing(report: PlanReport) -> list[str]:
     beyond = max(len(report.plan.changes), len(report.plan.subscription_changes), len(report.harmed)) > _SHOWN_ROWS
-    shown = [f"the first {_SHOWN_ROWS} rows are shown, --output json has all"] if beyond else []
-    return [*shown, *report.summary, f"base: {report.plan.base}"]
+    cut = [f"the first {_SHOWN_ROWS} rows are shown, --output json has all"] if beyond else []
+    return [*cut, *report.summary, f"base: {report.plan.base}"]
 
 
 def _report_document(report: PlanReport) -> dict[str, Any]:

@@ -87,12 +87,12 @@ def run_top(
         return 0
     if once or not Console().is_terminal or not sys.stdin.isatty():
         rows = read()
-        shown = replace(TopState(rows=tuple(rows)), group=group).shown
+        visible = replace(TopState(rows=tuple(rows)), group=group).shown
 
         def lines(_: list[Row], width: int | None) -> list[TableLine]:
-            return group_lines(shown, group, width) if group else client_lines(shown, width)
+            return group_lines(visible, group, width) if group else client_lines(visible, width)
 
-        _printed(shown, lines, NO_CLIENT, lambda line: level_style(line, shown))
+        _printed(visible, lines, NO_CLIENT, lambda line: level_style(line, visible))
         for remark in remarks(rows, time.time()):
             typer.echo(f"headroom: {remark}", err=True)
         return 0

@@ -1,7 +1,7 @@
 """The parent's side of the further network processes: starts them, exchanges messages, restarts and stops them.
 
-They listen at the same ports as the parent, and are told ten times a second what has changed. Their counts are added to
-the parent's; counters of ended processes are kept.
+They listen at the same ports as the parent, which sends them ten times a second what has changed. Their counts are
+added to the parent's; counters of ended processes are kept.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def document(scope: ClientScope, rows: Sequence[Row], windows: Sequence[Row], ow
         user, client_id = row["culprit_user"], row["culprit_client_id"]
         is_seen = scope.sees(user, client_id, owners.owner(user, client_id).team)
         reason = row["reason"] if is_seen or not row["own_reason"] else row["own_reason"]
-        shown = {name: row[name] for name in COLUMNS} | {"reason": reason, "cause": row["own_cause"] or row["cause"]}
-        clients.append({**shown, **pace(minute, length_ms)._asdict()})
+        columns = {name: row[name] for name in COLUMNS} | {"reason": reason, "cause": row["own_cause"] or row["cause"]}
+        clients.append({**columns, **pace(minute, length_ms)._asdict()})
     due_ms = 0  # when there is something newer to read
     if rows:
         start = datetime.fromisoformat(rows[0]["window_start"]).replace(tzinfo=UTC)

@@ -52,11 +52,11 @@ def tell_services() -> None:
         time.sleep(TURN_S)  # a minute to compute
         spent: dict[int, list[float]] = {0: [], 1: [], 2: []}
         for _ in range(TURNS):
-            for services, found in spent.items():
-                found.append(services_cpu_s(server, services))
+            for services, cpu in spent.items():
+                cpu.append(services_cpu_s(server, services))
         rows.ended.set()
         rows.join()
-    without, one, two = (statistics.median(found) for found in spent.values())
+    without, one, two = (statistics.median(cpu) for cpu in spent.values())
     name = f"two_services_of_{FLEET}_clients"
     tell(name, two - without, "cpu_s", (two - without) / max(one - without, 0.01), f"one:{one - without:.2f}", digits=2)
 
@@ -111,7 +111,7 @@ def tell_latency(clients: int) -> None:
                 p99[is_computing].append(load.run(ROUND_S)["p99_us"])
             computing.kill()
             load.stop()
-    without, beside = (statistics.median(found) for found in p99.values())
+    without, beside = (statistics.median(latencies) for latencies in p99.values())
     tell(f"frame_p99_beside_{clients}", beside, "us", beside / without, f"without:{without:.0f}", digits=0)
 
 
