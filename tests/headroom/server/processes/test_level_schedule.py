@@ -52,13 +52,13 @@ class Service:
         self.now_s = 1_000_000.0
         self.minutes: list[int] = []
         self.last: list[float] = []  # starts of 60 seconds that are shown before they are a minute
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.in_force: list[Thresholds] = []
         self.took_s = 0.0
         self.fault: Callable[[bool], StoreError | None] = lambda _: None
         levels = cast(LiveLevels, self)
         self.schedule = LevelSchedule(
-            cast(ClickHouse, store), levels, name, self.told.append, lambda: int(self.now_s * 1000)
+            cast(ClickHouse, store), levels, name, self.reported.append, lambda: int(self.now_s * 1000)
         )
 
     def compute_minute(self, start_s: int, thresholds: Thresholds, *, telemetry: bool = True) -> None:
@@ -97,8 +97,8 @@ def test_a_minute_is_computed_once_and_again_when_rows_arrive_late() -> None:
     assert service.minutes == [999_900] * 2
     service.run(4)
     assert service.minutes == [999_900, 999_900, 999_960]  # four seconds after its end
-    assert service.told[0] == 999_900
-    assert service.told[-1] == 999_960
+    assert service.reported[0] == 999_900
+    assert service.reported[-1] == 999_960
 
 
 def test_the_newest_minute_is_first_and_changes_the_memory_of_those_after_it() -> None:
@@ -123,7 +123,7 @@ def test_the_last_seconds_are_computed_between_minutes() -> None:
     assert all(at_s % 60 for at_s in service.last)
     shown = sorted([*service.minutes, *service.last])
     assert all(after - before <= 10.5 for before, after in pairwise(shown[1:]))  # the minutes put nothing off
-    assert sorted(service.told) == shown
+    assert sorted(service.reported) == shown
     store.newest_s = 1_000_077  # what all gateways have stored
     service.run(11)
     assert service.last[-1] == 1_000_017
@@ -139,7 +139,7 @@ def test_what_gateways_stored_is_shown_soon(took_s: float) -> None:
     while service.now_s < 1_000_600:
         store.newest_s = int(service.now_s) - 1  # a second later they are in the store
         service.run(0.1)
-        for end_s in range(1_000_060, service.told[-1] + 61):
+        for end_s in range(1_000_060, service.reported[-1] + 61):
             shown_at.setdefault(end_s, service.now_s)
     assert len(shown_at) > 500
     assert max(at_s - end_s for end_s, at_s in shown_at.items()) <= 15
