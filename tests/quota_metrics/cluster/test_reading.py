@@ -11,7 +11,7 @@ import pytest
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
-from quota_metrics.cluster.facts import THREADS, AddressQuota, ClusterFacts, HostAcl
+from quota_metrics.cluster.facts import AddressQuota, ClusterFacts, HostAcl
 from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.windows import QuotaWindow
@@ -92,14 +92,6 @@ def test_configured_cluster(configured: LocalCluster, jvm: Jvm) -> None:
     assert facts.host_acls == (HostAcl("DENY", "User:alice", "192.0.2.7", "READ", "TOPIC orders*"),)
     assert facts.throttled_replicas == {"t": {"leader.replication.throttled.replicas": "*"}}
     assert (facts.reassigning, facts.partitions) == (0, {"t": 1})
-
-
-def test_default_cluster_without_authorizer(kafka: LocalCluster) -> None:
-    facts = facts_at(kafka.bootstrap)
-    assert facts.has_authorizer is False
-    assert {broker.quota_window for broker in facts.brokers} == {QuotaWindow()}
-    assert facts.callback_classes == ()
-    assert [facts.broker(1).number(name) for name in THREADS] == [2, 2]
 
 
 def test_missing_rights_are_facts_too(secure_kafka: SecureBroker) -> None:

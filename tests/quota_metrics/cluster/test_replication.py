@@ -116,16 +116,6 @@ def test_default_of_all_brokers_is_of_use_when_it_is_at_one() -> None:
     assert (throttle.where, throttle.stale) == ("all brokers", ())
 
 
-def test_commands_name_each_resource_once() -> None:
-    facts = cluster(BOTH_RATES, BOTH_REPLICAS, 0)
-    assert throttles_document(facts, "--bootstrap-server", "a:1,b:2")["commands"] == [
-        "kafka-configs.sh --bootstrap-server a:1,b:2 --alter --entity-type brokers --entity-name 1"
-        f" --delete-config {FOLLOWER_RATE},{LEADER_RATE}",
-        "kafka-configs.sh --bootstrap-server a:1,b:2 --alter --entity-type topics --entity-name orders"
-        f" --delete-config {FOLLOWER_REPLICAS},{LEADER_REPLICAS}",
-    ]
-
-
 @given(st.text(min_size=1), st.dictionaries(st.sampled_from(sorted(BOTH_REPLICAS)), st.text(min_size=1), min_size=1))
 def test_commands_are_quoted(topic: str, replicas: dict[str, str]) -> None:
     (command,) = removal_commands(replication_throttles([], {topic: replicas}, 0))

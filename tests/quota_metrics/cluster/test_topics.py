@@ -11,8 +11,6 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from quota_metrics.cluster.reading import read_facts
@@ -56,13 +54,6 @@ def test_damaged_metadata_raises_only_protocol_error(version: int) -> None:
             body[rng.randrange(len(body))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF])
         with contextlib.suppress(ProtocolError):
             partition_counts(version, Reader(bytes(body[: rng.randint(0, len(body))])))
-
-
-@settings(max_examples=100)
-@given(st.binary(max_size=60), st.sampled_from(VERSIONS))
-def test_random_bytes_raise_only_protocol_error(body: bytes, version: int) -> None:
-    with contextlib.suppress(ProtocolError):
-        partition_counts(version, Reader(body))
 
 
 def large(version: int, partitions: int) -> bytes:

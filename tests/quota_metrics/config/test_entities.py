@@ -13,55 +13,16 @@ import pytest
 from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import (
     Entity,
-    FilterComponent,
-    MatchType,
     desanitize,
     entity_of,
     kafka_configs_line,
     literal_address,
-    matches,
     sanitize,
     stored_rules,
     text,
 )
-from quota_metrics.config.resolution import Resolver
 
 ALICE = entity_of({"user": "alice"})
-ALICE_APP = entity_of({"client-id": "app", "user": "alice"})
-ANY_APP = entity_of({"user": None, "client-id": "app"})
-IP = entity_of({"ip": "10.0.0.1"})
-EVERYBODY = [ALICE, ALICE_APP, ANY_APP, IP]
-
-EXACT_ALICE = FilterComponent("user", MatchType.EXACT, "alice")
-DEFAULT_USER = FilterComponent("user", MatchType.DEFAULT)
-ANY_USER = FilterComponent("user", MatchType.ANY)
-EXACT_APP = FilterComponent("client-id", MatchType.EXACT, "app")
-
-
-def test_entity_equality_ignores_order() -> None:
-    assert ALICE_APP == entity_of({"user": "alice", "client-id": "app"}) == (("user", "alice"), ("client-id", "app"))
-
-
-@pytest.mark.parametrize(
-    ("components", "strict", "expected"),
-    [
-        ([], False, EVERYBODY),
-        ([], True, []),
-        ([EXACT_ALICE], False, [ALICE, ALICE_APP]),
-        ([EXACT_ALICE], True, [ALICE]),
-        ([DEFAULT_USER], False, [ANY_APP]),
-        ([DEFAULT_USER], True, []),
-        ([ANY_USER], False, [ALICE, ALICE_APP, ANY_APP]),
-        ([ANY_USER], True, [ALICE]),
-        ([ANY_USER, EXACT_APP], True, [ALICE_APP, ANY_APP]),
-        ([EXACT_ALICE, EXACT_APP], False, [ALICE_APP]),
-        ([FilterComponent("ip", MatchType.ANY)], False, [IP]),
-    ],
-)
-def test_filter_components_select_entities(
-    components: list[FilterComponent], strict: bool, expected: list[object]
-) -> None:
-    assert [entity for entity in EVERYBODY if matches(entity, components, strict=strict)] == expected
 
 
 @pytest.mark.parametrize(
@@ -113,11 +74,6 @@ def test_literal_addresses_are_read_as_java_reads_them(java: str, kafka_libs: Pa
             numeric = four if four is not None else read.textToNumericFormatV6(name.strip("[]"))
             theirs = None if numeric is None else str(ip_address(bytes(numeric)))
             assert literal_address(name) == theirs, name
-
-
-def test_quota_of_an_address_in_a_short_form_applies_to_it() -> None:
-    resolver = Resolver({entity_of({"ip": "10.1"}): {"connection_creation_rate": 3.0}})
-    assert resolver.resolve(None, None, "10.0.0.1")["connection_creation_rate"].value == 3.0
 
 
 def test_limit_below_zero_allows_nothing() -> None:

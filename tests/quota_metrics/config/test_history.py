@@ -15,8 +15,8 @@ ALICE_ANY_CLIENT = entity_of({"client-id": None, "user": "alice"})
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 
 
-def limit(user: str, client_id: str, key: str, ms: int, value: float | None, ip: str = "") -> QuotaLimit:
-    return QuotaLimit("c", user, client_id, ip, key, ms, value)
+def limit(user: str, client_id: str, key: str, ms: int, value: float | None) -> QuotaLimit:
+    return QuotaLimit("c", user, client_id, "", key, ms, value)
 
 
 def test_first_read_records_all_limits_and_the_second_none() -> None:
@@ -56,19 +56,6 @@ def test_stored_limits_are_not_recorded_again() -> None:
     ]
 
 
-def test_default_and_ip_entities_are_recorded() -> None:
-    described = {
-        entity_of({"user": None, "client-id": "app"}): {PRODUCER: 1.0},
-        entity_of({"ip": None}): {"connection_creation_rate": 2.0},
-        entity_of({"ip": "10.0.0.1"}): {"connection_creation_rate": 3.0},
-    }
-    assert LimitHistory("c").changes(described, 1) == [
-        limit("<default>", "app", PRODUCER, 1, 1.0),
-        limit("", "", "connection_creation_rate", 1, 2.0, ip="<default>"),
-        limit("", "", "connection_creation_rate", 1, 3.0, ip="10.0.0.1"),
-    ]
-
-
 def test_infinite_and_nan_limits_are_stored_once_as_unlimited() -> None:
     history = LimitHistory("c")
     described = {ALICE: {"request_percentage": math.inf, PRODUCER: math.nan}}
@@ -91,7 +78,7 @@ def test_entities_without_a_row_representation_are_skipped() -> None:
 
 def test_change_recorded_by_another_gateway_is_not_recorded_again() -> None:
     def row(ms: int, value: float | None, user: str = "alice") -> QuotaLimit:
-        return QuotaLimit("c", user, "", "", "producer_byte_rate", ms, value)
+        return limit(user, "", PRODUCER, ms, value)
 
     assert unrecorded([row(12, 2.0)], [row(10, 1.0), row(11, 2.0)]) == []
     assert unrecorded([row(12, None)], [row(11, None), row(10, 1.0)]) == []

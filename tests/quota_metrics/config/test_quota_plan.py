@@ -35,13 +35,6 @@ def test_only_values_of_the_file_change() -> None:
     assert [(change.entity, change.key) for change in plan.unmanaged] == [(ALICE, CONSUMER), (BOB, PRODUCER)]
 
 
-def test_prune_removes_what_the_file_does_not_name() -> None:
-    rules = {ALICE: {PRODUCER: 5.0}, BOB: {PRODUCER: 7.0}}
-    plan = quota_plan(rules, [DeclaredQuota(ALICE, {PRODUCER: 5.0})], TODAY, prune=True)
-    assert plan.alterations == [QuotaAlteration(BOB, {PRODUCER: None})]
-    assert plan.unmanaged == []
-
-
 def test_expired_entries_are_removed() -> None:
     expired = DeclaredQuota(ALICE, {PRODUCER: 5.0, CONSUMER: 5.0}, expires=TODAY)
     plan = quota_plan({ALICE: {PRODUCER: 5.0}}, [expired], TODAY)

@@ -57,66 +57,41 @@ def test_alternative_label_names_are_accepted() -> None:
     }
 
 
-# The sensors of one client in the bytes of other people's exporters: name and labels as their rules or code make them.
+# A sensor of one client as other people's exporters write it: name and labels as their rules or code make them. BEAN
+# and ATTRIBUTE stand for `Produce` and `byte_rate`, bean for `produce`, ATTRI-BUTE for `byte-rate`.
 OTHERS = {
-    "Strimzi's Metrics Reporter": """# HELP kafka_server_produce_byte_rate Use it in allowlist
-# TYPE kafka_server_produce_byte_rate gauge
-kafka_server_produce_byte_rate{client_id="app",user="alice"} 7.5
-kafka_server_produce_throttle_time{client_id="app",user="alice"} 20.0
-kafka_server_request_request_time{client_id="app",user="alice"} 0.5
-kafka_server_request_throttle_time{client_id="app",user="alice"} NaN
-kafka_server_controllermutation_mutation_rate{client_id="app",user="alice"} 3.0
-kafka_server_controllermutation_tokens{client_id="app",user="alice"} 9.0
-kafka_server_produce_queue_size 0.0
-""",
-    "Confluent's jmx-monitoring-stacks": """kafka_server_produce_byte_rate{client_id="app",user="alice",} 7.5
-kafka_server_produce_throttle_time{client_id="app",user="alice",} 20.0
-kafka_server_request_request_time{client_id="app",user="alice",} 0.5
-""",
-    "Confluent for Kubernetes": """kafka_server_Produce_byte_rate{client_id="app",user="alice",} 7.5
-kafka_server_Produce_throttle_time{client_id="app",user="alice",} 20.0
-kafka_server_Request_request_time{client_id="app",user="alice",} 0.5
-""",
-    "the JMX exporter without rules": """kafka_server_Produce_byte_rate{user="alice",client_id="app"} 7.5
-kafka_server_Produce_throttle_time{user="alice",client_id="app"} 20.0
-kafka_server_Request_request_time{user="alice",client_id="app"} 0.5
-kafka_server_ControllerMutation_mutation_rate{user="alice",client_id="app"} 3.0
-""",
-    "kafka-2_0_0.yml": """kafka_server_quota_byte_rate{clientId="app",resource="Produce, user=alice"} 7.5
-kafka_server_quota_throttle_time{clientId="app",resource="Produce, user=alice"} 20.0
-kafka_server_quota_request_time{clientId="app",resource="Request, user=alice"} 0.5
-""",
-    "rules with the user's first": """kafka_server_quota_byte_rate{resource="Produce",user="alice, client-id=app"} 7.5
-kafka_server_quota_throttle_time{resource="Produce",user="alice, client-id=app"} 20.0
-kafka_server_quota_request_time{resource="Request",user="alice, client-id=app"} 0.5
-""",
-    "beans with the client id first": """kafka_server_quota_byte_rate{resource="Produce",clientId="app, user=alice"} 7.5
-kafka_server_quota_throttle_time{resource="Produce",clientId="app, user=alice"} 20.0
-kafka_server_quota_request_time{resource="Request",clientId="app, user=alice"} 0.5
-""",
-    "type and attribute in the name": """kafka_server_quota_Produce_byte_rate{user="alice",client="app"} 7.5
-kafka_server_quota_Produce_throttle_time{user="alice",client="app"} 20.0
-kafka_server_quota_Request_request_time{user="alice",client="app"} 0.5
-""",
-    "the attribute in a label": """kafka_server_produce{user="alice",client_id="app",attribute_name="byte-rate"} 7.5
-kafka_server_produce{user="alice",client_id="app",attribute_name="throttle-time"} 20.0
-kafka_server_request{user="alice",client_id="app",attribute_name="request-time"} 0.5
-kafka_server_request{user="alice",client_id="app",attribute_name="queue-size"} 5
-""",
-    "type in a label": """kafka_server_quota_byte_rate{type="Produce",user="alice",client_id="app"} 7.5
-kafka_server_quota_throttle_time{type="Produce",user="alice",client_id="app"} 20.0
-kafka_server_quota_request_time{type="Request",user="alice",client_id="app"} 0.5
-""",
+    "Strimzi's Metrics Reporter": 'kafka_server_bean_ATTRIBUTE{client_id="app",user="alice"}',
+    "Confluent's jmx-monitoring-stacks": 'kafka_server_bean_ATTRIBUTE{client_id="app",user="alice",}',
+    "the JMX exporter without rules": 'kafka_server_BEAN_ATTRIBUTE{user="alice",client_id="app"}',
+    "kafka-2_0_0.yml": 'kafka_server_quota_ATTRIBUTE{clientId="app",resource="BEAN, user=alice"}',
+    "rules with the user's first": 'kafka_server_quota_ATTRIBUTE{resource="BEAN",user="alice, client-id=app"}',
+    "beans with the client id first": 'kafka_server_quota_ATTRIBUTE{resource="BEAN",clientId="app, user=alice"}',
+    "type and attribute in the name": 'kafka_server_quota_BEAN_ATTRIBUTE{user="alice",client="app"}',
+    "the attribute in a label": 'kafka_server_bean{user="alice",client_id="app",attribute_name="ATTRI-BUTE"}',
+    "type in a label": 'kafka_server_quota_ATTRIBUTE{type="BEAN",user="alice",client_id="app"}',
 }
+SENSORS = [
+    ("Produce", "byte_rate", 7.5),
+    ("Produce", "throttle_time", 20.0),
+    ("Request", "request_time", 0.5),
+    ("Request", "throttle_time", math.nan),
+    ("Request", "queue_size", 5.0),
+    ("ControllerMutation", "mutation_rate", 3.0),
+    ("ControllerMutation", "tokens", 9.0),
+]
 
 
 @pytest.mark.parametrize("exporter", OTHERS)
 def test_names_of_other_exporters_are_read(exporter: str) -> None:
-    reading = read(OTHERS[exporter])
+    lines = ["# HELP kafka_server_produce_byte_rate Use it in allowlist", "kafka_server_produce_queue_size 0.0"]
+    for bean, attribute, value in SENSORS:
+        line = OTHERS[exporter].replace("BEAN", bean).replace("bean", bean.lower())
+        dashed = attribute.replace("_", "-")
+        lines.append(f"{line.replace('ATTRIBUTE', attribute).replace('ATTRI-BUTE', dashed)} {value}")
+    reading = read("\n".join(lines))
     assert reading.values["Produce", "alice", "app"] == {"byte-rate": 7.5, "throttle-time": 20.0}
     assert reading.values["Request", "alice", "app"]["request-time"] == 0.5
-    if "mutation_rate" in OTHERS[exporter]:
-        assert reading.values["ControllerMutation", "alice", "app"] == {"mutation-rate": 3.0}
+    assert reading.values["ControllerMutation", "alice", "app"] == {"mutation-rate": 3.0}
     assert {place[1:] for place in reading.values} == {("alice", "app")}
     assert reading[1:] == (0, 0, 0)
 

@@ -42,20 +42,12 @@ def rule(pattern: str, name: str, **labels: str) -> str:
     return "\n".join([*lines, *(f'      "{label}": "{value}"' for label, value in labels.items()), ""])
 
 
+_OF_USER = rule("kafka.server<type=(.+), user=(.+)><>([a-z-]+)", "kafka_server_quota_$3", resource="$1", user="$2")
+_OF_CLIENT_ID = _OF_USER.replace("user=", "client-id=").replace('"user"', '"clientId"')
 RULES = {
     "Headroom's rules": _OURS.read_text().partition("rules:\n")[2],
-    "rules for each property, the client id's first": (
-        rule(
-            "kafka.server<type=(.+), client-id=(.+)><>([a-z-]+)", "kafka_server_quota_$3", resource="$1", clientId="$2"
-        )
-        + rule("kafka.server<type=(.+), user=(.+)><>([a-z-]+)", "kafka_server_quota_$3", resource="$1", user="$2")
-    ),
-    "rules for each property, the user's first": (
-        rule("kafka.server<type=(.+), user=(.+)><>([a-z-]+)", "kafka_server_quota_$3", resource="$1", user="$2")
-        + rule(
-            "kafka.server<type=(.+), client-id=(.+)><>([a-z-]+)", "kafka_server_quota_$3", resource="$1", clientId="$2"
-        )
-    ),
+    "rules for each property, the client id's first": _OF_CLIENT_ID + _OF_USER,
+    "rules for each property, the user's first": _OF_USER + _OF_CLIENT_ID,
     "the type in the name": (
         rule(f"{_BEAN}, user=(.+), client-id=(.+)><>(.+):", "kafka_server_$1_$4", user="$2", **{"client-id": "$3"})
         + rule(f"{_BEAN}, client-id=(.+)><>(.+):", "kafka_server_$1_$3", **{"client-id": "$2"})
@@ -120,7 +112,7 @@ def exposed(
         admin = stack.enter_context(Admin(jvm, cluster.bootstrap))
         admin.create_topics(["sensors"])
         admin.alter_quota({"user": None, "client-id": None}, {"producer_byte_rate": 1e9})
-        for port, (name, rules) in zip(ports, RULES.items(), strict=True):
+        for port, rules in zip(ports, RULES.values(), strict=True):
             config = directory / f"{port}.yml"
             head = f'hostPort: "{LOOPBACK}:{jmx}"\nincludeObjectNames: ["kafka.server:*"]\n'
             config.write_text(head + (f"rules:\n{rules}" if rules else ""))
@@ -128,7 +120,6 @@ def exposed(
             options = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
             argv = [java, *options, "-jar", str(jar), f"{LOOPBACK}:{port}", str(config)]
             stack.callback(stop, start(argv, stderr=subprocess.DEVNULL), 5.0)
-            del name
         urls = dict(zip(RULES, (f"http://{LOOPBACK}:{port}/metrics" for port in ports), strict=True))
         yield Exposed(
             urls | {"Strimzi's Metrics Reporter": f"http://{LOOPBACK}:{reporter}/metrics"}, jvm, cluster.bootstrap

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from quota_metrics.config.entities import Altered, QuotaAlteration, entity_of
+from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
-from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import (
     MechanismNotOfferedError,
-    RefusedError,
     UnsupportedError,
 )
 from quota_metrics.kafka.frames import NegotiatedRequest
@@ -24,7 +21,6 @@ from tests.quota_metrics.kafka.fake_broker import (
     ALICE,
     ALTER,
     API_VERSIONS,
-    DESCRIBE,
     GOOD,
     METADATA,
     FakeBroker,
@@ -34,42 +30,11 @@ from tests.quota_metrics.kafka.fake_broker import (
     describe,
     in_any_version,
     nodes,
-    quotas,
     start,
     versions,
 )
 
 HANDSHAKE, AUTHENTICATE = 17, 36
-
-
-def test_start_returns_the_cluster() -> None:
-    cluster, port = asking(GOOD, lambda admin, fake: _with_port(admin.describe_cluster(), fake))
-    assert cluster == Cluster("c", (Node(1, "127.0.0.1", port, "r"),), 1)
-
-
-async def _with_port(asked: Awaitable[Any], fake: FakeBroker) -> Any:
-    return await asked, fake.port
-
-
-def test_describe_returns_quotas_by_entity() -> None:
-    assert asking(GOOD, describe) == {ALICE: {"producer_byte_rate": 10.0}}
-
-
-def test_refusal_includes_kafkas_code_and_message() -> None:
-    with pytest.raises(
-        RefusedError, match=r"^DescribeClientQuotas was refused with CLUSTER_AUTHORIZATION_FAILED \(31\): no$"
-    ):
-        asking(GOOD | {DESCRIBE: quotas(ErrorCode.cluster_authorization_failed, "no")}, describe)
-
-
-def test_alter_returns_a_result_per_entity() -> None:
-    results = asking(
-        GOOD | {ALTER: alterations(ErrorCode.invalid_request)},
-        lambda admin, fake: admin.alter_client_quotas(
-            [QuotaAlteration(entity_of({"user": "alice"}), {"x": 1.0, "y": None})]
-        ),
-    )
-    assert results == [Altered(entity_of({"user": "alice"}), 42, None)]
 
 
 def test_alterations_are_retried_on_the_controller() -> None:

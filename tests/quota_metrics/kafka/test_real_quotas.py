@@ -211,17 +211,6 @@ def test_offline_validation_accepts_as_the_controller(kafka: LocalCluster) -> No
         assert (result.error_code, refusal(alteration)) == (0, None)
 
 
-def test_validate_only_changes_nothing(kafka: LocalCluster) -> None:
-    entity = entity_of({"user": "validated"})
-    (result,) = alter(kafka, QuotaAlteration(entity, {"producer_byte_rate": MANY}), validate_only=True)
-    assert result.error_code == 0
-    marker = entity_of({"user": "marker"})
-    alter(kafka, QuotaAlteration(marker, {"producer_byte_rate": MANY}))
-    quotas = asking(kafka, lambda admin: until(admin, lambda quotas: marker in quotas))
-    assert entity not in quotas
-    alter(kafka, QuotaAlteration(marker, {"producer_byte_rate": None}))
-
-
 def kafka_configs(kafka: LocalCluster, java: str, libs: Path, *arguments: str) -> str:
     command = [java, "-cp", f"{libs}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout

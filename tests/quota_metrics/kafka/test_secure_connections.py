@@ -123,7 +123,9 @@ def test_unauthorized_user_is_refused(secure_kafka: SecureBroker) -> None:
         assert result.error_code == 31
         await described(admin)
 
-    with pytest.raises(RefusedError, match=r"CLUSTER_AUTHORIZATION_FAILED \(31\)"):
+    with pytest.raises(
+        RefusedError, match=r"^DescribeClientQuotas was refused with CLUSTER_AUTHORIZATION_FAILED \(31\)"
+    ):
         asyncio.run(run())
 
 

@@ -159,12 +159,10 @@ class WitnessMeter(UsageMeter):
 
 
 class Compared(NamedTuple):
-    """Means over the same moments, and how far the two are apart at a moment, at the median and at the 95th percent."""
+    """Means over the same moments."""
 
     ours: float
     brokers: float
-    moment_p50: float
-    moment_p95: float
 
     @property
     def difference(self) -> float:
@@ -254,7 +252,7 @@ def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple
                 if theirs > 0:  # not NaN
                     pairs.setdefault((bucket, what), []).append((mine, theirs))
         time.sleep(EVERY_S)
-    return {place: compared(values) for place, values in pairs.items()}
+    return {place: Compared(*map(statistics.fmean, zip(*values, strict=True))) for place, values in pairs.items()}
 
 
 def usage_of_window(truth: Truth, gateway: RunningGateway, seconds: int) -> dict[Bucket, tuple[float, float]]:
@@ -296,9 +294,3 @@ def measured(gateway: RunningGateway) -> dict[Bucket, tuple[float, float]]:
         return {bucket: (rate, meter.throttle_ms(bucket, at_ms)) for bucket, rate in sums.items()}
 
     return gateway.run(rates())
-
-
-def compared(values: list[tuple[float, float]]) -> Compared:
-    apart = sorted(abs(mine - theirs) / theirs for mine, theirs in values)
-    ours, brokers = (statistics.fmean(side) for side in zip(*values, strict=True))
-    return Compared(ours, brokers, statistics.median(apart), apart[int(len(apart) * 0.95)])

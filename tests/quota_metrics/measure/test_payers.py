@@ -35,21 +35,6 @@ def test_a_place_is_taken_from_the_payer_that_holds_most(drawn: list[tuple[str, 
         held[place] = None
 
 
-def test_payers_share_evenly_whatever_one_asks_for() -> None:
-    places: PlacesByPayer[tuple[str, int]] = PlacesByPayer()
-    sizes: Counter[str] = Counter()
-    for number in range(3_000):
-        for payer in ("greedy", "polite") if number < 40 else ("greedy",):
-            if sizes.total() >= 100:
-                taken = places.taken_for(payer)
-                if taken is None:
-                    continue
-                sizes[places.remove(taken)] -= 1
-            places.add((payer, number), payer)
-            sizes[payer] += 1
-    assert sizes == {"greedy": 60, "polite": 40}
-
-
 def test_counts_by_payer_are_bounded_and_forgotten() -> None:
     counted = CountByPayer(max_payers=2)
     for at_ms, payer in enumerate(("a", "b", "a", "c")):

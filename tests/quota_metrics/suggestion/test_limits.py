@@ -22,12 +22,6 @@ def test_at_least_three_quarters_are_within_the_fence(demands: list[float]) -> N
     assert majority.size >= 0.75 * (len(demands) - 1)
 
 
-@given(DEMANDS, st.sampled_from([2.0**power for power in range(-3, 20)]))
-def test_the_fence_scales_with_the_demands(demands: list[float], factor: float) -> None:
-    majority, scaled = bulk(demands), bulk([demand * factor for demand in demands])
-    assert scaled.fence == pytest.approx(majority.fence * factor)
-
-
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 1.5])
 def test_a_log_normal_fleet_has_no_outliers_but_planted_ones(sigma: float) -> None:
     """Of 40 fleets of 200; the median of 100 is known, planted are clients five deviations above it."""

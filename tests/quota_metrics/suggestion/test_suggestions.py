@@ -20,17 +20,9 @@ DEFAULT: Entity = (("user", None),)
 def demand(user: str, low: float, *, high: float | None = -1.0, peak: float = 0.0, **more: Any) -> Demand:
     """Of one who was not throttled, unless `high` or `throttled_share` say so."""
     wanted = low if high == -1.0 else high
-    return Demand(
-        user,
-        "",
-        1,
-        wanted or low,
-        low,
-        wanted,
-        "usage",
-        max(peak, wanted or low),
-        **{"days": 7, "throttled_share": 0.0, **more},
-    )
+    need = wanted or low
+    stated = {"days": 7, "throttled_share": 0.0, **more}
+    return Demand(user, "", 1, need, low, wanted, "usage", max(peak, need), **stated)
 
 
 def fleet(*extra: Demand) -> list[Demand]:
@@ -56,13 +48,8 @@ def of(kind: Kind, suggested: list[Suggestion]) -> list[Suggestion]:
 
 def test_a_fleet_without_rules_gets_a_default_and_quotas_of_outliers() -> None:
     default, own = judged(fleet(demand("big", 5000.0, peak=7000.0)))
-    assert (default.kind, default.entity, default.limit, default.suggested_limit) == (
-        Kind.DEFAULT,
-        DEFAULT,
-        None,
-        150.0,
-    )
-    assert default.clients == 20
+    assert (default.kind, default.entity, default.limit) == (Kind.DEFAULT, DEFAULT, None)
+    assert (default.suggested_limit, default.clients) == (150.0, 20)
     assert default.reason == (
         "20 of 21 users want at most 119 B/s at a broker (99th percentile of five minutes), 79.3 % of the limit;"
         " the others want more than 230 B/s; by user: 20 users"
@@ -137,13 +124,10 @@ def test_rules_that_stay_are_judged_by_their_buckets() -> None:
 
 def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:
     rule: Entity = (("user", "alice"), ("client-id", None))
+    of_rule = {"limit": 900.0, "matched_entity": "user=alice, client-id=<default>"}
     kept = [
-        Demand(
-            "alice", "app", 1, 2000.0, 900.0, 2000.0, "usage", 2000.0, 7, 0.5, 900.0, "user=alice, client-id=<default>"
-        ),
-        Demand(
-            "alice", "other", 1, 600.0, 600.0, 600.0, "usage", 600.0, 7, 0.0, 900.0, "user=alice, client-id=<default>"
-        ),
+        demand("alice", 900.0, high=2000.0, throttled_share=0.5, **of_rule)._replace(client_id="app"),
+        demand("alice", 600.0, **of_rule)._replace(client_id="other"),
     ]
     suggested = judged(fleet(), {rule: 900.0}, kept, Counter({rule: 2}))
     (own,), (other,) = of(Kind.OWN, suggested), of(Kind.FITS, suggested)
