@@ -11,12 +11,8 @@ from typer.testing import CliRunner
 
 from headroom.capacity.model import (
     Workload,
-    clickhouse_cores,
     load_figures,
-    network_cores,
     plan,
-    row_bytes,
-    worker_cores,
 )
 from headroom.cli.plan import app
 
@@ -32,22 +28,6 @@ def test_pushes_and_points_per_second_of_a_million_clients() -> None:
     planned = values(WORK)
     assert planned["pushes"] == pytest.approx(16_666.7, abs=0.1)
     assert planned["points"] == pytest.approx(1_666_667, abs=1)
-
-
-def test_cores_are_costs_times_work() -> None:
-    work = Workload(clients=100, interval_s=1.0, points=10, push_bytes=1_000, brokers=0)
-    assert network_cores(work, FIGURES) == pytest.approx(100e-6 * (FIGURES.push_us + 1_000 * FIGURES.push_byte_us))
-    assert worker_cores(work, FIGURES) == pytest.approx(100e-6 * (FIGURES.worker_push_us + 10 * FIGURES.point_us))
-    unmerged = clickhouse_cores(work, FIGURES, merges=0)
-    assert unmerged == pytest.approx(100e-6 * (FIGURES.store_push_us + 10 * FIGURES.row_us))
-    # Ten points, and the rows of the push in pushes and client_instances.
-    twice = clickhouse_cores(work, FIGURES, merges=2)
-    assert twice - unmerged == pytest.approx(100e-6 * 2 * 12 * FIGURES.merge_row_us)
-
-
-def test_row_size_decreases_with_rows_per_series() -> None:
-    assert row_bytes(FIGURES, 1) == FIGURES.row_bytes + FIGURES.series_hour_bytes
-    assert row_bytes(FIGURES, 360) == pytest.approx(FIGURES.row_bytes + FIGURES.series_hour_bytes / 360)
 
 
 @pytest.mark.parametrize(

@@ -72,18 +72,18 @@ def test_refused_connection_says_what_to_start(command: list[str], code: int) ->
     )
 
 
+WELL = {"ready": True, "reason": "", "degraded": [], "left_out": [], "metrics": [], "tiles": []}
+
+
 def test_critical_tile_is_a_fault_although_all_records_are_stored() -> None:
-    tiles = [
-        {"name": "store", "level": "critical", "text": "does not answer"},
-        {"name": "spool", "level": "ok", "text": ""},
-    ]
-    status = {"ready": True, "reason": "", "degraded": [], "left_out": [], "metrics": [], "tiles": tiles}
-    assert status_faults(status, 0) == ["store: does not answer"]
+    store = {"name": "store", "level": "critical", "text": "does not answer"}
+    tiles = [store, {"name": "spool", "level": "ok", "text": ""}]
+    assert status_faults({**WELL, "tiles": tiles}, 0) == ["store: does not answer"]
 
 
 def test_status_names_who_was_not_metered() -> None:
     left_out = {"payer": "mallory\x1b[2J", "exchanges": 7, "last_ms": 1_000_000}
-    status = {"ready": True, "reason": "", "degraded": [], "left_out": [left_out], "metrics": [], "tiles": []}
+    status = {**WELL, "left_out": [left_out]}
     [fault] = status_faults(status, 1_600_000)
     assert fault.startswith("not metered: 7 exchanges of mallory")
     assert "\x1b" not in fault
@@ -93,6 +93,6 @@ def test_status_names_who_was_not_metered() -> None:
 def test_what_was_dropped_long_ago_is_no_fault() -> None:
     """Within ten minutes it is in `degraded`."""
     dropped = {"name": "headroom_dropped_total", "labels": 'reason="undecodable"', "value": 1.0}
-    status = {"ready": True, "reason": "", "degraded": [], "left_out": [], "metrics": [dropped], "tiles": []}
+    status = {**WELL, "metrics": [dropped]}
     assert status_faults(status, 0) == []
     assert status_faults({**status, "degraded": ["1 records were dropped"]}, 0) == ["degraded: 1 records were dropped"]

@@ -54,21 +54,14 @@ def in_process(monkeypatch: pytest.MonkeyPatch, *argv: str) -> int | str | None:
     return ended.value.code
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_group_help_shows_usage(
-    group: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert in_process(monkeypatch, group, "--help") == 0
-    assert re.match(rf"Usage: .*headroom {group} ", capsys.readouterr().out)
-
-
 @pytest.mark.parametrize(
-    "command", [(), ("top",), ("sql",), ("quotas",), ("quotas", "resolve"), ("job", "quota-headroom"), ("config",)]
+    "command", [(), ("top",), ("sql",), ("quotas", "resolve"), ("job", "quota-headroom"), *((name,) for name in GROUPS)]
 )
-def test_short_help_option_works_everywhere(
-    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_of_each_command_shows_usage(
+    command: tuple[str, ...], option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert in_process(monkeypatch, *command, "-h") == 0
+    assert in_process(monkeypatch, *command, option) == 0
     assert re.match(rf"\s*Usage: .*{' '.join(command)}", capsys.readouterr().out)
 
 

@@ -20,13 +20,6 @@ def test_result_bytes_are_written_unchanged(capfdbinary: pytest.CaptureFixture[b
     assert head.endswith("SELECT 1")
 
 
-def test_output_to_a_pipe_is_tsv(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    with fake_clickhouse(http(b"1\n")) as fake:
-        assert run_sql("SELECT 1", fake.url, None, {}) == 0
-    assert b"X-ClickHouse-Format: TabSeparated\r\n" in fake.requests[0]
-    assert capfdbinary.readouterr().out == b"1\n"
-
-
 def test_terminal_gets_no_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,31 +56,12 @@ def test_process_that_ignores_sigterm_is_killed() -> None:
     assert stop(process, grace_s=0.1) in (-signal.SIGKILL, 1)  # 1: input() reached the end of stdin
 
 
-def test_stop_of_an_ended_process_returns_its_exit_code() -> None:
-    process = python("print('done')")
-    process.wait()
-    assert stop(process) == 0
-    assert stop(process) == 0
-
-
 def test_children_end_with_their_parent() -> None:
     us = python(STARTER)
     child = int(first_line(us, 10))
     us.kill()
     us.wait()
     assert has_ended(child)
-
-
-def test_first_line_of_a_silent_process_is_empty() -> None:
-    process = python("")
-    assert first_line(process, 10) == ""
-    stop(process)
-
-
-def test_first_line_times_out() -> None:
-    process = python("input()")
-    assert first_line(process, 0.01) == ""
-    stop(process)
 
 
 def test_complaint_selects_the_most_informative_line(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from exporters.model import ANONYMOUS
-from headroom.demo.script import CLIENTS, MISLEADING, TOPICS, quotas
+from headroom.demo.script import CLIENTS, TOPICS
 
 
 def test_clients_have_the_documented_names() -> None:
@@ -11,29 +10,3 @@ def test_clients_have_the_documented_names() -> None:
     assert len(names) == 16
     assert {"java-producer-idle", "java-consumer-throttled", "librdkafka-producer-free"} <= names
     assert {client.topic for client in CLIENTS} == set(TOPICS)
-
-
-def test_free_clients_have_no_quota_and_no_default_is_set() -> None:
-    for entity, _ in quotas():
-        assert None not in entity.values()
-        assert not str(entity["client-id"]).endswith("-free")
-
-
-def test_misleading_quota_is_overridden_by_user_and_client_quota() -> None:
-    by_entity = {tuple(sorted(entity.items())): values for entity, values in quotas()}
-    for client in CLIENTS:
-        if client.client_id in MISLEADING:
-            loses = by_entity[("client-id", client.client_id),]
-            wins = by_entity[("client-id", client.client_id), ("user", ANONYMOUS)]
-            assert loses == {client.quota_key: MISLEADING[client.client_id]}
-            assert wins == {client.quota_key: client.limit}
-    assert len(MISLEADING) == 2
-
-
-def test_throttled_consumer_is_offered_more_than_its_limit() -> None:
-    for client in CLIENTS:
-        script = client.script
-        if client.habit == "throttled":
-            assert script.consumer_limit is not None
-            assert script.producer_limit is not None
-            assert script.consumer_limit < script.rate < script.producer_limit

@@ -92,16 +92,6 @@ def test_lower_limit_reports_newly_throttled_clients(clickhouse: RunningClickHou
 
 
 @pytest.mark.clickhouse
-@pytest.mark.parametrize("change", ["--add=producer_byte_rate=9e6", "--delete=producer_byte_rate"])
-def test_higher_or_removed_limit_frees_the_client(clickhouse: RunningClickHouse, change: str) -> None:
-    rows = answer(clickhouse, "--user", "böb [bold]", change)
-    assert rows["it's"]["verdict"] == "freed"
-    assert rows["it's"]["before"]["limit"] == 1000
-    assert rows["it's"]["before"]["throttled_s"] == pytest.approx(54)
-    assert rows["it's"]["after"]["throttled_s"] == 0
-
-
-@pytest.mark.clickhouse
 def test_default_entity_and_several_quotas_at_once(clickhouse: RunningClickHouse) -> None:
     rows = answer(clickhouse, "--user-defaults", "--add", "producer_byte_rate=1000,consumer_byte_rate=5")
     assert {name: row["verdict"] for name, row in rows.items()} == {
@@ -118,9 +108,6 @@ def test_default_entity_and_several_quotas_at_once(clickhouse: RunningClickHouse
 def test_table_lists_affected_clients(clickhouse: RunningClickHouse) -> None:
     result = run("--defaults", "client-id", "--add", "producer_byte_rate=1500", *WHEN, "--url", clickhouse.url)
     assert result.exit_code == 0
-    (throttled,) = [line for line in result.stdout.splitlines() if "newly throttled" in line]
-    assert "big" in throttled
-    assert "none -> 1500" in throttled
     assert "over 60 s; the change does not affect 1 more; covers " in result.stdout.splitlines()[-1]
     touched = run("--user", "böb [bold]", "--add", "producer_byte_rate=1500", *WHEN, "--url", clickhouse.url).stdout
     assert "böb [bold]" in touched
@@ -142,13 +129,6 @@ def test_table_fits_the_terminal_and_the_command_is_whole(clickhouse: RunningCli
 
 
 @pytest.mark.clickhouse
-def test_window_options_change_the_result(clickhouse: RunningClickHouse) -> None:
-    few = ["--window-num", "3", "--window-size-ms", "500"]
-    rows = answer(clickhouse, "--client-id", "big", "--add", "producer_byte_rate=1000", *few)
-    assert rows["big"]["after"]["throttled_s"] == pytest.approx(59.5, abs=0.6)
-
-
-@pytest.mark.clickhouse
 def test_replay_has_the_brokers_own_window_and_names_their_class(tmp_path: Path) -> None:
     """60 kB/s in bursts of 1.2 MB: within a limit of 100 kB/s over 31 s, far above it over 11 s."""
     usage = recorded(Used("u", "bursty", [1_200_000, *[0] * 19] * 3))
@@ -159,7 +139,7 @@ def test_replay_has_the_brokers_own_window_and_names_their_class(tmp_path: Path)
             fact = StoredFacts(cluster, 1, 0, "4.3", samples, 1000, 11, 1000, "com.example.Quotas", 0, 8, 3, {})
             running.store.insert("cluster_facts", facts_table([fact], START_MS), token=cluster)
         verdicts = [answer(running, *asked, name)["bursty"]["verdict"] for name in ("window-11", "window-31")]
-        given = answer(running, *asked, "window-31", "--window-num", "11")
+        given = answer(running, *asked, "window-31", "--window-num", "22", "--window-size-ms", "500")
         table = run(*asked, "window-31", *WHEN, "--url", running.url).stdout
     assert verdicts == ["newly throttled", "unchanged"]
     assert given["bursty"]["verdict"] == "newly throttled"

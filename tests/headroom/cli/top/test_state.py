@@ -130,10 +130,6 @@ def test_enter_opens_the_detail_and_escape_closes_it() -> None:
     assert "not active any more" in screen(refreshed(opened, ROWS[:1], NOW_S), 80, 24)[1].text
 
 
-def test_q_ends() -> None:
-    assert after("q").is_over
-
-
 @pytest.mark.parametrize(
     ("typed", "keys"),
     [
