@@ -37,7 +37,7 @@ def metered(exchange: dict[str, Any], now_ms: int = 0) -> UsageSample:
 
 
 def test_produce_is_charged_by_request_size() -> None:
-    bucket = {"bucket_user": "alice", "bucket_client_id": "app"}
+    bucket: dict[str, Any] = {"bucket_user": "alice", "bucket_client_id": "app"}
     row = UsageSample("c", "producer_byte_rate", 0, "alice", "app", "", 1, 1000, 100.0, 0, 0, "gateway", **bucket)
     assert metered({}) == row._replace(interval_ms=1000, requests=1)
 

@@ -124,7 +124,7 @@ def test_rules_that_stay_are_judged_by_their_buckets() -> None:
 
 def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:
     rule: Entity = (("user", "alice"), ("client-id", None))
-    of_rule = {"limit": 900.0, "matched_entity": "user=alice, client-id=<default>"}
+    of_rule: dict[str, Any] = {"limit": 900.0, "matched_entity": "user=alice, client-id=<default>"}
     kept = [
         demand("alice", 900.0, high=2000.0, throttled_share=0.5, **of_rule)._replace(client_id="app"),
         demand("alice", 600.0, **of_rule)._replace(client_id="other"),
