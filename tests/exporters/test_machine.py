@@ -22,105 +22,92 @@ def node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
 
 
-def write(root: Path, files: dict[str, str]) -> None:
+def write(root: Path, groups: str, limits: dict[str, str]) -> None:
+    """`groups`: of this process; `limits`: files below the directory of cgroups, without their line ends."""
+    files = {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{name}": f"{text}\n" for name, text in limits.items()}}
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
 
 
+V2 = "0::/\n"
 V1 = "5:memory:/docker/1a\n4:cpu,cpuacct:/docker/1a\n1:name=systemd:/docker/1a\n0::/system.slice\n"
 NO_LIMIT = str((1 << 63) - 4096)
 
 
 @pytest.mark.parametrize(
-    ("files", "cores", "memory"),
+    ("groups", "limits", "cores", "memory"),
     [
-        ({}, NODE_CORES, NODE_MEMORY),  # no cgroups: macOS
-        ({"proc/self/cgroup": "0::/\n"}, NODE_CORES, NODE_MEMORY),  # no controllers
-        (  # version 2, a namespace of its own, as containers have it
-            {
-                "proc/self/cgroup": "0::/\n",
-                "sys/fs/cgroup/cpu.max": "50000 100000\n",
-                "sys/fs/cgroup/memory.max": f"{GIB}\n",
-            },
-            0.5,
-            GIB,
-        ),
-        (
-            {
-                "proc/self/cgroup": "0::/\n",
-                "sys/fs/cgroup/cpu.max": "max 100000\n",
-                "sys/fs/cgroup/memory.max": "max\n",
-            },
-            NODE_CORES,
-            NODE_MEMORY,
-        ),
+        (V2, {}, NODE_CORES, NODE_MEMORY),  # no controllers
+        # version 2, a namespace of its own, as containers have it
+        (V2, {"cpu.max": "50000 100000", "memory.max": f"{GIB}"}, 0.5, GIB),
+        (V2, {"cpu.max": "max 100000", "memory.max": "max"}, NODE_CORES, NODE_MEMORY),
         (  # version 2, systemd's CPUQuota on the unit and less on its slice
+            "0::/system.slice/headroom.service\n",
             {
-                "proc/self/cgroup": "0::/system.slice/headroom.service\n",
-                "sys/fs/cgroup/system.slice/headroom.service/cpu.max": "400000 100000\n",
-                "sys/fs/cgroup/system.slice/headroom.service/memory.max": "max\n",
-                "sys/fs/cgroup/system.slice/cpu.max": "200000 100000\n",
-                "sys/fs/cgroup/system.slice/memory.max": f"{4 * GIB}\n",
+                "system.slice/headroom.service/cpu.max": "400000 100000",
+                "system.slice/headroom.service/memory.max": "max",
+                "system.slice/cpu.max": "200000 100000",
+                "system.slice/memory.max": f"{4 * GIB}",
             },
             2,
             4 * GIB,
         ),
         (  # version 1, the host's paths in /proc and the group itself mounted
+            V1,
             {
-                "proc/self/cgroup": V1,
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "150000\n",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2 * GIB}\n",
+                "cpu,cpuacct/cpu.cfs_quota_us": "150000",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000",
+                "memory/memory.limit_in_bytes": f"{2 * GIB}",
             },
             1.5,
             2 * GIB,
         ),
         (  # version 1, the host's tree
+            V1,
             {
-                "proc/self/cgroup": V1,
-                "sys/fs/cgroup/cpu/docker/1a/cpu.cfs_quota_us": "300000\n",
-                "sys/fs/cgroup/cpu/docker/1a/cpu.cfs_period_us": "100000\n",
-                "sys/fs/cgroup/memory/docker/1a/memory.limit_in_bytes": f"{GIB}\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{NO_LIMIT}\n",
+                "cpu/docker/1a/cpu.cfs_quota_us": "300000",
+                "cpu/docker/1a/cpu.cfs_period_us": "100000",
+                "memory/docker/1a/memory.limit_in_bytes": f"{GIB}",
+                "memory/memory.limit_in_bytes": NO_LIMIT,
             },
             3,
             GIB,
         ),
         (  # version 1 without limits
+            V1,
             {
-                "proc/self/cgroup": V1,
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{NO_LIMIT}\n",
+                "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000",
+                "memory/memory.limit_in_bytes": NO_LIMIT,
             },
             NODE_CORES,
             NODE_MEMORY,
         ),
         (  # both: version 2 has no controllers
+            V1,
             {
-                "proc/self/cgroup": V1,
-                "sys/fs/cgroup/unified/system.slice/cgroup.procs": "",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "50000\n",
+                "unified/system.slice/cgroup.procs": "",
+                "cpu/cpu.cfs_quota_us": "50000",
+                "cpu/cpu.cfs_period_us": "50000",
             },
             1,
             NODE_MEMORY,
         ),
-        (  # files that say nothing
-            {
-                "proc/self/cgroup": "nonsense\n0::/\n",
-                "sys/fs/cgroup/cpu.max": "\n",
-                "sys/fs/cgroup/memory.max": "much\n",
-            },
-            NODE_CORES,
-            NODE_MEMORY,
-        ),
+        # files that say nothing
+        (f"nonsense\n{V2}", {"cpu.max": "", "memory.max": "much"}, NODE_CORES, NODE_MEMORY),
     ],
 )
-def test_limits_are_those_of_the_container(files: dict[str, str], cores: float, memory: int, tmp_path: Path) -> None:
-    write(tmp_path, files)
+def test_limits_are_those_of_the_container(
+    groups: str, limits: dict[str, str], cores: float, memory: int, tmp_path: Path
+) -> None:
+    write(tmp_path, groups, limits)
     assert (available_cores(tmp_path), available_memory(tmp_path)) == (cores, memory)
+
+
+def test_without_cgroups_all_of_the_machine_may_be_used(tmp_path: Path) -> None:
+    """As on macOS."""
+    assert (available_cores(tmp_path), available_memory(tmp_path)) == (NODE_CORES, NODE_MEMORY)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +122,7 @@ def test_limits_are_those_of_the_container(files: dict[str, str], cores: float, 
     ],
 )
 def test_threads_fit_into_memory_and_cores(cpu: str, memory: str, limit: int, number: int, tmp_path: Path) -> None:
-    files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": cpu, "sys/fs/cgroup/memory.max": memory}
-    write(tmp_path, files)
+    write(tmp_path, V2, {"cpu.max": cpu, "memory.max": memory})
     assert threads(limit, root=tmp_path) == number
 
 

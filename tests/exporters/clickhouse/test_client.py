@@ -10,11 +10,7 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.errors import (
-    StoreAwayError,
-    StoreError,
-    StoreLoginError,
-)
+from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreLoginError
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.fake_clickhouse import FakeClickHouse, fake_clickhouse, http
@@ -124,12 +120,3 @@ def test_parameters_reach_the_server_unchanged(clickhouse: RunningClickHouse) ->
     parameters = {"one": hostile, "many": [hostile, ""], "flag": True, "number": -(2**60)}
     assert reader.rows(asked, parameters) == [parameters]
     assert reader.rows("SELECT nan AS a, 1 / 0 AS b, toUInt64(-1) AS c") == [{"a": None, "b": None, "c": 2**64 - 1}]
-
-
-@pytest.mark.clickhouse
-def test_rows_are_read_from_the_reachable_node(clickhouse: RunningClickHouse) -> None:
-    both = of(away(), clickhouse.url)
-    assert both.rows("SELECT 1 AS one") == [{"one": 1}]
-    assert both.current == clickhouse.reader
-    with pytest.raises(StoreError, match=r"^Code: 47"):
-        both.rows("SELECT nothing")

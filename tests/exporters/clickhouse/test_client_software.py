@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.clickhouse import QueriedStore, RunningClickHouse
+from tests.kit.clickhouse import RunningClickHouse
 
 pytestmark = pytest.mark.clickhouse
 
@@ -34,25 +34,17 @@ SOFTWARE: dict[tuple[str, str], tuple[str, str, list[str]]] = {
 }
 
 
-def _found(store: QueriedStore, cluster: str, software: list[tuple[str, str]]) -> list[tuple[str, ...]]:
-    for name, version in software:
-        store.query(
-            "INSERT INTO headroom.client_instances (cluster, client_instance_id, software_name, software_version,"
-            " last_seen) VALUES ({c:String}, generateUUIDv4(), {n:String}, {v:String}, now64(3))",
-            {"c": cluster, "n": name, "v": version},
-        )
-    return [
-        tuple(row)
-        for row in store.query(
-            "SELECT software_name, software_version, library, library_version, known_issue"
-            " FROM headroom.client_software WHERE cluster = {c:String}",
-            {"c": cluster},
-        )
-    ]
-
-
 def test_versions_are_compared_numerically(clickhouse: RunningClickHouse) -> None:
-    rows = _found(clickhouse.store, "software", list(SOFTWARE))
+    for name, version in SOFTWARE:
+        clickhouse.store.query(
+            "INSERT INTO headroom.client_instances (cluster, client_instance_id, software_name, software_version,"
+            " last_seen) VALUES ('software', generateUUIDv4(), {n:String}, {v:String}, now64(3))",
+            {"n": name, "v": version},
+        )
+    rows = clickhouse.store.query(
+        "SELECT software_name, software_version, library, library_version, known_issue"
+        " FROM headroom.client_software WHERE cluster = 'software'"
+    )
     assert len(rows) == len(SOFTWARE)
     for name, version, library, library_version, known_issue in rows:
         expected_library, expected_version, issues = SOFTWARE[name, version]
@@ -62,29 +54,20 @@ def test_versions_are_compared_numerically(clickhouse: RunningClickHouse) -> Non
         assert all(issue in report for issue, report in zip(issues, reported, strict=True)), (name, version, reported)
 
 
-def _counted(store: QueriedStore, cluster: str) -> list[tuple[int, bool]]:
+def test_only_active_instances_are_counted(clickhouse: RunningClickHouse) -> None:
     seen = {"now64(3), 0": 3, "now64(3), 1": 1, "now64(3) - INTERVAL 20 MINUTE, 0": 1}  # last_seen, terminated
     for times, count in seen.items():
-        store.query(
+        clickhouse.store.query(
             "INSERT INTO headroom.client_instances"
             " (cluster, client_instance_id, software_name, software_version, last_seen, terminated)"
-            f" SELECT '{cluster}', generateUUIDv4(), 'librdkafka', '2.5.0', {times} FROM numbers({count})"
+            f" SELECT 'counted', generateUUIDv4(), 'librdkafka', '2.5.0', {times} FROM numbers({count})"
         )
     # Repeated rows of one instance count once.
     columns = "cluster, client_instance_id, software_name, software_version"
-    store.query(
+    clickhouse.store.query(
         f"INSERT INTO headroom.client_instances ({columns}, last_seen) SELECT {columns}, now64(3)"
-        f" FROM headroom.client_instances WHERE cluster = '{cluster}' AND terminated = 0"
+        " FROM headroom.client_instances WHERE cluster = 'counted' AND terminated = 0"
         " AND last_seen > now() - INTERVAL 10 MINUTE LIMIT 1"
     )
-    return [
-        (int(row[0]), bool(row[1]))
-        for row in store.query(
-            "SELECT instances, last_seen > now() - INTERVAL 10 MINUTE FROM headroom.client_software"
-            f" WHERE cluster = '{cluster}'"
-        )
-    ]
-
-
-def test_only_active_instances_are_counted(clickhouse: RunningClickHouse) -> None:
-    assert _counted(clickhouse.store, "counted") == [(3, True)]
+    counted = "SELECT instances, last_seen > now() - INTERVAL 10 MINUTE FROM headroom.client_software"
+    assert clickhouse.store.query(f"{counted} WHERE cluster = 'counted'") == [(3, 1)]

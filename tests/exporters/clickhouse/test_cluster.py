@@ -125,12 +125,6 @@ def test_inserts_fail_over_to_the_next_node(cluster: RunningCluster, store: Quer
     assert answers(cluster, sql) == [[("away", 10), ("away-2", 10)]] * 2
 
 
-def test_replicas_agree_once_in_sync(cluster: RunningCluster, store: QueriedStore) -> None:
-    store.insert("points", points("agree", 10), token="agree")
-    cluster.wait_in_sync()
-    assert store.replicas_agree("points")
-
-
 def test_rollups_and_views_are_equal_on_both_nodes(cluster: RunningCluster, store: QueriedStore) -> None:
     store.insert("points", points("rolled", 100), token="rolled")
     [(ts,)] = store.query("SELECT min(toUnixTimestamp(ts)) FROM headroom.points WHERE cluster = 'rolled'")

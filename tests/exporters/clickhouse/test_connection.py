@@ -148,9 +148,6 @@ def test_writer_password_is_read_only_from_a_valid_file(tmp_path: Path, name: st
         assert with_writer(Endpoint.parse(url)) == Endpoint.parse(url)
 
 
-def test_remote_server_is_not_queried_for_a_writer() -> None:
-    assert with_writer(Endpoint.parse("http://clickhouse.example:1")) == Endpoint.parse("http://clickhouse.example:1")
-
-
-def test_unreachable_server_has_no_writer() -> None:
-    assert with_writer(Endpoint.parse("http://127.0.0.1:1")) == Endpoint.parse("http://127.0.0.1:1")
+@pytest.mark.parametrize("url", ["http://clickhouse.example:1", "http://127.0.0.1:1"])
+def test_remote_server_is_not_asked_for_a_writer_and_an_unreachable_one_has_none(url: str) -> None:
+    assert with_writer(Endpoint.parse(url)) == Endpoint.parse(url)

@@ -41,7 +41,7 @@ def test_impact_is_what_the_client_reported_in_the_minute(clickhouse: RunningCli
         "SELECT client_id, toString(level), impact, impact_reason FROM headroom.headroom_by_minute"
         f" WHERE cluster = 'felt' AND window_start = toDateTime({from_ms // 1000}, 'UTC') ORDER BY client_id"
     )
-    assert [tuple(row) for row in judged] == [
+    assert judged == [
         ("earlier", "warn", "unknown", ""),
         ("silent", "warn", "unknown", ""),
         ("waits", "warn", "delayed", "records waited 2.5 s in the producer"),

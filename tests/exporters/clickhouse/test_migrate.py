@@ -93,7 +93,7 @@ def test_concurrent_processes_migrate_a_new_server_once(endpoint: Endpoint) -> N
     applied = stores[0].query(
         "SELECT version, count() FROM headroom.schema_migrations GROUP BY version ORDER BY version"
     )
-    assert [tuple(row) for row in applied] == [(migration.version, 1) for migration in schema.migrations(SCHEMA_VALUES)]
+    assert applied == [(migration.version, 1) for migration in schema.migrations(SCHEMA_VALUES)]
     assert stores[0].query("SELECT count() FROM system.tables WHERE name = 'schema_lock'") == [(0,)]
     for store in stores:
         store.close()

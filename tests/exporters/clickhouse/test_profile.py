@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from exporters.clickhouse.store import TransientWriteError
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore
 from tests.kit.platforms.profiles import ForeignServer, Profile, foreign_server
-from tests.kit.platforms.proxies import chproxy
 
 HOSTILE: dict[str, str | int] = {
     "compatibility": "23.8",
@@ -144,15 +142,6 @@ def test_writer_that_may_set_no_token_is_refused_by_name(foreign: ForeignServer)
     rows = pa.table({"token": ["a"]})
     with pytest.raises(StoreSettingError, match=r"profile of user 'tokens' fixes .* insert_deduplication_token"):
         as_user(foreign, "tokens").insert("any", rows, token="x")
-
-
-@pytest.mark.clickhouse
-def test_proxy_that_drops_settings_is_refused_by_name(foreign: ForeignServer) -> None:
-    endpoint = foreign.endpoint("plain", ANY_DATABASE)
-    with chproxy(endpoint) as url:
-        through = ClickHouse((replace(endpoint, port=int(url.rpartition(":")[2])),))
-        with pytest.raises(StoreSettingError, match=rf"do not reach the server behind {url}: a proxy .*chproxy"):
-            through.rows("SELECT 1 AS one")
 
 
 def test_what_a_release_does_not_have_and_what_is_equal_is_not_sent() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.template import filled
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 
@@ -89,10 +88,6 @@ def test_schema_is_the_first_migration_and_others_follow_by_number(directory: Pa
     )
 
 
-def test_product_has_one_migration_before_its_first_release() -> None:
-    assert [migration.version for migration in schema.migrations(SCHEMA_VALUES)] == [1]
-
-
 def test_value_that_nobody_gave_is_an_error(directory: Path) -> None:
     with pytest.raises(KeyError, match="most"):
         schema.migrations({}, directory)
@@ -150,16 +145,6 @@ def test_every_statement_is_idempotent() -> None:
     for migration in schema.migrations(SCHEMA_VALUES):
         for statement in migration.statements:
             assert re.search(r"IF (NOT )?EXISTS", statement) or statement.startswith("ALTER"), statement
-
-
-@pytest.mark.clickhouse
-def test_schema_can_be_applied_twice(clickhouse: RunningClickHouse) -> None:
-    store, all_migrations = clickhouse.store, schema.migrations(SCHEMA_VALUES)
-    store.migrate(SCHEMA_VALUES)
-    for migration in all_migrations:
-        for statement in migration.statements:
-            store.query(filled(statement, {"database": "headroom"}))
-    assert store.query("SELECT count() FROM headroom.schema_migrations FINAL") == [(len(all_migrations),)]
 
 
 def _columns(store: QueriedStore) -> dict[str, list[str]]:

@@ -72,7 +72,7 @@ def test_inserts_over_tls_with_each_compression(server: Secured, compression: Co
     store.insert("points", points(f"tls-{compression}", 1000), token=compression)
     where = f"cluster = 'tls-{compression}'"
     rows = store.query(f"SELECT count(), sum(value) FROM headroom.points WHERE {where}")
-    assert [tuple(row) for row in rows] == [(1000, 499_500.0)]
+    assert rows == [(1000, 499_500.0)]
     store.close()
 
 
@@ -143,6 +143,6 @@ def test_dropped_database_is_restored_from_a_backup(server: Secured, tmp_path: P
     store.migrate(SCHEMA_VALUES)
     store.insert("points", points("backup", 1000), token="after")
     rows = store.query("SELECT count(), sum(value) FROM headroom.points FINAL WHERE cluster = 'backup'")
-    assert [tuple(row) for row in rows] == [(1000, 499_500.0)]
+    assert rows == [(1000, 499_500.0)]
     assert store.query("SELECT count() FROM headroom.client_metrics WHERE cluster = 'backup'") == [(2000,)]
     store.close()

@@ -24,27 +24,23 @@ from tests.kit.certificates import CertificateAuthority
 from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal, ServerTls
 
 REFUSALS = [
-    ("grpc", Refusal("UNAVAILABLE"), RetryableSendError, None),
+    *(
+        ("grpc", Refusal(code), RetryableSendError, None)
+        for code in ("UNAVAILABLE", "ABORTED", "CANCELLED", "DATA_LOSS", "OUT_OF_RANGE")
+    ),
     ("grpc", Refusal("UNAVAILABLE", 7), RetryableSendError, 7),
-    ("grpc", Refusal("ABORTED"), RetryableSendError, None),
-    ("grpc", Refusal("CANCELLED"), RetryableSendError, None),
-    ("grpc", Refusal("DATA_LOSS"), RetryableSendError, None),
-    ("grpc", Refusal("OUT_OF_RANGE"), RetryableSendError, None),
     ("grpc", Refusal("RESOURCE_EXHAUSTED", 3), RetryableSendError, 3),
     ("grpc", Refusal("RESOURCE_EXHAUSTED"), TooLargeSendError, None),
-    ("grpc", Refusal("INVALID_ARGUMENT"), PermanentSendError, None),
-    ("grpc", Refusal("INTERNAL"), PermanentSendError, None),
-    ("grpc", Refusal("UNAUTHENTICATED"), EndpointSendError, None),
-    ("grpc", Refusal("PERMISSION_DENIED"), EndpointSendError, None),
-    ("grpc", Refusal("UNIMPLEMENTED"), EndpointSendError, None),
+    *(("grpc", Refusal(code), PermanentSendError, None) for code in ("INVALID_ARGUMENT", "INTERNAL")),
+    *(
+        ("grpc", Refusal(code), EndpointSendError, None)
+        for code in ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED")
+    ),
     ("http", Refusal(429, 3), RetryableSendError, 3),
-    ("http", Refusal(502), RetryableSendError, None),
     ("http", Refusal(503, 86_400), RetryableSendError, MAX_RETRY_AFTER_S),
-    ("http", Refusal(504), RetryableSendError, None),
-    ("http", Refusal(400), PermanentSendError, None),
+    *(("http", Refusal(code), RetryableSendError, None) for code in (502, 504)),
     ("http", Refusal(413), TooLargeSendError, None),
-    ("http", Refusal(422), PermanentSendError, None),
-    ("http", Refusal(500), PermanentSendError, None),
+    *(("http", Refusal(code), PermanentSendError, None) for code in (400, 422, 500)),
     *(("http", Refusal(code), EndpointSendError, None) for code in (302, 308, 401, 402, 403, 404, 405, 407, 410, 511)),
 ]
 

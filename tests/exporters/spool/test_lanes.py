@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,8 +36,25 @@ class Clock:
         return self.now_s
 
 
-def opener(directory: Path, max_bytes: int = 256 * MIB) -> Callable[[str], SpoolWriter]:
-    return lambda name: SpoolWriter(directory, name, segment_bytes=MIB, max_bytes=max_bytes)
+def opener(directory: Path, max_bytes: int = 256 * MIB, **more: Any) -> Callable[[str], SpoolWriter]:
+    return lambda name: SpoolWriter(directory, name, **{"segment_bytes": MIB, "max_bytes": max_bytes, **more})
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def spool(tmp_path: Path, clock: Clock) -> Iterator[PushSpool]:
+    with closing(PushSpool(opener(tmp_path), "pushes", clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def small_spool(tmp_path: Path) -> Iterator[PushSpool]:
+    with closing(PushSpool(opener(tmp_path, 2 * MIB), "pushes", Clock())) as opened:
+        yield opened
 
 
 def sent(spool: PushSpool, of: Connection, count: int, start: int = 0) -> None:
@@ -58,14 +77,11 @@ def order(reader: SpoolReader) -> list[str]:
     ]
 
 
-def test_a_polite_payer_waits_for_one_batch_of_a_flood(tmp_path: Path) -> None:
+def test_a_polite_payer_waits_for_one_batch_of_a_flood(tmp_path: Path, spool: PushSpool, reader: SpoolReader) -> None:
     """Without lanes its records lie behind all of the flood's in one segment."""
-    clock = Clock()
-    spool = PushSpool(opener(tmp_path), "pushes", clock)
     sent(spool, connection("hostile"), 5_000)
     sent(spool, connection("polite"), 10)
     assert writers(tmp_path) == {"pushes", "pushes.heavy0"}
-    reader = SpoolReader(tmp_path)
     served = order(reader)
     # Beside the flood's first records, which were sent before it was known as one.
     assert [n for n, principals in enumerate(served) if "polite" in principals][-1] <= 3
@@ -76,25 +92,18 @@ def test_a_polite_payer_waits_for_one_batch_of_a_flood(tmp_path: Path) -> None:
     sent(spool, connection("polite"), 10)
     reader.commit(batch)
     assert order(reader)[:2] == ["polite", "hostile"]
-    reader.close()
-    spool.close()
 
 
-def test_floods_are_served_in_turn_and_those_who_wait_are_not_forgotten(tmp_path: Path) -> None:
-    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+def test_floods_are_served_in_turn_and_those_who_wait_are_not_forgotten(spool: PushSpool, reader: SpoolReader) -> None:
     for name in ("one", "two"):
         sent(spool, connection(name), 3_000)
-    reader = SpoolReader(tmp_path)
     heavy = [name for name in order(reader) if name in ("one", "two")]
     for count in range(2, 20, 2):
         assert abs(heavy[:count].count("one") - count // 2) <= 1
-    reader.close()
-    spool.close()
 
 
-def test_every_record_is_read_once_and_counted(tmp_path: Path) -> None:
-    clock, numbers = Clock(), itertools.count()
-    spool = PushSpool(opener(tmp_path), "pushes", clock)
+def test_every_record_is_read_once_and_counted(spool: PushSpool, reader: SpoolReader, clock: Clock) -> None:
+    numbers = itertools.count()
     for turn in range(40):
         clock.now_s += 0.5
         for principal, count in (("hostile", 300 if turn < 20 else 0), ("polite", 3)):
@@ -105,97 +114,79 @@ def test_every_record_is_read_once_and_counted(tmp_path: Path) -> None:
     expected = next(numbers)
     assert spool.records == expected + 40
     spool.close()
-    reader = SpoolReader(tmp_path)
     seen = [body for kind, body in drain(reader, max_records=100) if kind is RecordKind.PUSH]
     assert {decode_push(body).client_instance_id for body in seen} == {n.to_bytes(16, "big") for n in range(expected)}
     assert len(seen) == expected
-    reader.close()
 
 
-def test_payer_that_becomes_quiet_joins_the_others_and_its_lane_is_used_again(tmp_path: Path) -> None:
-    clock = Clock()
-    spool = PushSpool(opener(tmp_path), "pushes", clock)
+def test_payer_that_becomes_quiet_joins_the_others_and_its_lane_is_used_again(
+    tmp_path: Path, spool: PushSpool, reader: SpoolReader, clock: Clock
+) -> None:
     sent(spool, connection("first"), 300)
     for _ in range(80):  # its lane's segment is closed, so that the reader can free it
         clock.now_s += 1.0
         sent(spool, connection("first"), 1)
     spool.sync()
-    reader = SpoolReader(tmp_path)
     order(reader)
     assert writers(tmp_path) == {"pushes"}
     sent(spool, connection("second"), 300)
     assert writers(tmp_path) == {"pushes", "pushes.heavy0"}
-    reader.close()
-    spool.close()
 
 
-def test_more_floods_than_lanes_share_them(tmp_path: Path) -> None:
-    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+def test_more_floods_than_lanes_share_them(tmp_path: Path, spool: PushSpool) -> None:
     for n in range(20):
         sent(spool, connection(f"hostile-{n}"), 300)
     assert len(writers(tmp_path)) == 9
-    spool.close()
 
 
-def test_flood_leaves_room_in_the_spool_for_others(tmp_path: Path) -> None:
-    spool = PushSpool(opener(tmp_path, max_bytes=2 * MIB), "pushes", Clock())
+def test_flood_leaves_room_in_the_spool_for_others(small_spool: PushSpool) -> None:
     with pytest.raises(SpoolFull):
-        sent(spool, connection("hostile"), 10_000)
-    spool.flush()
-    sent(spool, connection("polite"), 200)
+        sent(small_spool, connection("hostile"), 10_000)
+    small_spool.flush()
+    sent(small_spool, connection("polite"), 200)
     with pytest.raises(SpoolFull):
-        sent(spool, connection("second flood"), 10_000)
-    sent(spool, connection("polite"), 20)
-    spool.close()
+        sent(small_spool, connection("second flood"), 10_000)
+    sent(small_spool, connection("polite"), 20)
 
 
-def test_flood_that_filled_its_part_is_served_again_once_that_is_read(tmp_path: Path) -> None:
+def test_flood_that_filled_its_part_is_served_again_once_that_is_read(
+    tmp_path: Path, reader: SpoolReader, clock: Clock
+) -> None:
     """While all its records are refused nothing is flushed, so the flush cannot be what notices the room."""
-    clock = Clock()
-
-    def open_writer(name: str) -> SpoolWriter:
-        return SpoolWriter(tmp_path, name, segment_bytes=256 << 10, max_bytes=2 * MIB, clock_s=clock)
-
-    spool = PushSpool(open_writer, "pushes", clock)
+    spool = PushSpool(opener(tmp_path, 2 * MIB, segment_bytes=256 << 10, clock_s=clock), "pushes", clock)
     with pytest.raises(SpoolFull):
         sent(spool, connection("flood"), 10_000)
     spool.flush()
     spool.sync()
-    reader = SpoolReader(tmp_path)
     order(reader)
     clock.now_s += 1.0
     sent(spool, connection("flood"), 100)
-    reader.close()
     spool.close()
 
 
-def test_records_of_a_request_are_queued_all_or_none_in_their_lanes(tmp_path: Path) -> None:
+def test_records_of_a_request_are_queued_all_or_none_in_their_lanes(small_spool: PushSpool) -> None:
     """A heavy payer's part may be full while the shared one has room."""
-    spool = PushSpool(opener(tmp_path, max_bytes=2 * MIB), "pushes", Clock())
     with pytest.raises(SpoolFull):
-        sent(spool, connection("hostile"), 10_000)
-    spool.flush()
-    before = spool.records
+        sent(small_spool, connection("hostile"), 10_000)
+    small_spool.flush()
+    before = small_spool.records
     with pytest.raises(SpoolFull):
-        spool.append_all(RecordKind.PUSH, [push(connection("polite")), push(connection("hostile"))])
-    spool.flush()
-    assert spool.records == before
-    spool.append_all(RecordKind.PUSH, [push(connection("polite"), n) for n in range(3)])
+        small_spool.append_all(RecordKind.PUSH, [push(connection("polite")), push(connection("hostile"))])
+    small_spool.flush()
+    assert small_spool.records == before
+    small_spool.append_all(RecordKind.PUSH, [push(connection("polite"), n) for n in range(3)])
     with pytest.raises(SpoolFull):
-        spool.append_all(RecordKind.PUSH, [push(connection("polite"), n) for n in range(10_000)])
-    spool.flush()
-    assert spool.records == before + 3
-    spool.close()
+        small_spool.append_all(RecordKind.PUSH, [push(connection("polite"), n) for n in range(10_000)])
+    small_spool.flush()
+    assert small_spool.records == before + 3
 
 
-def test_payer_that_becomes_heavy_within_a_request_has_a_lane_afterwards(tmp_path: Path) -> None:
-    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+def test_payer_that_becomes_heavy_within_a_request_has_a_lane_afterwards(tmp_path: Path, spool: PushSpool) -> None:
     for _ in range(2):
         spool.append_all(RecordKind.PUSH, [push(connection("collector"), n) for n in range(300)])
         spool.flush()
     assert writers(tmp_path) == {"pushes", "pushes.heavy0"}
     assert spool.records == 600
-    spool.close()
 
 
 BUSY, QUIET = (connection(ANONYMOUS, port=port) for port in (1, 2))  # two clients behind one address
@@ -210,15 +201,15 @@ def ports(reader: SpoolReader) -> list[set[int]]:
     ]
 
 
-def test_connection_waits_for_one_batch_of_another_of_its_payer(tmp_path: Path) -> None:
-    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+def test_connection_waits_for_one_batch_of_another_of_its_payer(
+    tmp_path: Path, spool: PushSpool, reader: SpoolReader
+) -> None:
     for n in range(40):
         spool.append(RecordKind.PUSH, push(BUSY, n, LARGE))
     spool.append_all(RecordKind.PUSH, [push(QUIET, 100)])
     spool.append(RecordKind.PUSH, push(QUIET, 101))
     spool.flush()
     assert writers(tmp_path) == {"pushes", "pushes.heavy0", "pushes.heavy0.quiet"}
-    reader = SpoolReader(tmp_path)
     served = ports(reader)
     assert len(served) > 30
     assert max(n for n, ports in enumerate(served) if 2 in ports) <= 3
@@ -230,12 +221,9 @@ def test_connection_waits_for_one_batch_of_another_of_its_payer(tmp_path: Path) 
     spool.flush()
     reader.commit(batch)
     assert ports(reader)[0] == {2}
-    reader.close()
-    spool.close()
 
 
-def test_two_writers_do_not_give_a_payer_two_turns(tmp_path: Path) -> None:
-    spool = PushSpool(opener(tmp_path), "pushes", Clock())
+def test_two_writers_do_not_give_a_payer_two_turns(tmp_path: Path, spool: PushSpool, reader: SpoolReader) -> None:
     for n in range(40):
         for port in (1, 1, 2 + n, 2 + n, 2 + n):
             spool.append(
@@ -244,23 +232,19 @@ def test_two_writers_do_not_give_a_payer_two_turns(tmp_path: Path) -> None:
         spool.append(RecordKind.PUSH, push(connection("single"), n, LARGE))
     spool.flush()
     assert writers(tmp_path) == {"pushes", "pushes.heavy0", "pushes.heavy0.quiet", "pushes.heavy1"}
-    reader = SpoolReader(tmp_path)
     served = [name for name in order(reader) if name in (ANONYMOUS, "single")][4:]
     assert abs(served[:30].count("single") - 15) <= 2
-    reader.close()
-    spool.close()
 
 
-def test_connection_that_becomes_quiet_is_read_with_the_others_again(tmp_path: Path) -> None:
-    clock = Clock()
-    spool = PushSpool(opener(tmp_path), "pushes", clock)
+def test_connection_that_becomes_quiet_is_read_with_the_others_again(
+    spool: PushSpool, reader: SpoolReader, clock: Clock
+) -> None:
     for second in range(30):
         clock.now_s = float(second)
         for n in range(4 if second < 5 else 1):
             spool.append(RecordKind.PUSH, push(BUSY, n, LARGE if second < 5 else PAYLOAD))
         spool.append(RecordKind.PUSH, push(connection(ANONYMOUS, port=3), second, bytes(200_000)))
         spool.flush()
-    reader = SpoolReader(tmp_path)
     by_writer: dict[str, int] = {}
     for batch in batches(reader, 10_000, 64 << 10):
         for _, body in batch.records:
@@ -268,17 +252,10 @@ def test_connection_that_becomes_quiet_is_read_with_the_others_again(tmp_path: P
             if decoded.connection.source_port == 1 and len(decoded.payload) == len(PAYLOAD):
                 by_writer[batch.writer] = by_writer.get(batch.writer, 0) + 1
     assert by_writer["pushes.heavy0.quiet"] >= 10
-    reader.close()
-    spool.close()
 
 
-def test_quiet_connections_of_a_payer_are_of_its_part_of_the_spool(tmp_path: Path) -> None:
-    clock = Clock()
-
-    def open_writer(name: str) -> SpoolWriter:
-        return SpoolWriter(tmp_path, name, segment_bytes=256 << 10, max_bytes=4 * MIB, clock_s=clock)
-
-    spool = PushSpool(open_writer, "pushes", clock)
+def test_quiet_connections_of_a_payer_are_of_its_part_of_the_spool(tmp_path: Path, clock: Clock) -> None:
+    spool = PushSpool(opener(tmp_path, 4 * MIB, segment_bytes=256 << 10, clock_s=clock), "pushes", clock)
     with pytest.raises(SpoolFull, match="largest sender"):
         for n in range(4_000):  # a connection of its own for each push
             clock.now_s += 0.01

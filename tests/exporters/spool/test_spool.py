@@ -7,20 +7,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.model import RecordKind
 from exporters.spool import reader as spool_reader
 from exporters.spool.reader import SpoolReader
-from exporters.spool.records import FRAME, Record, read_name, scan, segment_name
-from tests.exporters.spool.kit import MIB, RECORDS, begun, drain, read_all, segments, write, writer
+from exporters.spool.records import FRAME, Record, read_name, segment_name
+from exporters.spool.writer import SpoolWriter
+from tests.exporters.spool.kit import MIB, RECORDS, drain, read_all, segments, write
 
 
 @given(
     records=RECORDS, segment_bytes=st.integers(1, 300), max_records=st.integers(1, 10), max_bytes=st.integers(1, 200)
 )
-@settings(max_examples=40, deadline=None)
 def test_records_are_read_in_write_order(
     records: list[Record], segment_bytes: int, max_records: int, max_bytes: int
 ) -> None:
@@ -36,7 +36,6 @@ def test_records_are_read_in_write_order(
 
 
 @given(records=RECORDS, cut=st.integers(0, 10_000), later=RECORDS)
-@settings(max_examples=40, deadline=None)
 def test_truncated_segment_yields_a_prefix_and_later_segments(
     records: list[Record], cut: int, later: list[Record]
 ) -> None:
@@ -56,7 +55,6 @@ def test_truncated_segment_yields_a_prefix_and_later_segments(
 
 
 @given(records=RECORDS, at=st.integers(0, 10_000), flip=st.integers(1, 255))
-@settings(max_examples=40, deadline=None)
 def test_flipped_byte_drops_one_record_and_is_counted(records: list[Record], at: int, flip: int) -> None:
     with TemporaryDirectory() as name:
         directory = Path(name)
@@ -83,7 +81,6 @@ def test_flipped_byte_drops_one_record_and_is_counted(records: list[Record], at:
     max_records=st.integers(1, 6),
     segment_bytes=st.integers(1, 400),
 )
-@settings(max_examples=40, deadline=None)
 def test_records_are_stored_once_across_reader_crashes(
     records: list[Record], crashes: list[str], max_records: int, segment_bytes: int
 ) -> None:
@@ -108,8 +105,7 @@ def test_records_are_stored_once_across_reader_crashes(
         assert [record for part in stored.values() for record in part] == records
 
 
-def test_records_are_read_while_the_writer_is_open(tmp_path: Path) -> None:
-    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
+def test_records_are_read_while_the_writer_is_open(tmp_path: Path, spool: SpoolWriter, reader: SpoolReader) -> None:
     spool.append(RecordKind.PUSH, b"one-two")
     assert drain(reader) == []
     spool.flush()
@@ -121,11 +117,9 @@ def test_records_are_read_while_the_writer_is_open(tmp_path: Path) -> None:
     spool.close()
     assert drain(reader) == []
     assert segments(tmp_path) == []
-    reader.close()
 
 
-def test_partial_record_of_an_open_segment_is_not_read(tmp_path: Path) -> None:
-    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
+def test_partial_record_of_an_open_segment_is_not_read(tmp_path: Path, spool: SpoolWriter, reader: SpoolReader) -> None:
     spool.append(RecordKind.PUSH, b"whole")
     spool.append(RecordKind.PUSH, b"half")
     spool.flush()
@@ -137,8 +131,6 @@ def test_partial_record_of_an_open_segment_is_not_read(tmp_path: Path) -> None:
     path.open("ab").write(whole[-2:])
     assert drain(reader) == [(RecordKind.PUSH, b"half")]
     assert reader.totals.corrupt == 0
-    spool.close()
-    reader.close()
 
 
 def test_frame_inside_a_payload_is_not_a_record(tmp_path: Path) -> None:
@@ -153,49 +145,19 @@ def test_frame_inside_a_payload_is_not_a_record(tmp_path: Path) -> None:
     assert read_all(tmp_path) == [(RecordKind.PUSH, b""), (RecordKind.PUSH, b"next")]
 
 
-def test_segments_of_several_writers_are_read_alternately(tmp_path: Path) -> None:
-    first, second = writer(tmp_path, "gw0"), writer(tmp_path, "gw1")
-    for spool, body in ((first, b"a"), (second, b"b")):
-        for _ in range(4):
-            spool.append(RecordKind.PUSH, body)
-        spool.flush()
-    reader = SpoolReader(tmp_path)
+def test_segments_of_several_writers_are_read_alternately(tmp_path: Path, reader: SpoolReader) -> None:
+    for name, body in (("gw0", b"a"), ("gw1", b"b")):
+        write(tmp_path, [(RecordKind.PUSH, body)] * 4, name=name)
     assert [body for _, body in drain(reader, max_records=2)] == [b"a", b"a", b"b", b"b"] * 2
-    first.close()
-    second.close()
-    reader.close()
 
 
-def test_segment_deleted_after_listing_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = SpoolReader(tmp_path)
+def test_segment_deleted_after_listing_is_skipped(reader: SpoolReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool_reader, "segment_sizes", lambda _: {segment_name(1, "gw0", 1): 5})
     assert reader.buffered() == (0, 0)
     assert reader.next_batch(1, MIB) is None
-    reader.close()
 
 
-def test_buffered_counts_follow_commits(tmp_path: Path) -> None:
-    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
-    for _ in range(10):
-        spool.append(RecordKind.PUSH, b"12345678")
-    spool.flush()
-    assert reader.buffered() == (10, spool.bytes)
-    batch = begun(reader, 3)
-    assert reader.buffered() == (10, spool.bytes)
-    reader.commit(batch)
-    assert reader.buffered() == (7, spool.bytes - reader.totals.bytes)
-    assert spool.records == reader.totals.records + 7
-    spool.append(RecordKind.PUSH, b"")
-    spool.flush()
-    assert reader.buffered()[0] == 8
-    drain(reader)
-    assert reader.buffered() == (0, 0)
-    spool.close()
-    reader.close()
-
-
-def test_records_larger_than_the_read_size_are_counted(tmp_path: Path) -> None:
-    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
+def test_records_larger_than_the_read_size_are_counted(spool: SpoolWriter, reader: SpoolReader) -> None:
     for size in (10, 300_000, 0, 250_000, 270_000, 20_000, 5):
         spool.append(RecordKind.PUSH, bytes(size))
     spool.flush()
@@ -204,8 +166,6 @@ def test_records_larger_than_the_read_size_are_counted(tmp_path: Path) -> None:
         spool.append(RecordKind.PUSH, b"")
     spool.flush()
     assert reader.buffered() == (10, spool.bytes)
-    spool.close()
-    reader.close()
 
 
 def test_segment_names_round_trip_and_sort_by_time() -> None:
@@ -215,9 +175,3 @@ def test_segment_names_round_trip_and_sort_by_time() -> None:
     assert read_name("positions.0") is None
     with pytest.raises(ValueError, match="cannot name a segment"):
         segment_name(1, "../x", 1)
-
-
-@given(data=st.binary(max_size=400), mark=st.integers(0, 3))
-def test_random_bytes_are_scanned_without_error(data: bytes, mark: int) -> None:
-    scanned = scan(mark.to_bytes(4) + data, mark, 10)
-    assert 0 <= scanned.end <= len(data) + 4

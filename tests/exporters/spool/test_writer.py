@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -37,27 +34,7 @@ def test_full_spool_refuses_until_it_is_read(tmp_path: Path) -> None:
     assert read_all(tmp_path) == [(RecordKind.PUSH, bytes(300))]
 
 
-def test_killed_writer_loses_only_unflushed_records(tmp_path: Path) -> None:
-    script = """
-import os, signal, sys
-from pathlib import Path
-from exporters.model import RecordKind
-from exporters.spool.writer import SpoolWriter
-spool = SpoolWriter(Path(sys.argv[1]), "gw0", segment_bytes=1 << 20, max_bytes=1 << 20)
-for n in range(100):
-    spool.append(RecordKind.PUSH, b"acknowledged")
-spool.flush()
-spool.append(RecordKind.PUSH, b"never flushed")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"acknowledged")] * 100
-    assert segments(tmp_path) == []
-
-
-def test_failed_flush_counts_nothing_and_the_next_one_succeeds(tmp_path: Path) -> None:
-    spool = writer(tmp_path)
+def test_failed_flush_counts_nothing_and_the_next_one_succeeds(tmp_path: Path, spool: SpoolWriter) -> None:
     spool.append(RecordKind.PUSH, b"acknowledged")
     spool.flush()
     with largest_file(100):
@@ -77,7 +54,9 @@ def test_failed_flush_counts_nothing_and_the_next_one_succeeds(tmp_path: Path) -
 
 
 @pytest.mark.interpreted
-def test_failed_directory_sync_is_retried_by_the_next_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_directory_sync_is_retried_by_the_next_sync(
+    tmp_path: Path, spool: SpoolWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[Path] = []
 
     def fail_once(directory: Path) -> None:
@@ -86,7 +65,6 @@ def test_failed_directory_sync_is_retried_by_the_next_sync(tmp_path: Path, monke
             raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(spool_writer, "sync_directory", fail_once)
-    spool = writer(tmp_path)
     spool.append(RecordKind.PUSH, b"")
     spool.flush()
     with pytest.raises(OSError, match="Input/output"):
@@ -94,7 +72,6 @@ def test_failed_directory_sync_is_retried_by_the_next_sync(tmp_path: Path, monke
     spool.sync()
     spool.sync()
     assert synced == [tmp_path, tmp_path]
-    spool.close()
 
 
 class FillsDuringSync(SpoolWriter):
@@ -127,8 +104,9 @@ def test_segment_that_fills_during_sync_is_synced(tmp_path: Path) -> None:
     assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
 
 
-def test_failed_first_flush_leaks_no_file_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool, reader = writer(tmp_path), SpoolReader(tmp_path)
+def test_failed_first_flush_leaks_no_file_descriptors(
+    spool: SpoolWriter, reader: SpoolReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
     def look_and_fail(*_: object) -> int:
@@ -146,12 +124,10 @@ def test_failed_first_flush_leaks_no_file_descriptors(tmp_path: Path, monkeypatc
     spool.append(RecordKind.PUSH, b"acknowledged")
     spool.flush()
     assert drain(reader) == [(RecordKind.PUSH, b"acknowledged")]
-    spool.close()
-    reader.close()
 
 
-def test_sync_releases_full_segments(tmp_path: Path) -> None:
-    spool, reader = writer(tmp_path, segment_bytes=10), SpoolReader(tmp_path)
+def test_sync_releases_full_segments(tmp_path: Path, reader: SpoolReader) -> None:
+    spool = writer(tmp_path, segment_bytes=10)
     for n in range(3):
         spool.append(RecordKind.PUSH, b"record %d" % n)
         spool.flush()
@@ -163,7 +139,6 @@ def test_sync_releases_full_segments(tmp_path: Path) -> None:
     assert drain(reader) == []
     assert segments(tmp_path) == []
     spool.close()
-    reader.close()
 
 
 def test_deleted_segment_is_noticed_and_replaced(tmp_path: Path) -> None:
