@@ -6,9 +6,11 @@ import contextlib
 import http.client
 import itertools
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from exporters.clickhouse.connection import Endpoint
@@ -51,11 +53,20 @@ def path_gateway(upstream: Endpoint, prefix: str) -> Iterator[str]:
         yield url
 
 
+@contextlib.contextmanager
+def limiting_proxy(upstream: Endpoint, max_bytes: int, refused: list[int]) -> Iterator[str]:
+    """Answers larger requests as nginx does, at once and without reading them; adds their sizes to `refused`."""
+    with _http_proxy(upstream, max_bytes=max_bytes, refused=refused) as url:
+        yield url
+
+
 class _Forwarding(ProxyHandler):
     upstream: Endpoint
-    prefix: str
-    drops_settings: bool
-    hides_errors: bool
+    max_bytes: int = sys.maxsize
+    refused: list[int]
+    prefix: str = ""
+    drops_settings: bool = False
+    hides_errors: bool = False
 
     def do_GET(self) -> None:
         self._forward()
@@ -64,8 +75,13 @@ class _Forwarding(ProxyHandler):
         self._forward()
 
     def _forward(self) -> None:
+        nbytes = int(self.headers.get("Content-Length", 0))
+        if nbytes > self.max_bytes:
+            self.refused.append(nbytes)
+            self.send_error(413)
+            return
         parts = urlsplit(self.path)
-        body = self._body()
+        body = self._body(nbytes)
         if self.prefix and not f"{parts.path}/".startswith(f"{self.prefix}/"):
             self.reply(404, [("Content-Type", "text/html")], b"<html>no such service</html>")
             return
@@ -89,9 +105,9 @@ class _Forwarding(ProxyHandler):
                 content = content.partition(b"__exception__")[0]
             self.reply(response.status, response.getheaders(), content)
 
-    def _body(self) -> bytes:
+    def _body(self, nbytes: int) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            return self.rfile.read(nbytes)
         body = b""
         while size := int(self.rfile.readline(), 16):
             body += self.rfile.read(size)
@@ -101,11 +117,9 @@ class _Forwarding(ProxyHandler):
 
 
 @contextlib.contextmanager
-def _http_proxy(
-    upstream: Endpoint, *, prefix: str = "", drops_settings: bool = False, hides_errors: bool = False
-) -> Iterator[str]:
-    of_this = {"upstream": upstream, "prefix": prefix, "drops_settings": drops_settings, "hides_errors": hides_errors}
-    handler = type("Forwarding", (_Forwarding,), of_this)
+def _http_proxy(upstream: Endpoint, **kind: Any) -> Iterator[str]:
+    """`kind`: in what it differs from a proxy that passes everything on."""
+    handler = type("Forwarding", (_Forwarding,), {"upstream": upstream, **kind})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from pathlib import Path
 
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -16,12 +15,11 @@ from telemetry.decode.otlp import decode
 from telemetry.decode.series import KnownSeries, identity
 from telemetry.decode.templates import Template, template_of
 from telemetry.ingest.arrow_tables import points_table
-from tests.telemetry.decode.payloads import CONNECTION, NOW_MS, NOW_NS, new_decoder
+from tests.telemetry.decode.payloads import NOW_NS, PUSH, VECTORS, new_decoder
 
-PUSH = Push(CONNECTION, "app-1", bytes(16), NOW_MS, 7, False, 0, b"")
 LIMITS = PayloadLimits()
-VECTORS = sorted((Path(__file__).parents[2] / "vectors").glob("*.zst"))
-PAYLOADS = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in VECTORS]
+CAPTURED = sorted(VECTORS.glob("*.zst"))
+PAYLOADS = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in CAPTURED]
 
 
 class Bench:
@@ -74,8 +72,3 @@ def named(name: str) -> bytes:
     points = message.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge.data_points
     points.add(time_unix_nano=NOW_NS, as_double=1.0)
     return message.SerializeToString()
-
-
-def field(number: int, data: bytes) -> bytes:
-    assert len(data) < 128
-    return bytes([number << 3 | 2, len(data)]) + data

@@ -16,6 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from exporters.model import DropReason
 from telemetry.decode.bounds import DecodeError, PayloadLimits, decompress
 from telemetry.decode.otlp import Decoded, decode
+from tests.kit.otlp_payloads import field, in_metric
 from tests.telemetry.decode.payloads import NOW_MS, NOW_NS, PUSH, VECTORS, counter, decoded, gauge, number, text
 
 
@@ -124,14 +125,8 @@ def test_captured_payloads_of_java_and_librdkafka() -> None:
 
 
 def test_excessive_nesting_is_refused() -> None:
-    def field(number: int, body: bytes) -> bytes:
-        size = len(body)
-        return bytes([number << 3 | 2, *([size & 127 | 128, size >> 7] if size > 127 else [size])]) + body
-
     value = field(1, b"x")
     for _ in range(100):
         value = field(5, field(1, value))  # AnyValue.array_value, ArrayValue.values
-    point = field(7, field(1, b"deep") + field(2, value))
-    metric = field(5, field(1, point))
     with pytest.raises(DecodeError):
-        decode(field(1, field(2, field(2, metric))), PUSH, PayloadLimits(), ())
+        decode(in_metric(5, field(1, field(7, field(1, b"deep") + field(2, value)))), PUSH, PayloadLimits(), ())

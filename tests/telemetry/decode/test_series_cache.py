@@ -61,20 +61,6 @@ def test_series_of_a_failed_batch_are_forgotten() -> None:
     assert known_series.keep() == 0
 
 
-def test_array_is_reused_until_a_change() -> None:
-    known_series = KnownSeries(1 << 20, 10)
-    written(known_series, 0, b"a", 1)
-    before = known_series.of(b"a")
-    written(known_series, 1, b"b", 2)
-    known_series.add(b"a", [], 1)
-    assert known_series.of(b"a") is before
-    known_series.add(b"a", [3], 1)
-    assert known_series.of(b"a") is not before
-    known_series.forget()
-    assert known_series.of(b"a") is before
-    assert known_series.of(b"nobody") is known_series.of(b"no one")
-
-
 def test_recalled_series_are_known_within_the_size_limit() -> None:
     known_series = KnownSeries(1000, 10)
     recalled = [(name, at_ms, np.array([n], np.uint64)) for n, (name, at_ms) in enumerate([(b"a", 0), (b"b", 5)])]

@@ -16,8 +16,8 @@ from telemetry.decode.otlp import Decoded, decode
 from telemetry.decode.series import identity
 from telemetry.decode.templates import Templates, template_of
 from telemetry.ingest.arrow_tables import series_table
-from tests.telemetry.decode.payloads import NOW_MS
-from tests.telemetry.decode.template_bench import LIMITS, PAYLOADS, PUSH, Bench, check, named, template_for
+from tests.telemetry.decode.payloads import NOW_MS, PUSH
+from tests.telemetry.decode.template_bench import LIMITS, PAYLOADS, Bench, check, named, template_for
 
 
 @pytest.fixture
@@ -110,18 +110,6 @@ def test_shared_template_size_includes_its_series() -> None:
     for client in (b"one", b"other"):  # a template without users is deleted with its series
         templates.keep(client, PAYLOADS[0], template_of(PAYLOADS[0], decoded) or template, ids)
     assert templates.nbytes < before - template.described.nbytes + template.nbytes
-
-
-def test_expired_series_are_described_again() -> None:
-    bench = Bench()
-    bench.matches(PAYLOADS[0])
-    bench.known.keep()
-    assert bench.matches(PAYLOADS[0])
-    bench.known.begin(NOW_MS + 3_600_000)
-    outcome, _ = bench.take(replace(PUSH, payload=PAYLOADS[0]))
-    assert outcome.match is None  # no other client shares the template
-    assert len(outcome.decoded.series) == len(outcome.decoded.points.value)
-    assert bench.matches(PAYLOADS[0])
 
 
 def test_changing_structures_evict_only_the_clients_own_template() -> None:

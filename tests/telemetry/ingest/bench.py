@@ -13,18 +13,16 @@ from uuid import UUID
 import pyarrow as pa
 
 from exporters.clickhouse.store import TransientWriteError
-from exporters.model import Connection, Push, QuotaLimit, RecordKind, StoredFacts, TopicSample, UsageSample
+from exporters.model import QuotaLimit, RecordKind, StoredFacts, TopicSample, UsageSample
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
+from tests.telemetry.decode.payloads import NOW_MS, PUSH, VECTORS
 
 MIB = 1 << 20
-NOW_MS = 1_795_234_197_430
-CONNECTION = Connection("prod", "EXTERNAL", "alice", "10.0.0.7", 50_000, "apache-kafka-java", "4.3.1", 1)
-VECTORS = Path(__file__).parents[2] / "vectors"
 JAVA = (VECTORS / "java-4.3.1-producer.zst").read_bytes()
 USAGE = UsageSample(
     "prod",
@@ -125,7 +123,7 @@ class Bench:
         )
 
     def push(self, payload: bytes = JAVA, codec: int = 4, **fields: Any) -> None:
-        push = replace(Push(CONNECTION, "app-1", bytes(range(16)), NOW_MS, 7, False, codec, payload), **fields)
+        push = replace(PUSH, payload=payload, compression_type=codec, **fields)
         sender = sender_bytes(push.connection, push.client_id)
         origin = push_origin(
             push.client_instance_id, push.subscription_id, push.terminating, push.compression_type, sender

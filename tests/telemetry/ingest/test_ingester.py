@@ -12,9 +12,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from exporters.clickhouse.store import TransientWriteError
 from exporters.model import DropReason, RecordKind
 from exporters.spool.records import encode_rows
-from exporters.spool.waiting import PUSHES, oldest_ms
 from telemetry.decode.bounds import PayloadLimits
-from tests.telemetry.ingest.bench import JAVA, MIB, NOW_MS, USAGE, Bench, away
+from telemetry.ingest.quarantine import held
+from tests.telemetry.decode.payloads import NOW_MS
+from tests.telemetry.ingest.bench import JAVA, MIB, USAGE, Bench, away
 
 
 def test_push_is_stored_in_all_its_tables(bench: Bench) -> None:
@@ -48,6 +49,7 @@ def test_push_is_stored_in_all_its_tables(bench: Bench) -> None:
     assert instance["source_address"] == "10.0.0.7"
     assert bench.balance() == (1, 0, 0)
     assert bench.ingester.counts.points_written == 108
+    assert bench.reader.unsure == set(), "the positions of a new spool are certain"
 
 
 @pytest.mark.parametrize(("everything", "written"), [(False, [2]), (True, [2, 1, 1])])
@@ -91,6 +93,8 @@ def test_invalid_push_is_dropped_alone_and_recorded(bench: Bench) -> None:
         DropReason.CORRUPT_RECORD: 4,
     }
     assert bench.balance() == (2, 7, 0)
+    quarantined = {push.payload() for push in held(bench.directory / "quarantine")}
+    assert quarantined == {b"not zstd", zstandard.compress(bytes(2 * MIB)), zstandard.compress(b"no metrics at all")}
 
 
 def test_unexpected_exception_drops_only_its_push(bench: Bench) -> None:
@@ -128,63 +132,23 @@ def test_same_batch_is_retried_after_a_store_failure(bench: Bench, failing: str)
             bench.step()
         bench.push()  # arrives later and must not join the batch
     assert bench.balance() == (0, 0, 5)
+    assert bench.ingester.as_dict()["position_bytes"] == 0
     bench.store.fail = lambda table: None
     assert bench.step() == 2
     assert bench.balance() == (2, 0, 3)
+    assert bench.ingester.as_dict()["position_bytes"] > len(JAVA)
     assert bench.step() == 3
     assert len(bench.store.rows("points")) == 4 * 108
     assert len(bench.store.rows("series")) == 108
     assert len(bench.store.rows("quota_usage")) == 1
 
 
-def test_series_are_written_once_per_hour(bench: Bench) -> None:
-    def series_after(now_ms: int) -> int:
-        bench.push()
-        bench.step(now_ms)
-        return len(bench.store.rows("series"))
-
-    assert series_after(NOW_MS) == 108
-    assert series_after(NOW_MS + 3_599_999) == 108
-    assert series_after(NOW_MS + 3_600_000) == 216
-
-
-def test_series_is_written_once_per_batch(bench: Bench) -> None:
-    for _ in range(3):
-        bench.push()
-    assert bench.step() == 3
-    assert len(bench.store.rows("series")) == 108
-    assert bench.ingester.counts.series_written == 108
-
-
-def test_invalid_push_is_quarantined_once_when_its_batch_is_retried(bench: Bench) -> None:
-    bench.push(b"rubbish")
-    bench.push(b"\xff", codec=0)
-    bench.push()
-    bench.store.fail = away
-    with pytest.raises(TransientWriteError):
-        bench.step()
-    bench.store.fail = lambda table: None
-    bench.step()
-    heads = [path.read_bytes() for path in (bench.directory / "quarantine").iterdir()]
-    assert sorted(head.partition(b"\n")[2] for head in heads) == [b"rubbish", b"\xff"]
-    assert bench.balance() == (1, 2, 0)
-
-
-def test_age_of_the_oldest_record_and_position_follow_an_outage(bench: Bench) -> None:
-    def age_and_position() -> tuple[int, int]:
-        return oldest_ms(bench.directory).get(PUSHES, 0), bench.ingester.as_dict()["position_bytes"]
-
-    bench.push(received_at_ms=NOW_MS - 5_000)
-    bench.push()
-    bench.store.fail = away
-    with pytest.raises(TransientWriteError):
-        bench.step()
-    assert age_and_position() == (NOW_MS - 5_000, 0)
-    bench.store.fail = lambda table: None
-    bench.step()
-    oldest, position = age_and_position()
-    assert oldest == 0
-    assert position > 2 * len(JAVA)
+def test_series_are_written_once_per_batch_and_hour(bench: Bench) -> None:
+    for now_ms, rows in ((NOW_MS, 108), (NOW_MS + 3_599_999, 108), (NOW_MS + 3_600_000, 216)):
+        for _ in range(3):
+            bench.push()
+        assert bench.step(now_ms) == 3
+        assert len(bench.store.rows("series")) == bench.ingester.counts.series_written == rows
 
 
 def test_batch_ends_at_the_insert_row_limit(bench: Bench) -> None:
@@ -244,12 +208,6 @@ def test_lost_positions_store_nothing_twice(bench: Bench, lost: str) -> None:
     bench.push(received_at_ms=NOW_MS + 12)
     assert bench.step() == 1
     assert len(bench.store.rows("pushes")) == 13
-
-
-def test_positions_of_a_new_spool_are_certain(bench: Bench) -> None:
-    bench.push()
-    assert bench.step() == 1
-    assert bench.reader.unsure == set()
 
 
 def test_pushes_with_texts_that_are_no_utf_8_are_stored_and_counted(bench: Bench) -> None:

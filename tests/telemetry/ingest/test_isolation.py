@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pytest
 
@@ -71,6 +70,7 @@ def test_each_push_is_stored_once_or_quarantined_under_random_faults(bench: Benc
     stored = Counter(row["client_id"] for row in bench.store.rows("points"))
     quarantined = [push.facts["client_id"] for push in held(bench.directory / "quarantine")]
     assert set(stored.values()) == {108}
+    assert set(quarantined) <= refused
     assert sorted([*stored, *quarantined]) == sorted(f"client-{n}" for n in range(12))
     assert bench.balance() == (12 - len(quarantined), len(quarantined), 0)
 
@@ -127,17 +127,6 @@ def test_single_failure_quarantines_nothing(bench: Bench) -> None:
     assert len(bench.store.tables["points"]) == 1
 
 
-def test_unavailable_store_quarantines_nothing(bench: Bench) -> None:
-    refuse(bench, "points", is_bad, TransientWriteError)
-    bench.push(client_id=BAD)
-    bench.push()
-    for _ in range(5):
-        with pytest.raises(TransientWriteError):
-            bench.step()
-    assert bench.balance() == (0, 0, 2)
-    assert list(held(bench.directory / "quarantine")) == []
-
-
 def test_rejecting_table_causes_a_bounded_number_of_inserts(bench: Bench) -> None:
     tried = 0
 
@@ -154,19 +143,6 @@ def test_rejecting_table_causes_a_bounded_number_of_inserts(bench: Bench) -> Non
     assert bench.step() == 1_000
     assert tried < 200
     assert bench.balance() == (0, 1_000, 0)
-
-
-def test_quarantined_push_can_be_replayed(bench: Bench) -> None:
-    refuse(bench, "points", is_bad, PermanentWriteError)
-    bench.push(client_id=BAD, terminating=True)
-    bench.step()
-    [push] = held(bench.directory / "quarantine")
-    bench.store.insert = bench.store.keep  # the fix
-    again = push.push()
-    bench.push(again.payload, client_id=again.client_id, terminating=again.terminating)
-    bench.step()
-    assert {row["client_id"] for row in bench.store.rows("points")} == {BAD}
-    assert orjson.loads(push.path.read_bytes().partition(b"\n")[0])["subscription_id"] == 7
 
 
 def test_range_that_kills_the_worker_is_halved_until_quarantined(bench: Bench) -> None:

@@ -11,7 +11,7 @@ import pytest
 from exporters.model import Push
 from telemetry.decode.templates import PointColumns
 from telemetry.ingest.arrow_tables import key_order, push_ranks
-from tests.telemetry.ingest.bench import CONNECTION, NOW_MS
+from tests.telemetry.decode.payloads import CONNECTION, NOW_MS
 
 METRICS = ["a", "aa", "b", "\N{GREEK SMALL LETTER ALPHA}"]
 HOUR_MS = 3_600_000

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import orjson
 
 from exporters.model import DropReason, Push
 from telemetry.decode.decoder import Refusal
-from telemetry.ingest.quarantine import Quarantine
+from telemetry.ingest.quarantine import Quarantine, held
 from tests.telemetry.decode.payloads import CONNECTION
 
 REFUSAL = Refusal(DropReason.DECODE, "no MetricsData\nat all")
@@ -20,17 +17,18 @@ def push(received_at_ms: int, payload: bytes = b"rubb\nish") -> Push:
     return Push(CONNECTION, "app-1", bytes(range(16)), received_at_ms, 7, False, 4, payload)
 
 
-def held(directory: Path) -> list[tuple[dict[str, Any], bytes]]:
-    parts = [path.read_bytes().partition(b"\n") for path in sorted(directory.iterdir())]
-    return [(orjson.loads(head), payload) for head, _, payload in parts]
+def times(directory: Path) -> list[int]:
+    """When the pushes in it were received, the newest first."""
+    return [push.facts["received_at_ms"] for push in held(directory)]
 
 
 def test_file_contains_time_client_reason_and_payload(tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path / "quarantine", 10, 10_000)
     quarantine.write("token", [(push(17), REFUSAL)])
-    [(head, payload)] = held(tmp_path / "quarantine")
-    assert payload == b"rubb\nish"
-    assert head == {
+    [quarantined] = held(tmp_path / "quarantine")
+    assert quarantined.push() == push(17)
+    assert quarantined.payload() == b"rubb\nish"
+    assert quarantined.facts == {
         "received_at_ms": 17,
         "reason": "decode",
         "cause": "no MetricsData\nat all",
@@ -53,13 +51,13 @@ def test_newest_pushes_are_kept_within_limits_across_restarts(tmp_path: Path) ->
     for start in (0, 10):
         quarantine = Quarantine(tmp_path, 5, 100_000)
         quarantine.write(f"token-{start}", [(push(number), REFUSAL) for number in range(start, start + 10)])
-    assert [head["received_at_ms"] for head, _ in held(tmp_path)] == [15, 16, 17, 18, 19]
+    assert times(tmp_path) == [19, 18, 17, 16, 15]
     quarantine = Quarantine(tmp_path, 5, 2_000)
     quarantine.write("token-30", [(push(30, bytes(1_000)), REFUSAL)])
-    assert held(tmp_path)[-1][0]["received_at_ms"] == 30
+    assert times(tmp_path)[0] == 30
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000
     quarantine.write("token-31", [(push(31, bytes(5_000)), REFUSAL)])
-    assert held(tmp_path) == []
+    assert times(tmp_path) == []
 
 
 def test_repeated_batch_is_quarantined_once(tmp_path: Path) -> None:
@@ -67,12 +65,12 @@ def test_repeated_batch_is_quarantined_once(tmp_path: Path) -> None:
         quarantine = Quarantine(tmp_path, 10, 10_000)
         for _ in range(repeats):
             quarantine.write("token", [(push(number), REFUSAL) for number in (3, 3, 4)])
-    assert [head["received_at_ms"] for head, _ in held(tmp_path)] == [3, 3, 4]
+    assert times(tmp_path) == [4, 3, 3]
 
 
 def test_quarantine_of_no_records_keeps_none(tmp_path: Path) -> None:
     Quarantine(tmp_path, 0, 10_000).write("token", [(push(1), REFUSAL)])
-    assert held(tmp_path) == []
+    assert times(tmp_path) == []
 
 
 def test_unwritable_directory_raises_nothing(tmp_path: Path) -> None:
@@ -82,4 +80,4 @@ def test_unwritable_directory_raises_nothing(tmp_path: Path) -> None:
         quarantine.write("token", [(push(number), REFUSAL)])
     (tmp_path / "quarantine").mkdir()
     quarantine.write("token-9", [(push(9), REFUSAL)])
-    assert len(held(tmp_path / "quarantine")) == 1
+    assert times(tmp_path / "quarantine") == [9]

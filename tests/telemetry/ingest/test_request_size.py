@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +24,9 @@ from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
-from tests.telemetry.ingest.bench import MIB, NOW_MS, USAGE, Bench
+from tests.kit.platforms.proxies import limiting_proxy
+from tests.telemetry.decode.payloads import NOW_MS
+from tests.telemetry.ingest.bench import MIB, USAGE, Bench
 
 POINTS = 108  # of a push of the bench
 
@@ -79,9 +78,8 @@ def test_each_row_is_stored_once_while_the_limit_and_the_worker_change(bench: Be
     def insert(name: str, rows: pa.Table, *, token: str) -> None:
         if fails():
             raise SystemExit  # stands for kill -9
-        if name == "points" and rows.num_rows > draw.choice(
-            [40, 300, 1_000_000]
-        ):  # several proxies with limits of their own
+        # several proxies with limits of their own
+        if name == "points" and rows.num_rows > draw.choice([40, 300, 1_000_000]):
             raise TooLargeWriteError("HTTP 413")
         bench.store.keep(name, rows, token=token)
         if fails():
@@ -97,42 +95,9 @@ def test_each_row_is_stored_once_while_the_limit_and_the_worker_change(bench: Be
 
 @contextmanager
 def limited(server: Endpoint, max_bytes: int, refused: list[int]) -> Iterator[Endpoint]:
-    """A proxy that answers as nginx does to larger requests: at once, without reading them."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            nbytes = int(self.headers["Content-Length"])
-            if nbytes > max_bytes:
-                refused.append(nbytes)
-                page = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
-                self.close_connection = True
-                self._answer(413, {"Content-Type": "text/html", "Connection": "close"}, page)
-                return
-            upstream = http.client.HTTPConnection(server.host, server.port)
-            upstream.request("POST", self.path, self.rfile.read(nbytes), dict(self.headers))
-            answer = upstream.getresponse()
-            kept = {name: value for name, value in answer.getheaders() if name.startswith(("X-", "Content-Type"))}
-            self._answer(answer.status, kept, answer.read())
-            upstream.close()
-
-        def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as proxy:
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        try:
-            yield replace(server, port=proxy.server_port)
-        finally:
-            proxy.shutdown()
+    """The server behind a proxy that refuses larger requests."""
+    with limiting_proxy(server, max_bytes, refused) as url:
+        yield replace(server, port=Endpoint.parse(url).port)
 
 
 @pytest.mark.clickhouse

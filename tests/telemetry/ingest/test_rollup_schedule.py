@@ -6,7 +6,8 @@ from functools import partial
 from itertools import pairwise
 
 from telemetry.ingest.rollups import Slice, TouchedHours, slices
-from tests.telemetry.ingest.bench import NOW_MS, Bench, away
+from tests.telemetry.decode.payloads import NOW_MS
+from tests.telemetry.ingest.bench import Bench, away
 
 
 def test_slices_cover_all_series_ids_once() -> None:
@@ -32,24 +33,6 @@ def test_hour_is_due_a_delay_after_its_first_new_point() -> None:
     assert hours.as_list() == [8, 7]
 
 
-def test_hour_remains_pending_until_its_last_slice() -> None:
-    hours = TouchedHours([7], 1000)
-    hours.begin(2_000_000)
-    hours.touch([8], 0)
-    assert hours.as_list() == [7, 8]
-    hours.computed(0, 0)
-    hours.touch([7], 0)
-    assert (hours.current, hours.as_list(), len(hours)) == ((7, 1, 2), [7, 8], 2)
-    hours.computed(0, 0)
-    assert (hours.current, hours.as_list()) == (None, [8, 7])
-
-
-def test_restored_hours_are_due_at_once() -> None:
-    hours = TouchedHours([5, 3], 1000)
-    assert hours.is_due(1_000_000)
-    assert hours.begin(0).hour == 5
-
-
 def test_computation_uses_at_most_a_twentieth_of_the_time() -> None:
     hours = TouchedHours([1], 1000)
     hours.begin(2_000_000)
@@ -66,13 +49,6 @@ def test_clock_that_is_set_back_delays_nothing() -> None:
     hours.failed(day_ms)
     assert not hours.is_due(day_ms + 999)
     assert [hours.is_due(now_ms) for now_ms in (5, 6)] == [False, True]
-
-
-def test_failed_hour_is_retried_after_a_delay() -> None:
-    hours = TouchedHours([1], 1000)
-    hours.failed(100_000)
-    assert [hours.is_due(now_ms) for now_ms in (100_999, 101_000)] == [False, True]
-    assert len(hours) == 1
 
 
 def test_touched_hours_are_rolled_up_and_survive_a_crash(bench: Bench) -> None:

@@ -55,8 +55,7 @@ def _insert(store: QueriedStore, points: list[Point], token: str) -> None:
 def _compute(store: QueriedStore, hour: int, of: int) -> list[Any]:
     for number in range(of):
         store.command(ROLL_UP, Slice(hour, number, of).parameters())
-    rows = store.query(f"SELECT {COLUMNS} FROM headroom.client_metrics_1h WHERE cluster = 'c' ORDER BY ALL")
-    return [tuple(row) for row in rows]
+    return store.query(f"SELECT {COLUMNS} FROM headroom.client_metrics_1h WHERE cluster = 'c' ORDER BY ALL")
 
 
 def _batches(store: QueriedStore, batches: list[list[Point]]) -> list[list[Any]]:

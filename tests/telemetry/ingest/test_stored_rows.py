@@ -12,14 +12,11 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
 from exporters.model import RecordKind
-from exporters.spool.records import (
-    encode_instance,
-    encode_rows,
-    sender_bytes,
-)
+from exporters.spool.records import encode_instance, encode_rows, sender_bytes
 from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.kit.clickhouse import QueriedStore, running_clickhouse
-from tests.telemetry.ingest.bench import CONNECTION, FACTS, LIMIT, NOW_MS, TOPIC, USAGE, Bench
+from tests.telemetry.decode.payloads import CONNECTION, NOW_MS
+from tests.telemetry.ingest.bench import FACTS, LIMIT, TOPIC, USAGE, Bench
 
 
 def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, ...]]]:
@@ -43,9 +40,7 @@ def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, .
     assert bench.step() == 10
     assert bench.balance() == (9, 1, 0)
 
-    def rows(sql: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in store.query(sql)]
-
+    rows = store.query
     store.command(ROLL_UP, Slice(NOW_MS // 3_600_000, 0, 1).parameters())
     stored = {
         "view": rows(

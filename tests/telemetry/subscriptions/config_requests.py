@@ -8,10 +8,7 @@ from telemetry.subscriptions import config_admin as administration
 from telemetry.subscriptions.config_admin import alter, describe, list_resources
 from telemetry.subscriptions.subscription import MATCH_KEYS
 from telemetry.wire.apis import INCREMENTAL_ALTER_CONFIGS
-from tests.oracle.administration_oracle import (
-    CLIENT_METRICS,
-    decoded,
-)
+from tests.oracle.administration_oracle import CLIENT_METRICS, decoded
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP, NO_TYPE = 2, 4, 8, 32, 3
 HERE = "administration-here"  # an existing resource

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS
 from telemetry.subscriptions.kip714_rules import Instance, Instances, attributes_of
 from telemetry.subscriptions.subscription import MergedSubscriptions, Subscriptions, parse_subscription
-from telemetry.wire.errors import ErrorCode
 from tests.telemetry.subscriptions.broker import CONNECTION, NOW_MS
 from tests.telemetry.subscriptions.broker import OTHER_ID as ID
 
@@ -54,16 +53,6 @@ def test_client_id_attribute_is_truncated_to_the_matched_length() -> None:
 # instances and their cache
 
 
-def test_successor_keeps_identity_and_resets_state() -> None:
-    client = instance()
-    client.accept_get(NOW_MS)
-    client.terminating, client.last_known_error, client.recorded_on = True, ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "c"
-    after = client.successor(selection(100), 2)
-    assert (after.last_get_ms, after.terminating, after.last_known_error) == (0, False, ErrorCode.NONE)
-    assert (after.client_instance_id, after.recorded_on, after.version) == (ID, "c", 2)
-    assert after.subscription_id != client.subscription_id
-
-
 @pytest.mark.parametrize(("interval_ms", "lives_ms"), [(100, 60_000), (20_000, 60_000), (30_000, 90_000)])
 def test_instance_expires_after_three_intervals_and_at_least_a_minute(interval_ms: int, lives_ms: int) -> None:
     for look in ("touch", "expire"):
@@ -86,15 +75,6 @@ def test_touch_restarts_expiry() -> None:
     assert ID in instances
 
 
-def test_short_lived_instance_expires_behind_long_lived_one() -> None:
-    instances = Instances(10)
-    instances.put(instance(b"long".ljust(16), 300_000), "c1", NOW_MS)
-    instances.put(instance(b"short".ljust(16), 100), "c2", NOW_MS + 1)
-    instances.expire(NOW_MS + 60_001)
-    assert len(instances) == 1
-    assert b"long".ljust(16) in instances
-
-
 def test_least_recently_used_instance_is_evicted() -> None:
     instances = Instances(2)
     for number in range(3):
@@ -103,18 +83,6 @@ def test_least_recently_used_instance_is_evicted() -> None:
     assert [bytes([number]) * 16 in instances for number in range(3)] == [True, False, True]
     instances.disconnected("c1")
     assert len(instances) == 2
-
-
-def test_disconnect_of_an_earlier_connection_removes_a_new_instance() -> None:
-    """Kafka behaves the same; found by the oracle with seed 714."""
-    instances = Instances(10)
-    instances.put(instance(), "c1", NOW_MS)
-    instances.put(instance(), "c2", NOW_MS)
-    instances.disconnected("c1")
-    assert ID not in instances
-    instances.put(instance(), "c3", NOW_MS)
-    instances.disconnected("c2")
-    assert ID not in instances
 
 
 def test_connection_index_is_bounded_without_disconnects() -> None:

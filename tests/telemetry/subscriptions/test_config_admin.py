@@ -12,13 +12,7 @@ from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.wire.apis import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from tests.kit.raw_connection import RawConnection
 from tests.oracle import administration_oracle as requests
-from tests.oracle.administration_oracle import (
-    APPEND,
-    CLIENT_METRICS,
-    DELETE,
-    SET,
-    SUBTRACT,
-)
+from tests.oracle.administration_oracle import APPEND, CLIENT_METRICS, DELETE, SET, SUBTRACT
 from tests.telemetry.subscriptions.config_requests import (
     BROKER,
     BROKER_LOGGER,

@@ -9,10 +9,7 @@ from telemetry.subscriptions.config_admin import describe, list_resources
 from telemetry.wire.apis import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from telemetry.wire.config_messages import MAX_RESOURCES
 from tests.oracle import administration_oracle as requests
-from tests.oracle.administration_oracle import (
-    CLIENT_METRICS,
-    decoded,
-)
+from tests.oracle.administration_oracle import CLIENT_METRICS, decoded
 from tests.telemetry.subscriptions.config_requests import (
     BROKER,
     BROKER_LOGGER,

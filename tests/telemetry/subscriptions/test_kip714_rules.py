@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from headroom.demo.jvm import Jvm
 from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.kip714_rules import RESERVED_IDS, ZERO_ID, ClientMetrics
 from telemetry.subscriptions.payers import Caller
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
 from tests.kit.telemetry_requests import subscription_id
+from tests.oracle.telemetry_oracle import run
 from tests.telemetry.subscriptions.broker import (
     CONNECTION,
     ID,
@@ -119,6 +121,18 @@ SEQUENCES: dict[str, list[Step]] = {
         push(),
     ],
     "a client that was disconnected is new": [get(), push(), disconnected("c1"), push()],
+    "a terminated client under new subscriptions is new": [
+        push(terminating=True),
+        subscribed(other={"metrics": "a"}),
+        push(),
+    ],
+    "the end of an earlier connection ends the client": [
+        get(connection_id="c1"),
+        subscribed(other={"metrics": "a"}),
+        get(connection_id="c2"),
+        disconnected("c1"),
+        get(connection_id="c2"),
+    ],
     "another connection's end changes nothing": [get(), disconnected("another"), get(THROTTLED)],
     "a terminated client that expired is new": [
         subscribed(sub={"metrics": "a", "interval.ms": "100"}),
@@ -289,3 +303,11 @@ def test_resource_without_values_is_not_a_subscription() -> None:
     broker = Broker()
     broker.rules.replace_all({"sub": {}}, NOW_MS)
     assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (0, 0)
+
+
+@pytest.mark.java
+def test_random_requests_are_answered_as_by_kafka(jvm: Jvm) -> None:
+    """`make oracle` runs more."""
+    differences, deviations = run(jvm, seed=1, cases=100)
+    assert differences == []
+    assert deviations > 10

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
-import zlib
 from dataclasses import dataclass, field
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
@@ -103,7 +103,7 @@ class ScriptedClient:
         if self.fault == "keeps to zstd":
             codec = 4
         payload = self._payload()
-        data = _gzip(payload) if codec == _GZIP else payload
+        data = gzip.compress(payload) if codec == _GZIP else payload
         if self.fault == "sends damaged gzip":
             data = data[:-1]
         body = bytearray(struct.pack(">16siBb", self.client_instance_id, subscription_id, terminating, codec))
@@ -146,8 +146,3 @@ class ScriptedClient:
                 start_time_unix_nano=started_ms * 1_000_000, time_unix_nano=self.now_ms * 1_000_000, as_double=self.sent
             )
         return data.SerializeToString()
-
-
-def _gzip(data: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=31)
-    return packer.compress(data) + packer.flush()
