@@ -27,7 +27,6 @@ MODULES = (
     "instances",
     "latency",
     "otlp_in",
-    "bombs",
     "quotas.resolution",
     "quotas.apply",
     "quotas.minutes",
@@ -35,7 +34,6 @@ MODULES = (
     "live_views",
     "web.pages",
     "spark_jobs",
-    "spark.reads",
     "spark.cluster",
     "forecast",
 )

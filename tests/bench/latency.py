@@ -13,18 +13,18 @@ import os
 import signal
 import socket
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 from tests.bench.figure import tell
+from tests.bench.kit.load_generator import LoadGenerator, real_payloads
 from tests.bench.kit.serve import Serve, open_files_allowed
 from tests.kit import wire
 
 INTERVAL_MS = 100
-LOADERS = 800
+RAMP_MS = 100
 PILE_RATE, PILE_S = 3_000, 5.0
+RECEIVED = "headroom_records_received_total"
 PROBES = 40
 PAYLOAD = os.urandom(500)
 NO_COMPRESSION = 0
@@ -33,50 +33,27 @@ TURNS = 6
 LEAD_S = 1.5  # until the worker has started
 
 
-class Load:
-    """tests.bench.kit.load in a separate process. A context manager."""
-
-    def __init__(self, port: int) -> None:
-        command = [sys.executable, "-m", "tests.bench.kit.load", str(port), str(LOADERS)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert self._process.stdin is not None
-        self._reported, self._tell = self._process.stdout, self._process.stdin
-
-    def __enter__(self) -> Load:
-        assert self._reported.readline() == "ready\n"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def begin(self, rate: float, seconds: float) -> None:
-        self._tell.write(f"{rate} {seconds}\n")
-        self._tell.flush()
-
-    def end(self) -> int:
-        """How many pushes were acknowledged."""
-        acknowledged, refused, late_ms = map(int, self._reported.readline().split())
-        if refused:
-            print(f"{refused} pushes were refused, the latest was {late_ms} ms late", file=sys.stderr)
-        return acknowledged
+def load(port: int, rate: float) -> LoadGenerator:
+    """Instances that push `rate` times a second in total until it is left."""
+    instances = round(rate * INTERVAL_MS / 1000)
+    return LoadGenerator(port, instances, instances, real_payloads("java-4.3.1-producer.zst"), RAMP_MS)
 
 
-def peak(serve: Serve, load: Load) -> float:
+def peak(serve: Serve) -> float:
     """Pushes per second that the storage worker writes from a full spool."""
-    load.begin(PILE_RATE / 2, 1)  # after this every client has pushed once
-    load.end()
+    with load(serve.port, PILE_RATE) as warming:  # after this every client has pushed
+        warming.measure(1)
     serve.written()
+    before = serve.metrics()[RECEIVED]
     serve.worker.send_signal(signal.SIGSTOP)
     try:
-        load.begin(PILE_RATE, PILE_S)
-        pushes = load.end()
+        with load(serve.port, PILE_RATE) as piling:
+            piling.measure(PILE_S)
     finally:
         serve.worker.send_signal(signal.SIGCONT)
     begun = time.perf_counter()
     serve.written()
-    return pushes / (time.perf_counter() - begun)
+    return (serve.metrics()[RECEIVED] - before) / (time.perf_counter() - begun)
 
 
 def subscribed(port: int, count: int) -> list[tuple[socket.socket, bytes]]:
@@ -105,17 +82,16 @@ def latencies_ms(clients: list[tuple[socket.socket, bytes]], rounds: int) -> Ite
 
 def main() -> None:
     open_files_allowed()
-    with Serve(INTERVAL_MS) as serve, Load(serve.port) as load:
+    with Serve(INTERVAL_MS) as serve:
         probes = subscribed(serve.port, PROBES)
-        rate = peak(serve, load) / 2
+        rate = peak(serve) / 2
         rounds = int(PROBED_S * 1000 / (1.2 * INTERVAL_MS))
         idle, busy = list[float](), list[float]()
         for _ in range(TURNS):
             idle += latencies_ms(probes, rounds)
-            load.begin(rate, PROBED_S + LEAD_S)
-            time.sleep(LEAD_S)
-            busy += latencies_ms(probes, rounds)
-            load.end()
+            with load(serve.port, rate):
+                time.sleep(LEAD_S)
+                busy += latencies_ms(probes, rounds)
             serve.written()
     p50, p99 = ([statistics.quantiles(found, n=100)[at] for found in (busy, idle)] for at in (49, 98))
     tell("push_p50_at_half_peak", p50[0], "ms", p50[0] / p50[1], "idle", digits=2)

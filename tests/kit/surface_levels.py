@@ -1,4 +1,4 @@
-"""The level of each client in one minute, as each interface shows it: SQL view, JSON API, page, `headroom top`, PromQL.
+"""The level of each client in one minute, as each interface shows it: SQL view, JSON API, page, `headroom top`.
 
 The Spark job's levels are in its report (spark_jobs.reports.headroom_report).
 """
@@ -20,13 +20,10 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
 from exporters.printable import one_line
 from headroom.demo.service import DemoError
-from quota_metrics.jmx.sensors import BEANS
-from quota_metrics.verdict.thresholds import LEVELS
-from tests.kit.prometheus import DIRECT, Prometheus
+from tests.kit.prometheus import DIRECT
 
 Levels: TypeAlias = dict[tuple[str, str], str]  # by quota key and client id
 
-JOB = "job"
 _TIMEOUT_S = 30.0
 _MOST_CLIENTS = 1_000
 _IN_PAGE = re.compile(
@@ -38,20 +35,17 @@ _VIEW = (
     "SELECT quota_key, client_id, toString(level) AS level FROM headroom_by_minute"
     " WHERE window_start = fromUnixTimestamp({from_s:UInt32}) AND cluster = {cluster:String} AND source = 'gateway'"
 )
-_WINDOW = "max(kafka_client_quota_window_start_seconds)"
 
 
-def live_levels(
-    sql: str, http: str, prometheus: Prometheus | None, cluster: str, from_ms: int, *, until_s: float
-) -> dict[str, Levels]:
+def live_levels(sql: str, http: str, cluster: str, from_ms: int, *, until_s: float) -> dict[str, Levels]:
     """The levels of the minute from `from_ms` on, by interface; HOST:PORT of SQL and HTTP endpoint.
 
-    The page, the API, `top` and PromQL show the newest 60 seconds, the latter a few seconds later: asks until they
-    agree, or until `until_s` (wall time). Raises DemoError when an interface cannot be read.
+    The page, the API and `top` show the newest 60 seconds: asks until they agree, or until `until_s`
+    (wall time). Raises DemoError when an interface cannot be read.
     """
     while True:
         try:
-            found = _shown(sql, http, prometheus, cluster, from_ms)
+            found = _shown(sql, http, cluster, from_ms)
         except (OSError, HTTPException, subprocess.SubprocessError) as exc:
             raise DemoError(f"cannot read the levels: {one_line(exc)}") from exc
         if (all(found.values()) and not differing(found)) or time.time() > until_s:
@@ -75,10 +69,10 @@ def by_client(rows: Iterable[Mapping[str, Any]]) -> Levels:
     return {(row["quota_key"], row["client_id"]): row["level"] for row in rows}
 
 
-def _shown(sql: str, http: str, prometheus: Prometheus | None, cluster: str, from_ms: int) -> dict[str, Levels]:
+def _shown(sql: str, http: str, cluster: str, from_ms: int) -> dict[str, Levels]:
     query = urlencode({"cluster": cluster, "limit": _MOST_CLIENTS})
     page = [found.groupdict() for found in _IN_PAGE.finditer(_get(http, f"/?{query}"))]
-    levels = {
+    return {
         "page": by_client({name: unescape(text) for name, text in row.items()} for row in page),
         "API": by_client(json.loads(_get(http, f"/api/v1/headroom?{query}"))),
         "view": by_client(
@@ -86,16 +80,6 @@ def _shown(sql: str, http: str, prometheus: Prometheus | None, cluster: str, fro
         ),
         "top": by_client(json.loads(_top(http, cluster))),
     }
-    if prometheus is not None:
-        levels["PromQL"] = _in_prometheus(prometheus, cluster, from_ms // 1000)
-    return levels
-
-
-def _in_prometheus(prometheus: Prometheus, cluster: str, from_s: int) -> Levels:
-    """Empty until Prometheus has scraped the minute, or newer seconds."""
-    selector = f'kafka_client:quota_level{{kafka_cluster="{cluster}",source="gateway"}}'
-    samples = prometheus.query(f"{selector} and on () ({_WINDOW} >= {from_s})")
-    return {(BEANS[labels["quota_type"]][0], labels["client_id"]): LEVELS[int(value) + 1] for labels, value in samples}
 
 
 def _get(http: str, path: str) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from exporters.model import QuotaLimit
+from telemetry.ingest.arrow_tables import limits_table
 from tests.kit.recent import FRIDAY_MS
 from tests.kit.windows_reference import Row
 
@@ -16,39 +19,38 @@ MINUTE = 60_000
 START = FRIDAY_MS
 PRODUCE = "producer_byte_rate"
 _numbers = itertools.count(1)
+_TYPES: dict[str, pa.DataType] = {
+    "ts": pa.timestamp("ms", "UTC"),
+    "limit": pa.float64(),
+    "limit_known": pa.uint8(),
+    "broker_id": pa.int32(),
+    **dict.fromkeys(("bytes", "requests", "throttled_requests"), pa.uint64()),
+    **dict.fromkeys(("interval_ms", "muted_ms"), pa.uint32()),
+}
 _HOSTILE = [math.nan, math.inf, -math.inf, -5.0, 1e16, 1e308]
+
+
+def insert_usage(store: Any, cluster: str, at_ms: Sequence[int], rate: Any, **columns: Any) -> None:
+    """Rows of a gateway at `at_ms`. `rate` and `columns`: a value for each row, or one for all."""
+    every = {"cluster": cluster, "quota_key": PRODUCE, "broker_id": 1, "source": "gateway", "rate": rate} | columns
+    table = {"ts": pa.array(at_ms, _TYPES["ts"])}
+    for name, values in every.items():
+        alike = values is None or isinstance(values, (str, float, int))
+        table[name] = pa.array([values] * len(at_ms) if alike else values, _TYPES.get(name))
+    store.insert("quota_usage", pa.table(table), token=f"{cluster}/{next(_numbers)}")
+
+
+def insert_limits(store: Any, cluster: str, from_ms: int, limits: Mapping[str, float]) -> None:
+    """Quotas of users on what they produce, from `from_ms` on."""
+    rows = [QuotaLimit(cluster, user, "", "", PRODUCE, from_ms, limit) for user, limit in limits.items()]
+    store.insert("quota_limits", limits_table(rows, from_ms), token=f"{cluster}/{next(_numbers)}")
 
 
 def insert(store: Any, rows: list[Row], cluster: str, *, bare: bool = False) -> None:
     """`bare`: without the columns that other collectors do not fill."""
-    table: dict[str, Any] = {
-        "cluster": pa.array([cluster] * len(rows)),
-        "quota_key": pa.array([row.quota_key for row in rows]),
-        "ts": pa.array([row.at_ms for row in rows], pa.timestamp("ms", "UTC")),
-        "user": pa.array([row.user for row in rows]),
-        "client_id": pa.array([row.client_id for row in rows]),
-        "ip": pa.array([""] * len(rows)),
-        "broker_id": pa.array([row.broker_id for row in rows], pa.int32()),
-        "bytes": pa.array([0] * len(rows), pa.uint64()),
-        "rate": pa.array([row.rate for row in rows]),
-        "throttle_ms": pa.array([row.throttle_ms for row in rows]),
-        "throttled_requests": pa.array([0] * len(rows), pa.uint64()),
-        "source": pa.array(["gateway"] * len(rows)),
-    }
-    if not bare:
-        table |= {
-            "gateway_id": pa.array([row.gateway_id for row in rows]),
-            "interval_ms": pa.array([row.interval_ms for row in rows], pa.uint32()),
-            "muted_ms": pa.array([row.muted_ms for row in rows], pa.uint32()),
-            "limit": pa.array([row.limit for row in rows], pa.float64()),
-            "limit_known": pa.array([row.limit_known for row in rows], pa.uint8()),
-            "matched_entity": pa.array([row.matched_entity for row in rows]),
-            "bucket_user": pa.array([row.bucket_user for row in rows]),
-            "bucket_client_id": pa.array([row.bucket_client_id for row in rows]),
-            "decided_by": pa.array([row.decided_by for row in rows]),
-            "implied_limit": pa.array([row.implied_limit for row in rows]),
-        }
-    store.insert("quota_usage", pa.table(table), token=f"{cluster}/{next(_numbers)}")
+    names = ("user", "client_id", "quota_key", "broker_id", "throttle_ms") if bare else Row._fields[1:]
+    columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in names if name != "rate"}
+    insert_usage(store, cluster, [row.at_ms for row in rows], [row.rate for row in rows], **columns)
 
 
 def drawn(random_: random.Random) -> list[Row]:

@@ -17,11 +17,6 @@ def truth() -> dict[tuple[str, int], Any]:
     return dict(expected(WINDOW_S, PHASE_S))
 
 
-def flags(name: str) -> str:
-    shown = {True: "X", False: ".", None: "?"}
-    return "".join(shown[truth()[name, start].flagged] for start in range(0, PHASES * PHASE_S, WINDOW_S))
-
-
 def perfect() -> list[dict[str, Any]]:
     """The rows that the script expects; of windows that are not scored, none."""
     return [
@@ -52,37 +47,6 @@ def perfect_victims() -> list[dict[str, Any]]:
 
 def scored(rows: list[dict[str, Any]], victims: list[dict[str, Any]] | None = None) -> Score:
     return score(rows, perfect_victims() if victims is None else victims, BEGIN_S, WINDOW_S, PHASE_S)
-
-
-def impacts(name: str) -> set[str | None]:
-    return {true.impact for (client, start), true in truth().items() if client == name and start >= 0}
-
-
-def causes(name: str) -> set[str | None]:
-    return {true.cause for (client, start), true in truth().items() if client == name and start >= 0}
-
-
-def test_script_contains_each_impact_and_cause() -> None:
-    assert impacts("reader-behind") == {"falling-behind"}
-    assert impacts("reader-of-gusts") >= {"none"}
-    assert impacts("loses") >= {"none", "losing"}
-    assert impacts("greedy-alone") == {"delayed"}
-    assert impacts("no-telemetry") == {"unknown", None}
-    assert "2 of 4 instances run apache-kafka-java 4.3.1" in causes("rolled")
-    assert "neighbour team-greedy takes" in causes("team-small-a")
-    assert causes("team-greedy") >= {""}
-    assert causes("quiet-third") == {None}
-
-
-def test_script_contains_each_case() -> None:
-    assert flags("quiet-third") == "." * 12
-    assert flags("two-gateways") == "X" * 12
-    assert flags("ramp").startswith("....")
-    assert flags("ramp").endswith("XXXX")
-    assert flags("lowered") == "....??XX??.."
-    assert flags("moved") == "XXXX??XXXXXX"
-    assert flags("team-small-a") == flags("team-greedy")
-    assert set(flags("bursts")) == {"X", "."}
 
 
 def test_expected_rows_score_one() -> None:

@@ -61,7 +61,7 @@ def demo(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Demo:
             minute, byte_rates = measured(scenario, jmx)
         sql, http = scenario.serving.sql, scenario.serving.http
         until_s = minute.to_ms / 1000 + LEVELS_WITHIN_S
-        levels = live_levels(sql, http, None, CLUSTER, minute.from_ms, until_s=until_s)
+        levels = live_levels(sql, http, CLUSTER, minute.from_ms, until_s=until_s)
         scenario.quiet_down()
         run_job(sql, minute.from_ms, minute.to_ms, output, output / "job.log")
         rows = headroom_report.from_json((output / REPORT).read_bytes())

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -17,6 +15,7 @@ from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.forecast.shapes import nightly_job
 from tests.kit.forecast.weeks import DAY
 from tests.kit.recent import FRIDAY_MS
+from tests.kit.usage_rows import insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
@@ -35,29 +34,11 @@ def _insert(clickhouse: RunningClickHouse) -> None:
     ends = np.tile(FROM_MS + np.arange(1, steps + 1) * STEP_MS - 1000, CASES)
     users = np.repeat([f"job-{case}" for case in range(CASES)], steps)
     at_night = (ends // 3_600_000 % 24 >= 1) & (ends // 3_600_000 % 24 < 3)  # idle, without rows, by day
-    rates, ends, users = rates[at_night], ends[at_night], users[at_night]
-    rows = len(rates)
-    table: dict[str, Any] = {
-        "cluster": ["nights"] * rows,
-        "quota_key": ["producer_byte_rate"] * rows,
-        "ts": pa.array(ends, pa.timestamp("ms", "UTC")),
-        "user": users,
-        "client_id": ["app"] * rows,
-        "broker_id": pa.array(np.ones(rows), pa.int32()),
-        "bytes": (rates * LIMIT * 60).astype("uint64"),
-        "rate": rates * LIMIT,
-        "source": ["gateway"] * rows,
-        "interval_ms": pa.array(np.full(rows, 60_000), pa.uint32()),
-    }
-    clickhouse.store.insert("quota_usage", pa.table(table), token="nights")
-    limit: dict[str, Any] = {
-        "cluster": ["nights"],
-        "user": ["<default>"],
-        "quota_key": ["producer_byte_rate"],
-        "value": [LIMIT],
-        "valid_from": pa.array([FROM_MS - STEP_MS], pa.timestamp("ms", "UTC")),
-    }
-    clickhouse.store.insert("quota_limits", pa.table(limit), token="nights-limit")
+    size = {"user": users[at_night], "bytes": (rates[at_night] * LIMIT * 60).astype("uint64")}
+    insert_usage(
+        clickhouse.store, "nights", ends[at_night], rates[at_night] * LIMIT, client_id="app", interval_ms=60_000, **size
+    )
+    insert_limits(clickhouse.store, "nights", FROM_MS - STEP_MS, {"<default>": LIMIT})
 
 
 def test_nightly_job_is_flagged_an_hour_before(spark: SparkSession, clickhouse: RunningClickHouse) -> None:

@@ -21,15 +21,17 @@ from typer.testing import CliRunner
 from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
-from exporters.model import CONTROLLER
+from exporters.model import CONTROLLER, QuotaLimit
 from spark_jobs.cli import app
 from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
+from telemetry.ingest.arrow_tables import limits_table
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, connected
 from tests.kit.recent import FRIDAY_MS
 from tests.kit.terminal.pseudo_terminal import shown_by
+from tests.kit.usage_rows import insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
@@ -73,19 +75,31 @@ CLIENTS = [
 
 def fill(store: QueriedStore) -> None:
     """The usage of each client every five seconds as written by the gateway, duplicated as after a crash."""
-    usage = [sample(client, at_s) for client in CLIENTS for at_s in range(0, 180, 5) if active(client, at_s)]
-    for attempt in ("first", "replay"):
-        store.insert("quota_usage", table(usage, {"ts": _MOMENT, "bytes": pa.uint64()}), token=f"usage-{attempt}")
+    usage = [(client, at_s) for client in CLIENTS for at_s in range(0, 180, 5) if active(client, at_s)]
+    throttle_ms = [client.throttle_ms if at_s < client.throttled_windows * 60 else 0.0 for client, at_s in usage]
+    for _ in ("first", "replay"):
+        insert_usage(
+            store,
+            "c",
+            [WHEN.from_ms + at_s * 1000 for _, at_s in usage],
+            [client.rate for client, _ in usage],
+            user="ANONYMOUS",
+            client_id=[client.client_id for client, _ in usage],
+            quota_key=[client.quota_key for client, _ in usage],
+            bytes=[int(client.rate * 5) for client, _ in usage],
+            throttle_ms=throttle_ms,
+            throttled_requests=[int(ms > 0) for ms in throttle_ms],
+        )
     before = WHEN.from_ms - 60_000
     limits = [
-        limit("", "<default>", PRODUCE, before, 1000.0),
-        limit("ANONYMOUS", "<default>", PRODUCE, before, 50_000.0),
-        limit("ANONYMOUS", "<default>", PRODUCE, WHEN.from_ms - 30_000, 100_000.0),
-        limit("", "throttled-consumer", FETCH, before, 100_000.0),
-        limit("", "free", FETCH, before, 1.0),
-        limit("", "free", FETCH, before + 1, None),
+        QuotaLimit("c", "", "<default>", "", PRODUCE, before, 1000.0),
+        QuotaLimit("c", "ANONYMOUS", "<default>", "", PRODUCE, before, 50_000.0),
+        QuotaLimit("c", "ANONYMOUS", "<default>", "", PRODUCE, WHEN.from_ms - 30_000, 100_000.0),
+        QuotaLimit("c", "", "throttled-consumer", "", FETCH, before, 100_000.0),
+        QuotaLimit("c", "", "free", "", FETCH, before, 1.0),
+        QuotaLimit("c", "", "free", "", FETCH, before + 1, None),
     ]
-    store.insert("quota_limits", table(limits, {"valid_from": _MOMENT, "value": pa.float64()}), token="limits")
+    store.insert("quota_limits", limits_table(limits, before), token="limits")
     name = "org.apache.kafka.producer.produce.throttle.time.max"
     values = [(1, 750.0), (2, float("nan")), (125, 640.0), (126, float("nan"))]
     points = [point(name, WHEN.from_ms + at_s * 1000, value) for at_s, value in values]
@@ -103,29 +117,6 @@ def active(client: Client, at_s: int) -> bool:
 def table(rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> pa.Table:
     inferred = pa.Table.from_pylist(rows)
     return inferred.cast(pa.schema([(column.name, types.get(column.name, column.type)) for column in inferred.schema]))
-
-
-def sample(client: Client, at_s: int) -> dict[str, Any]:
-    throttle_ms = client.throttle_ms if at_s < client.throttled_windows * 60 else 0.0
-    return {
-        "cluster": "c",
-        "quota_key": client.quota_key,
-        "ts": WHEN.from_ms + at_s * 1000,
-        "user": "ANONYMOUS",
-        "client_id": client.client_id,
-        "ip": "",
-        "broker_id": 1,
-        "bytes": int(client.rate * 5),
-        "rate": client.rate,
-        "throttle_ms": throttle_ms,
-        "throttled_requests": int(throttle_ms > 0),
-        "source": "gateway",
-    }
-
-
-def limit(user: str, client_id: str, quota_key: str, valid_from_ms: int, value: float | None) -> dict[str, Any]:
-    entity = {"cluster": "c", "user": user, "client_id": client_id, "ip": "", "quota_key": quota_key}
-    return {**entity, "valid_from": valid_from_ms, "value": value}
 
 
 def point(metric: str, ts_ms: int, value: float) -> dict[str, Any]:
@@ -218,17 +209,12 @@ def test_an_incomplete_window_is_reported_of_clients_without_a_complete_one(spar
 
 def test_addresses_and_the_controller_have_levels_too(spark: SparkSession, url: str) -> None:
     """Rows as the gateway writes them: of an address without a user, of mutations at the broker -1."""
-    address = {"quota_key": "connection_creation_rate", "user": "", "client_id": "192.0.2.7", "ip": "192.0.2.7"}
-    mutations = {"quota_key": "controller_mutation_rate", "broker_id": CONTROLLER, "rate": 7.0}
-    every = [
-        sample(Client("deployer", "controller_mutation_rate", 0.0, 0.0), at_s)
-        | {"cluster": "further", "interval_ms": 5_000, "limit": 10.0, "limit_known": 1, "bucket_client_id": name}
-        | each
-        for name, each in (("192.0.2.7", address | {"rate": 9.0}), ("deployer", mutations))
-        for at_s in range(0, 120, 5)
-    ]
     store = QueriedStore(with_writer(Endpoint.parse(url)))
-    store.insert("quota_usage", table(every, {"ts": _MOMENT, "bytes": pa.uint64()}), token="further")
+    address = {"quota_key": "connection_creation_rate", "ip": "192.0.2.7"}
+    mutations = {"quota_key": "controller_mutation_rate", "user": "ANONYMOUS", "broker_id": CONTROLLER}
+    for name, rate, columns in (("192.0.2.7", 9.0, address), ("deployer", 7.0, mutations)):
+        columns |= {"client_id": name, "bucket_client_id": name, "interval_ms": 5_000, "limit": 10.0, "limit_known": 1}
+        insert_usage(store, "further", range(WHEN.from_ms, WHEN.from_ms + 120_000, 5_000), rate, **columns)
     store.close()
     rows = run(url, TimeRange(WHEN.from_ms, WHEN.from_ms + 120_000, 60), cluster="further")
     assert [(row["client_id"], row["level"], row["utilization"], row["limit"]) for row in rows] == [

@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -26,14 +25,13 @@ from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.kafka.quota_files import quotas_of
 from tests.kit.recent import FRIDAY_MS
+from tests.kit.usage_rows import MINUTE, PRODUCE, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
-MINUTE = 60_000
 DAY = 1440
 MIDNIGHT = FRIDAY_MS // (DAY * MINUTE) * DAY * MINUTE
 START = MIDNIGHT - (DAY + 120) * MINUTE  # two dates
-PRODUCE = "producer_byte_rate"
 CLIENTS, OUTLIERS = 200, (17, 48, 99, 123, 180)
 BURST, BURST_MINUTE = 5, 700  # one minute of one client, in 26 hours
 DEFAULT = (("client-id", None),)
@@ -67,24 +65,19 @@ def insert(
 ) -> None:
     """`muted`: ms of each minute, by user."""
     minutes = len(next(iter(rates.values())))
-    count = len(rates) * minutes
-    moments = np.tile(start_ms + np.arange(minutes) * MINUTE, len(rates))
     all_rates = np.concatenate(list(rates.values()))
-    muted_ms = np.repeat([(muted or {}).get(user, 0) for user, _ in rates], minutes)
-    table: dict[str, Any] = {
-        "cluster": pa.array([cluster] * count),
-        "quota_key": pa.array([PRODUCE] * count),
-        "ts": pa.array(moments, pa.timestamp("ms", "UTC")),
-        "user": pa.array(np.repeat([user for user, _ in rates], minutes)),
-        "client_id": pa.array(np.repeat([client_id for _, client_id in rates], minutes)),
-        "broker_id": pa.array(np.full(count, broker_id), pa.int32()),
-        "bytes": pa.array(all_rates.astype("uint64") * 60, pa.uint64()),
-        "rate": pa.array(all_rates.astype(float)),
-        "source": pa.array(["gateway"] * count),
-        "interval_ms": pa.array(np.full(count, MINUTE), pa.uint32()),
-        "muted_ms": pa.array(muted_ms, pa.uint32()),
-    }
-    clickhouse.store.insert("quota_usage", pa.table(table), token=f"{cluster}-{start_ms}-{broker_id}")
+    insert_usage(
+        clickhouse.store,
+        cluster,
+        np.tile(start_ms + np.arange(minutes) * MINUTE, len(rates)),
+        all_rates.astype(float),
+        user=np.repeat([user for user, _ in rates], minutes),
+        client_id=np.repeat([client_id for _, client_id in rates], minutes),
+        broker_id=broker_id,
+        bytes=all_rates.astype("uint64") * 60,
+        interval_ms=MINUTE,
+        muted_ms=np.repeat([(muted or {}).get(user, 0) for user, _ in rates], minutes),
+    )
 
 
 def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
@@ -160,14 +153,7 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
     insert(clickhouse, "ruled", MIDNIGHT - minutes * MINUTE, rates, muted)
     spread = {("spread", "app"): np.full(minutes, 900)}  # less than at the other broker, since this one throttles it
     insert(clickhouse, "ruled", MIDNIGHT - minutes * MINUTE, spread, {"spread": MINUTE // 2}, broker_id=2)
-    limits: dict[str, Any] = {
-        "cluster": ["ruled"] * len(LIMITS),
-        "user": list(LIMITS),
-        "quota_key": [PRODUCE] * len(LIMITS),
-        "value": list(LIMITS.values()),
-        "valid_from": pa.array([MIDNIGHT - DAY * MINUTE] * len(LIMITS), pa.timestamp("ms", "UTC")),
-    }
-    clickhouse.store.insert("quota_limits", pa.table(limits), token="ruled-limits")
+    insert_limits(clickhouse.store, "ruled", MIDNIGHT - DAY * MINUTE, LIMITS)
     between = ["--from", str((MIDNIGHT - minutes * MINUTE) // 1000), "--to", str(MIDNIGHT // 1000)]
     asked = ["quotas", "suggest", "--url", clickhouse.url, *between, "--cluster", "ruled", "--output", "json"]
     done = CliRunner().invoke(app, asked)

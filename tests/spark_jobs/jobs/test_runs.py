@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import time
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -19,36 +17,24 @@ from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.recent import FRIDAY_MS
+from tests.kit.usage_rows import MINUTE, START, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
-MINUTE = 60_000
-START = FRIDAY_MS
-_numbers = itertools.count(1)
 
-
-def insert(clickhouse: RunningClickHouse, cluster: str, client_id: str, rate: float, **more: Any) -> None:
+def insert(
+    clickhouse: RunningClickHouse,
+    cluster: str,
+    client_id: str,
+    rate: float,
+    from_s: int = 0,
+    to_s: int = 120,
+    **more: Any,
+) -> None:
     """A row a second of one client in [from_s, to_s), and its quota of 100."""
-    seconds = range(more.pop("from_s", 0), more.pop("to_s", 120))
-    columns: dict[str, Any] = {
-        "cluster": [cluster] * len(seconds),
-        "quota_key": ["producer_byte_rate"] * len(seconds),
-        "ts": pa.array([START + at * 1000 for at in seconds], pa.timestamp("ms", "UTC")),
-        "user": ["u"] * len(seconds),
-        "client_id": [client_id] * len(seconds),
-        "ip": [""] * len(seconds),
-        "broker_id": pa.array([1] * len(seconds), pa.int32()),
-        "bytes": pa.array([0] * len(seconds), pa.uint64()),
-        "rate": [rate] * len(seconds),
-        "throttle_ms": [more.pop("throttle_ms", 0.0)] * len(seconds),
-        "throttled_requests": pa.array([0] * len(seconds), pa.uint64()),
-        "source": [more.pop("source", "gateway")] * len(seconds),
-        "interval_ms": pa.array([1000] * len(seconds), pa.uint32()),
-        "limit": pa.array([more.pop("limit", 100.0)] * len(seconds), pa.float64()),
-        "bucket_client_id": [""] * len(seconds),
-    }
-    clickhouse.store.insert("quota_usage", pa.table(columns), token=f"runs-{next(_numbers)}")
+    at_ms = range(START + from_s * 1000, START + to_s * 1000, 1000)
+    columns = {"user": "u", "client_id": client_id, "interval_ms": 1000, "limit": 100.0, **more}
+    insert_usage(clickhouse.store, cluster, at_ms, rate, **columns)
 
 
 def run(
@@ -113,10 +99,7 @@ def test_level_is_unknown_before_the_first_observation_of_quotas(
     insert(clickhouse, "unobserved", "a", 97.0, limit=None)
     run(clickhouse, "unobserved")
     assert [row[2:4] for row in levels(clickhouse, "unobserved")] == [(0, "unknown"), (60, "unknown")]
-    first_seen = pa.array([START + MINUTE], pa.timestamp("ms", "UTC"))
-    quota: dict[str, Any] = {"cluster": ["unobserved"], "user": ["u"], "client_id": [""], "ip": [""], "value": [100.0]}
-    observed = pa.table({**quota, "quota_key": ["producer_byte_rate"], "valid_from": first_seen})
-    clickhouse.store.insert("quota_limits", observed, token="unobserved")
+    insert_limits(clickhouse.store, "unobserved", START + MINUTE, {"u": 100.0})
     run(clickhouse, "unobserved")
     assert [row[2:4] for row in levels(clickhouse, "unobserved")] == [(0, "unknown"), (60, "critical")]
     known = "SELECT limit_known, reason FROM headroom.quota_utilization FINAL WHERE cluster = 'unobserved'"

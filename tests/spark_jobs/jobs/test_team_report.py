@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,6 +14,7 @@ from spark_jobs.options import TeamOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.recent import FRIDAY_MS
+from tests.kit.usage_rows import insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
@@ -31,33 +30,15 @@ capacity: {in_bytes_per_s: 1.0e13, out_bytes_per_s: 1.0e14}
 """
 
 
-def usage() -> dict[str, Any]:
+def usage() -> list[tuple[int, str, str, str, int]]:
     """A row for each of ten hours, client and key, with odd numbers of bytes that no float holds."""
     draw = random.Random(5)
-    rows = [
+    return [
         (FRIDAY_MS + hour * HOUR_MS, user, client_id, key, draw.randrange(2**53, 2**55) | 1)
         for hour in range(10)
         for user, client_id in CLIENTS
         for key in ("producer_byte_rate", "consumer_byte_rate")
     ]
-    count = len(rows)
-    return {
-        "cluster": pa.array([CLUSTER] * count),
-        "quota_key": pa.array([row[3] for row in rows]),
-        "ts": pa.array([row[0] for row in rows], pa.timestamp("ms", "UTC")),
-        "user": pa.array([row[1] for row in rows]),
-        "client_id": pa.array([row[2] for row in rows]),
-        "ip": pa.array([""] * count),
-        "broker_id": pa.array([1] * count, pa.int32()),
-        "bytes": pa.array([row[4] for row in rows], pa.uint64()),
-        "rate": pa.array([1.0] * count),
-        "throttle_ms": pa.array([0.0] * count),
-        "throttled_requests": pa.array([3] * count, pa.uint64()),
-        "requests": pa.array(range(count), pa.uint64()),
-        "source": pa.array(["gateway"] * count),
-        "interval_ms": pa.array([1000] * count, pa.uint32()),
-        "muted_ms": pa.array([500] * count, pa.uint32()),
-    }
 
 
 def test_teams_and_unowned_are_the_metered_bytes(
@@ -65,18 +46,18 @@ def test_teams_and_unowned_are_the_metered_bytes(
 ) -> None:
     owners = tmp_path / "owners.yaml"
     owners.write_text(OWNERS)
-    columns = usage()
-    table = pa.table(columns)
-    for token in ("teams-1", "teams-2"):  # a replay stores rows twice
-        clickhouse.store.insert("quota_usage", table, token=token)
+    at_ms, users, client_ids, keys, sizes = zip(*usage(), strict=True)
+    columns = {"user": users, "client_id": client_ids, "quota_key": keys, "bytes": sizes, "requests": range(len(sizes))}
+    for _ in range(2):  # a replay stores rows twice
+        insert_usage(clickhouse.store, CLUSTER, at_ms, 1.0, throttled_requests=3, muted_ms=500, **columns)
     when = TimeRange(FRIDAY_MS, FRIDAY_MS + 10 * HOUR_MS, 60)
     rows = team_report.run(TeamOptions(clickhouse.url, when, cluster=CLUSTER, owners=owners))
     teams = {row["team"]: row for row in rows}
     assert set(teams) == {"payments", "search", UNOWNED}
-    assert sum(row["bytes_in"] + row["bytes_out"] for row in rows) == sum(columns["bytes"].to_pylist())
+    assert sum(row["bytes_in"] + row["bytes_out"] for row in rows) == sum(sizes)
     of_payments = [
         size
-        for size, user, key in zip(*(columns[name].to_pylist() for name in ("bytes", "user", "quota_key")), strict=True)
+        for size, user, key in zip(sizes, users, keys, strict=True)
         if user.startswith("payments-") and key == "producer_byte_rate"
     ]
     payments = teams["payments"]
@@ -84,7 +65,7 @@ def test_teams_and_unowned_are_the_metered_bytes(
     assert (payments["clients"], payments["throttled_requests"], payments["throttled_s"]) == (2, 120, 20.0)
     assert (payments["contact"], payments["page"]) == ("p@example.org", "https://example.org/p")
     assert payments["cost"] == pytest.approx(payments["bytes_in"] * 2e-9 + payments["bytes_out"] * 0.5e-9)
-    assert sum(row["requests"] for row in rows) == sum(range(len(columns["bytes"])))
+    assert sum(row["requests"] for row in rows) == sum(range(len(sizes)))
     assert payments["capacity_share"] == pytest.approx(payments["bytes_in"] / (1e13 * 36_000))
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
     assert payments["growth_per_week"] is None  # less than a week

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -17,10 +16,10 @@ from spark_jobs.transforms.demand import needs
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.recent import FRIDAY_MS
+from tests.kit.usage_rows import MINUTE, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
-MINUTE = 60_000
 DAYS = 3
 END = FRIDAY_MS
 START = END - DAYS * 1440 * MINUTE
@@ -64,34 +63,11 @@ def weeks(clickhouse: RunningClickHouse) -> str:
             "held": [2 * MINUTE // 3] * count,
             "bursts": [1000 if at % 120 == 0 else 0 for at in range(count)],
             "capped": (MINUTE * np.maximum(1 - MOST_SENT / CAPPED_WANTS, 0)).astype(int).tolist(),
-        }.get(kind, [0] * count)
-        table: dict[str, Any] = {
-            "cluster": ["weeks"] * count,
-            "quota_key": ["producer_byte_rate"] * count,
-            "ts": pa.array([START + at * MINUTE for at in range(count)], pa.timestamp("ms", "UTC")),
-            "user": [kind] * count,
-            "client_id": ["app"] * count,
-            "ip": [""] * count,
-            "broker_id": pa.array([1] * count, pa.int32()),
-            "bytes": pa.array((minute_rates * 60).astype("uint64")),
-            "rate": minute_rates,
-            "throttle_ms": [0.0] * count,
-            "throttled_requests": pa.array([0] * count, pa.uint64()),
-            "source": ["gateway"] * count,
-            "interval_ms": pa.array([MINUTE] * count, pa.uint32()),
-            "muted_ms": pa.array(muted, pa.uint32()),
-        }
-        clickhouse.store.insert("quota_usage", pa.table(table), token=f"weeks-{kind}")
-    limits: dict[str, Any] = {
-        "cluster": ["weeks"] * len(KINDS),
-        "user": list(KINDS),
-        "client_id": [""] * len(KINDS),
-        "ip": [""] * len(KINDS),
-        "quota_key": ["producer_byte_rate"] * len(KINDS),
-        "value": [LIMIT] * len(KINDS),
-        "valid_from": pa.array([START - MINUTE] * len(KINDS), pa.timestamp("ms", "UTC")),
-    }
-    clickhouse.store.insert("quota_limits", pa.table(limits), token="weeks-limits")
+        }.get(kind, 0)
+        columns = {"user": kind, "client_id": "app", "bytes": (minute_rates * 60).astype("uint64")}
+        at_ms = range(START, END, MINUTE)
+        insert_usage(clickhouse.store, "weeks", at_ms, minute_rates, interval_ms=MINUTE, muted_ms=muted, **columns)
+    insert_limits(clickhouse.store, "weeks", START - MINUTE, dict.fromkeys(KINDS, LIMIT))
     return clickhouse.url
 
 
