@@ -28,7 +28,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from urllib.request import urlopen
 
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -39,7 +38,7 @@ from tests.chaos.load import metrics_data
 from tests.chaos.wire import Subscription, WireClient
 from tests.kit.debian import prometheus_program
 from tests.kit.prometheus import Prometheus
-from tests.kit.serving import Served, rows
+from tests.kit.serving import Served, config_file, page, rows
 from tests.kit.telemetry_requests import subscription_id
 
 POINTS = 50_000
@@ -236,11 +235,8 @@ def line(fleet: Fleet, served: Served) -> tuple[str, bool]:
 
 def named(served: Served) -> dict[str, list[str]]:
     """Who is over budget according to the page Status, and for what."""
-    with urlopen(f"http://{served.http}/status", timeout=60) as answer:
-        page = answer.read().decode()
-    with urlopen(f"http://{served.http}/api/v1/payers", timeout=60) as answer:
-        payers = json.load(answer)
-    return {one["payer"]: sorted(one["refused"]) for one in payers if one["refused"] and one["payer"] in page}
+    status, payers = page(served.http, "/status"), json.loads(page(served.http, "/api/v1/payers"))
+    return {one["payer"]: sorted(one["refused"]) for one in payers if one["refused"] and one["payer"] in status}
 
 
 def besieged(served: Served, seconds: float, polite: int, attacks: Sequence[int] = (0, 1, 2)) -> Fleet:
@@ -253,11 +249,8 @@ def besieged(served: Served, seconds: float, polite: int, attacks: Sequence[int]
 @contextmanager
 def gateway(directory: Path, bootstrap: str) -> Iterator[Served]:
     """A gateway whose clients push everything every 10 s."""
-    file = directory / "subscriptions.yaml"
-    file.write_text(f"all: {{metrics: '*', interval.ms: {PUSH_INTERVAL_MS}}}\n")
-    configuration = directory / "headroom.yaml"
-    configuration.write_text(f"subscriptions: {file}\n")
-    with Served(directory, "--upstream", bootstrap, "--cluster", "fleet", "--config", str(configuration)) as served:
+    configuration = config_file(directory, push_ms=PUSH_INTERVAL_MS)
+    with Served(directory, "--upstream", bootstrap, "--cluster", "fleet", *configuration) as served:
         yield served
 
 

@@ -19,9 +19,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.attack.victim import MB, attack, connect, frame, push_frame, victim, was_closed
+from tests.attack.victim import MB, attack, victim, was_closed
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
+from tests.kit import wire
 from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import Served, eventually
 from tests.oracle import administration_oracle as requests
@@ -62,9 +63,9 @@ def test_backtracking_pattern_does_not_block_the_service(served: Served, capsys:
     """With a backtracking engine the first client below blocks the process for hours."""
     with attack(served, "selector (a+)+$ and a client id of 34 a's and a !", capsys) as report:
         assert alter(served, "bomb", match="client_id=(a+)+$") == [(0, None)]
-        with connect(served) as client, client.makefile("rb") as answers:
+        with wire.connect(served.address[1]) as client, client.makefile("rb") as answers:
             for _ in range(20):
-                client.sendall(frame(71, 0, uuid.uuid4().bytes + b"\0", client_id=b"a" * 34 + b"!"))
+                client.sendall(wire.request(wire.GET, uuid.uuid4().bytes + b"\0", b"a" * 34 + b"!"))
             for _ in range(20):
                 (size,) = struct.unpack(">i", answers.read(4))
                 assert answers.read(size)[9:11] == b"\0\0"
@@ -75,11 +76,11 @@ def test_backtracking_pattern_does_not_block_the_service(served: Served, capsys:
 
 
 def test_partial_pushes_stay_within_the_memory_budget(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    half = push_frame(HALF_BYTES)[:-1]
+    half = wire.push(uuid.uuid4().bytes, 1, 0, bytes(HALF_BYTES))[:-1]
     before = served.metrics()
     with attack(served, f"250 half-sent pushes of {HALF_BYTES} bytes", capsys) as report, ExitStack() as stack:
         for number in range(250):
-            client = stack.enter_context(connect(served))
+            client = stack.enter_context(wire.connect(served.address[1]))
             with suppress(ConnectionError):  # closed for the budget before its last byte
                 client.sendall(half)
             if number % 25 == 0:
@@ -170,8 +171,8 @@ GARBAGE = {
     "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a negative length": b"\xff\xff\xff\xff",
     "2 GB announced": b"\x7f\xff\xff\xff" + bytes(100),
-    "an unknown API": frame(999, 0, b""),
-    "an API without a broker": frame(0, 9, bytes(50)),
+    "an unknown API": wire.request(999, b""),
+    "an API without a broker": wire.request(0, bytes(50), version=9),
     "a client id beyond the frame": struct.pack(">ihhih", 20, 72, 0, 1, 30_000) + bytes(30),
     "random bytes": bytes(range(256)) * 4,
 }
@@ -185,7 +186,7 @@ def test_invalid_bytes_close_the_connection_and_are_logged_sparsely(
     with attack(served, f"garbage 20 times: {', '.join(GARBAGE)}", capsys) as report:
         for _ in range(20):
             for name, garbage in GARBAGE.items():
-                with connect(served) as client:
+                with wire.connect(served.address[1]) as client:
                     client.sendall(garbage)
                     assert was_closed(client), name
         errors = served.metrics()["headroom_protocol_errors_total"] - before

@@ -18,8 +18,7 @@ import zstandard
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
-from tests.attack.victim import MB, victim, watched
-from tests.kit.network import push, subscription
+from tests.attack.victim import MB, Neighbour, victim, watched
 from tests.kit.otlp_payloads import field, in_metric, resource
 from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
@@ -77,30 +76,10 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, set[int]]] = {
 }
 
 
-class Neighbour:
-    """A Kafka client at another address that pushes a point with an own number at each call."""
-
-    def __init__(self, served: Served) -> None:
-        self._connection = RawConnection(served.kafka, ELSEWHERE)
-        _, self._instance_id, self._subscription_id, _ = subscription(self._connection)
-        self.acknowledged: set[int] = set()
-        self._number = time.time_ns() // MILLION
-
-    def __call__(self) -> bool:
-        self._number += 1
-        code = push(self._connection, self._instance_id, self._subscription_id, self._number)
-        if code == 0:
-            self.acknowledged.add(self._number)
-        return code == 0
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    directory = tmp_path_factory.mktemp("bombs")
-    file = directory / "subscriptions.yaml"
-    file.write_text("all: {metrics: '*', interval.ms: 100}\n")
     receivers = {"otlp": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}, "grpc": {"listen": "127.0.0.1:0"}}
-    with victim(directory, subscriptions=str(file), **receivers) as running:
+    with victim(tmp_path_factory.mktemp("bombs"), push_ms=100, **receivers) as running:
         yield running
 
 
@@ -136,7 +115,7 @@ def besieged(
     served: Served, tried: str, attack: Callable[[], str], capsys: pytest.CaptureFixture[str]
 ) -> tuple[Counter[str], float]:
     """The answers to an attack that is repeated, and how much memory it took; the neighbour loses nothing."""
-    neighbour, process = Neighbour(served), psutil.Process(served.process.pid)
+    neighbour, process = Neighbour(lambda: RawConnection(served.kafka, ELSEWHERE)), psutil.Process(served.process.pid)
     with watched(tried, process, neighbour, capsys, 0.11) as report, ThreadPoolExecutor(AT_ONCE) as pool:
         answers, ends_s = Counter[str](), time.monotonic() + ATTACK_S
         while time.monotonic() < ends_s:

@@ -16,7 +16,7 @@ from tests.attack.victim import MB, attack, victim
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.otlp_payloads import array, field, in_metric, many_series
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, is_at_rest
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
@@ -46,18 +46,10 @@ async def push_all(address: tuple[str, int], payloads: list[bytes], name: str) -
     return codes
 
 
-def is_at_rest(metrics: dict[str, float]) -> bool:
-    """Whether everything that was received is written or dropped."""
-    settled = metrics["headroom_records:written"] + metrics["headroom_records:dropped"]
-    return not metrics["headroom_records:buffered"] and settled == metrics["headroom_records_received_total"]
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> object:
-    directory = tmp_path_factory.mktemp("payloads")
-    (directory / "subscriptions.yaml").write_text("all: {metrics: '*', interval.ms: 100}\n")
     budgets = {"max_client_points": MAX_CLIENT_POINTS, "max_client_series": MAX_CLIENT_SERIES}
-    with victim(directory, subscriptions=str(directory / "subscriptions.yaml"), telemetry=budgets) as running:
+    with victim(tmp_path_factory.mktemp("payloads"), push_ms=100, telemetry=budgets) as running:
         yield running
 
 

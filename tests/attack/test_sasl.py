@@ -5,16 +5,17 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.attack.victim import MB, Report, watched
+from tests.attack.victim import MB, Neighbour, Report, watched
 from tests.kit.network import push, subscription
 from tests.kit.raw_connection import RawConnection
 from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster, password
-from tests.kit.serving import Served, eventually, rows
+from tests.kit.serving import Served, config_file, eventually, rows
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -34,13 +35,9 @@ def cluster(java: str, kafka_libs: Path) -> Iterator[SecureCluster]:
 @pytest.fixture(scope="module")
 def served(cluster: SecureCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("sasl")
-    subscriptions = directory / "subscriptions.yaml"
-    subscriptions.write_text(f"all: {{metrics: '*', interval.ms: {INTERVAL_MS}}}\n")
-    config = directory / "headroom.yaml"
-    config.write_text(f"subscriptions: {subscriptions}\n")
     arguments = ["--upstream", cluster.bootstrap("SASL_PLAINTEXT"), "--security-protocol", "SASL_PLAINTEXT"]
-    arguments += ["--command-config", str(cluster.command_config("SASL_PLAINTEXT")), "--config", str(config)]
-    with Served(directory, *arguments) as running:
+    arguments += ["--command-config", str(cluster.command_config("SASL_PLAINTEXT"))]
+    with Served(directory, *arguments, *config_file(directory, push_ms=INTERVAL_MS)) as running:
         yield running
 
 
@@ -70,62 +67,28 @@ BEHIND = (
 )
 
 
-class Neighbour:
-    """Pushes one point with an own number at each call, as alice, whose sessions end after some seconds."""
-
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._connection: RawConnection | None = None
-        self._until_s = 0.0
-        self.acknowledged: set[int] = set()
-        self.number = int(time.time() * 1000)
-
-    def __call__(self) -> bool:
-        if self._connection is None or time.monotonic() > self._until_s:
-            self.close()
-            self._connection, self._until_s = signed_in(self._served, "alice"), time.monotonic() + RENEWED_S
-            _, self._instance_id, self._subscription_id, _ = subscription(self._connection)
-        self.number += 1
-        if push(self._connection, self._instance_id, self._subscription_id, self.number):
-            return False
-        self.acknowledged.add(self.number)
-        return True
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.__exit__(None, None, None)
-
-
 def stored(served: Served) -> dict[str, set[int]]:
     """The values of points by the principal that they are recorded of."""
     sql = "SELECT principal, groupArray(toUInt64(value)) FROM headroom.client_metrics GROUP BY principal"
     return {str(principal): {int(value) for value in values} for principal, values in rows(served.sql, sql)}
 
 
-class Siege:
-    """An attack beside a neighbour. A context manager; at its end nothing of the neighbour is lost."""
-
-    def __init__(self, served: Served, tried: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self._served = served
-        self._neighbour = Neighbour(served)
-        process = psutil.Process(served.process.pid)
-        self._watched = watched(tried, process, self._neighbour, capsys, 1.05 * INTERVAL_MS / 1000)
-
-    def __enter__(self) -> Report:
-        return self._watched.__enter__()
-
-    def __exit__(self, *failure: object) -> None:
-        self._watched.__exit__(*failure)  # type: ignore[arg-type] # the three of a context manager
-        self._neighbour.close()
-        if failure[0] is None:
-            wanted = self._neighbour.acknowledged
-            assert wanted
-            eventually(lambda: wanted - stored(self._served).get("alice", set()), lambda lost: not lost)
+@contextmanager
+def siege(served: Served, tried: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Report]:
+    """An attack beside a neighbour, alice, whose sessions end after some seconds; nothing of hers is lost."""
+    process = psutil.Process(served.process.pid)
+    with (
+        closing(Neighbour(lambda: signed_in(served, "alice"), RENEWED_S)) as neighbour,
+        watched(tried, process, neighbour, capsys, 1.05 * INTERVAL_MS / 1000) as report,
+    ):
+        yield report
+    assert neighbour.acknowledged
+    eventually(lambda: neighbour.acknowledged - stored(served).get("alice", set()), lambda lost: not lost)
 
 
 def test_second_handshake_as_another_user_changes_nobody(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """Kafka lets a session be renewed by its own user only."""
-    with Siege(served, "carol authenticates again as bob, with the right and with a wrong password", capsys) as report:
+    with siege(served, "carol authenticates again as bob, with the right and with a wrong password", capsys) as report:
         for n, secret in enumerate([password("bob"), "wrong"] * 5):
             connection = signed_in(served, "carol")
             _, instance_id, subscription_id, _ = subscription(connection)
@@ -141,7 +104,7 @@ def test_second_handshake_as_another_user_changes_nobody(served: Served, capsys:
 
 
 def test_token_of_100_mb_is_refused_by_its_length(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    with Siege(served, f"20 connections send a token of {TOKEN_BYTES // MB} MB each", capsys) as report:
+    with siege(served, f"20 connections send a token of {TOKEN_BYTES // MB} MB each", capsys) as report:
         for _ in range(20):
             with RawConnection(served.kafka) as connection:
                 assert handshake(connection) == 0
@@ -160,7 +123,7 @@ def test_token_of_100_mb_is_refused_by_its_length(served: Served, capsys: pytest
 
 def test_requests_behind_a_token_that_waits_are_refused(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """The user of such a request would be the one that the token claims, which the broker has not accepted yet."""
-    with Siege(served, "tokens and requests while the answer to a token is pending", capsys) as report:
+    with siege(served, "tokens and requests while the answer to a token is pending", capsys) as report:
         for api_key, version, body in BEHIND:
             for _ in range(5):
                 with RawConnection(served.kafka) as connection:
@@ -174,7 +137,7 @@ def test_requests_behind_a_token_that_waits_are_refused(served: Served, capsys: 
 
 def test_session_that_ends_amid_a_produce_ends_only_its_own(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """Each produce begins before the session ends and has its last byte after it."""
-    with Siege(served, "30 sessions that end amid a produce request of 1 MB", capsys) as report:
+    with siege(served, "30 sessions that end amid a produce request of 1 MB", capsys) as report:
         sessions = [signed_in(served, "carol") for _ in range(30)]
         for connection in sessions:
             frame = connection.frame(PRODUCE, 9, b"\0" + struct.pack(">hi", 1, 30_000) + b"\1" + bytes(MB))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import socket
-import struct
 import threading
 import time
 import uuid
@@ -14,11 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
-from tests.kit.network import subscription
+from tests.kit.network import push, subscription
 from tests.kit.raw_connection import RawConnection
-from tests.kit.serving import PATIENCE_S, Served
+from tests.kit.serving import PATIENCE_S, Served, config_file
 
 MB = 1 << 20
 _PAUSE_S = 0.02
@@ -58,16 +57,40 @@ class Report:
         )
 
 
+class Neighbour:
+    """Pushes a point with an own number at each call, from `renewed_s` on with a new connection."""
+
+    def __init__(self, connect: Callable[[], RawConnection], renewed_s: float = math.inf) -> None:
+        self._connect, self._renewed_s = connect, renewed_s
+        self._connection: RawConnection | None = None
+        self._until_s = 0.0
+        self.acknowledged: set[int] = set()
+        self._number = time.time_ns() // 1_000_000
+
+    def __call__(self) -> bool:
+        if self._connection is None or time.monotonic() > self._until_s:
+            self.close()
+            self._connection, self._until_s = self._connect(), time.monotonic() + self._renewed_s
+            _, self._instance_id, self._subscription_id, _ = subscription(self._connection)
+        self._number += 1
+        if push(self._connection, self._instance_id, self._subscription_id, self._number):
+            return False
+        self.acknowledged.add(self._number)
+        return True
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.__exit__(None, None, None)
+
+
 def p99(latencies_s: list[float]) -> float:
     return sorted(latencies_s)[int(len(latencies_s) * 0.99)]
 
 
 @contextmanager
-def victim(directory: Path, **settings: object) -> Iterator[Served]:
+def victim(directory: Path, push_ms: int = 0, **settings: object) -> Iterator[Served]:
     """A stand-alone sink with these settings."""
-    file = directory / "headroom.yaml"
-    file.write_text(yaml.safe_dump(settings))
-    with Served(directory, "--config", str(file)) as running:
+    with Served(directory, *config_file(directory, push_ms=push_ms, **settings)) as running:
         yield running
 
 
@@ -123,25 +146,6 @@ def watched(
     report.left_mb = (process.memory_info().rss - before) / MB
     with capsys.disabled():
         print(f"\n  {report.line()}")
-
-
-def connect(served: Served) -> socket.socket:
-    return socket.create_connection(served.address, PATIENCE_S)
-
-
-def frame(api_key: int, version: int, body: bytes, client_id: bytes = b"attacker", flexible: bool = True) -> bytes:
-    """A whole request with correlation id 7."""
-    head = struct.pack(">hhih", api_key, version, 7, len(client_id)) + client_id + b"\0" * flexible
-    return struct.pack(">i", len(head) + len(body)) + head + body
-
-
-def push_frame(payload_bytes: int) -> bytes:
-    """A PushTelemetry of an unknown instance."""
-    size, varint = payload_bytes + 1, b""
-    while size > 0x7F:
-        varint, size = varint + bytes([size & 0x7F | 0x80]), size >> 7
-    head = uuid.uuid4().bytes + struct.pack(">iBb", 1, 0, 0)
-    return frame(72, 0, head + varint + bytes([size]) + bytes(payload_bytes) + b"\0")
 
 
 def was_closed(one: socket.socket) -> bool:

@@ -17,6 +17,7 @@ from headroom.demo.processes import LOOPBACK
 from tests.chaos.load import POINTS_PER_PUSH
 from tests.chaos.victim import Headroom
 from tests.kit.clickhouse import connected
+from tests.kit.serving import is_at_rest
 
 REST_TIMEOUT_S = 180.0
 
@@ -83,13 +84,9 @@ async def rested(headroom: Headroom) -> tuple[str, bool]:
     while True:
         metrics = await asyncio.to_thread(headroom.metrics)
         # The counts on both sides of the spool agree, the spool is empty, and no hour is waiting for its rollup.
-        waiting = ("headroom_spool_bytes", "headroom_records:buffered", "headroom_rollups_pending")
-        settled = metrics["headroom_records:written"] + metrics["headroom_records:dropped"]
-        is_at_rest = (
-            not any(metrics[name] for name in waiting) and settled == metrics["headroom_records_received_total"]
-        )
-        if is_at_rest or time.monotonic() > deadline:
-            return _counts(metrics), is_at_rest
+        has_rested = is_at_rest(metrics) and not metrics["headroom_rollups_pending"]
+        if has_rested or time.monotonic() > deadline:
+            return _counts(metrics), has_rested
         await asyncio.sleep(0.5)
 
 

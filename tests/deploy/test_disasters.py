@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.kit import wire
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, config_file, eventually, rows
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
@@ -38,21 +36,11 @@ def push(served: Served, first: int, count: int) -> None:
 
 def stored(served: Served) -> int:
     """Acknowledged pushes in the store."""
-    query = urllib.parse.quote("SELECT count() FROM headroom.pushes WHERE error_code = 0")
-    with urllib.request.urlopen(f"http://{served.sql}/?query={query}", timeout=30) as answer:
-        return int(answer.read())
-
-
-def subscriptions(directory: Path) -> list[str]:
-    file = directory / "subscriptions.yaml"
-    file.write_text("all: {metrics: '*', interval.ms: 1000}\n")
-    config = directory / "headroom.yaml"
-    config.write_text(f"subscriptions: {file}\n")
-    return ["--config", str(config)]
+    return int(rows(served.sql, "SELECT count() FROM headroom.pushes WHERE error_code = 0")[0][0])
 
 
 def test_lost_spool_loses_only_its_own_records(tmp_path: Path) -> None:
-    options = subscriptions(tmp_path)
+    options = config_file(tmp_path, push_ms=1000)
     with Served(tmp_path, *options) as served:
         push(served, 0, PUSHES)
         eventually(lambda: stored(served), lambda count: count == PUSHES)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, config_file, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -40,10 +39,9 @@ def test_oversize_push_is_refused_and_the_client_continues(
 ) -> None:
     kafka_admin.create_topics([name])
     kafka_admin.set_subscription(name, "org.apache.kafka.", INTERVAL_MS)
-    config = tmp_path / "headroom.yaml"
-    config.write_text(yaml.safe_dump({"telemetry": {"max_bytes": MAX_BYTES}}))
+    config = config_file(tmp_path, telemetry={"max_bytes": MAX_BYTES})
     logged_before = len(jvm.log.read_text())
-    with Served(tmp_path, "--upstream", kafka.bootstrap, "--config", str(config)) as served:
+    with Served(tmp_path, "--upstream", kafka.bootstrap, *config) as served:
         producer = jvm.producer(served.kafka, name, linger_ms="0")
         record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(name, jvm.bytes_of(1000))
 

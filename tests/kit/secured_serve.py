@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.kit.secure_cluster import SecureCluster
-from tests.kit.serving import PATIENCE_S, Served
+from tests.kit.serving import PATIENCE_S, Served, config_file
 
 
 def rows(served: Served, query: str) -> list[str]:
@@ -44,13 +44,10 @@ def serving(directory: Path, cluster: SecureCluster, *more: str) -> Iterator[Ser
     arguments = ["--upstream", cluster.bootstrap("SASL_SSL")]
     arguments += ["--command-config", str(cluster.command_config("SASL_SSL"))]
     arguments += ["--security-protocol", "SASL_SSL", "--tls-certificate", str(certificate), "--tls-key", str(key)]
-    settings = directory / "subscriptions.yaml"
-    settings.write_text("all:\n  metrics: '*'\n  interval.ms: 500\n")
-    config = directory / "config.yaml"
-    config.write_text(f"subscriptions: {settings}\n")
+    arguments += config_file(directory, push_ms=500)
     with ExitStack() as stack:
         with chdir(directory):
-            starting = Served(directory, *arguments, "--config", str(config), *more, core_dumps=False)
+            starting = Served(directory, *arguments, *more, core_dumps=False)
             served = stack.enter_context(starting)
         yield served
         assert_no_table_has_a_password(served)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import clickhouse_connect
 import psutil
+import yaml
 
 from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
 
@@ -101,6 +102,24 @@ class Served:
         """Its own metrics: `name` or `name:label`."""
         text = _get(f"http://{self.http}/metrics")[1]
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
+
+
+def config_file(directory: Path, *, push_ms: int = 0, **settings: object) -> list[str]:
+    """Arguments that name a new configuration file. `push_ms`: all clients push all metrics so often."""
+    if push_ms:
+        file = directory / "subscriptions.yaml"
+        file.write_text(f"all: {{metrics: '*', interval.ms: {push_ms}}}\n")
+        settings["subscriptions"] = str(file)
+    config = directory / "headroom.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    return ["--config", str(config)]
+
+
+def is_at_rest(metrics: Mapping[str, float]) -> bool:
+    """Whether everything that was received is written or dropped."""
+    settled = metrics["headroom_records:written"] + metrics["headroom_records:dropped"]
+    waiting = metrics["headroom_spool_bytes"] or metrics["headroom_records:buffered"]
+    return not waiting and settled == metrics["headroom_records_received_total"]
 
 
 def page(http: str, path: str) -> str:

@@ -13,18 +13,17 @@ NEW_ID = bytes(16)
 ACCEPTED = b"\0\0"
 
 
-def request(api_key: int, body: bytes, client_id: bytes = b"bench") -> bytes:
-    """A request frame; both APIs use a flexible header."""
-    frame = struct.pack(">hhih", api_key, 0, 1, len(client_id)) + client_id + b"\0" + body
+def request(api_key: int, body: bytes, client_id: bytes = b"bench", version: int = 0) -> bytes:
+    """A request frame with a flexible header, as both APIs have it."""
+    frame = struct.pack(">hhih", api_key, version, 1, len(client_id)) + client_id + b"\0" + body
     return struct.pack(">i", len(frame)) + frame
 
 
 def push(instance_id: bytes, subscription_id: int, compression_type: int, payload: bytes) -> bytes:
-    """PushTelemetry, not terminating. The payload has less than 16 KiB."""
-    size = len(payload) + 1
-    assert size < 1 << 14
-    head = struct.pack(">16siBb", instance_id, subscription_id, 0, compression_type)
-    return request(PUSH, head + bytes([size & 0x7F | 0x80, size >> 7]) + payload + b"\0")
+    """PushTelemetry, not terminating."""
+    body = bytearray(struct.pack(">16siBb", instance_id, subscription_id, 0, compression_type))
+    write_compact_bytes(body, payload)
+    return request(PUSH, bytes(body) + b"\0")
 
 
 def subscribed(answer: bytes) -> tuple[bytes, int]:
@@ -59,5 +58,6 @@ def read_frame(client: socket.socket) -> bytes:
 
 
 def write_compact_bytes(out: bytearray, value: bytes) -> None:
+    """Also of a compact string."""
     write_uvarint(out, len(value) + 1)
     out += value

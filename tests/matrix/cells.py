@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from headroom.demo.admin import Admin
 from headroom.demo.jvm import Jvm
-from tests.kit.serving import Served, eventually, rows
+from tests.kit.serving import Served, config_file, eventually, rows
 from tests.matrix.clients import LIMIT, RECORDS, Client, new_name
 from tests.matrix.releases import ReleaseCluster, has_client_metrics, release_libs
 
 CLUSTER = "matrix"
-_SUBSCRIPTIONS = "each-second: {metrics: '*', interval.ms: 1000}\n"
 
 
 class ServedRelease(NamedTuple):
@@ -37,9 +36,7 @@ def served_release(java: str, release: str, cache: Path, directory: Path, jvm: J
             admin = stack.enter_context(Admin(jvm, cluster.bootstrap))
             admin.set_subscription("each-second", "*", 1_000)
         else:
-            (directory / "subscriptions.yaml").write_text(_SUBSCRIPTIONS)
-            (directory / "serve.yaml").write_text(f"subscriptions: {directory / 'subscriptions.yaml'}\n")
-            arguments += ["--config", str(directory / "serve.yaml")]
+            arguments += config_file(directory, push_ms=1000)
         served = stack.enter_context(Served(directory, "--upstream", cluster.bootstrap, *arguments))
         yield ServedRelease(release, cluster.bootstrap, served)
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from exporters.clickhouse.client import with_writer
@@ -29,7 +28,7 @@ from tests.chaos.audit import stop_merges
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.clickhouse import connected
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, config_file, eventually
 from tests.powerloss.disk import calls_of, fed
 from tests.powerloss.parts import durable_parts
 from tests.powerloss.strace_log import COMMAND, Call, calls
@@ -73,15 +72,10 @@ class Loss(NamedTuple):
 
 def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
     """Runs the sink for `seconds`. Segments are small, so that they are freed and overwritten."""
-    (directory / "subscriptions.yaml").write_text(f"all: {{metrics: '*', interval.ms: {_EVERY_MS}}}\n")
-    config = directory / "headroom.yaml"
     of_spool = {"fsync": fsync, "sync_ms": 3_600_000, "segment_bytes": 8192, "max_bytes": 1 << 20}
-    store = {"batch_ms": 300}
-    config.write_text(
-        yaml.safe_dump({"subscriptions": str(directory / "subscriptions.yaml"), "spool": of_spool, "store": store})
-    )
+    config = config_file(directory, push_ms=_EVERY_MS, spool=of_spool, store={"batch_ms": 300})
     log = directory / "strace.log"
-    with _Traced(directory, log, "--config", str(config)) as served:
+    with _Traced(directory, log, *config) as served:
         sql_port = int(served.sql.rpartition(":")[2])
         stop_merges(sql_port)
         pushed = asyncio.run(_load(served.address, seconds))

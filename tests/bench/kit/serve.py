@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import tempfile
@@ -15,7 +14,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from tests.kit.serving import Served
+from tests.kit.serving import Served, config_file, is_at_rest
 
 PATIENCE_S = 120.0
 COMPILED = Path("build/compiled")
@@ -40,11 +39,8 @@ class Serve(Served):
         """`environment`: additional variables. `telemetry` and `settings`: the rest of the configuration file."""
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-bench-")
         directory = Path(self._directory.name)
-        subscriptions, config = directory / "subscriptions.yaml", directory / "headroom.yaml"
-        subscriptions.write_text(f"all: {{metrics: '*', interval.ms: {interval_ms}}}\n")
-        telemetry = {**_BUDGETS, **telemetry}
-        config.write_text(json.dumps({"subscriptions": str(subscriptions), **settings, "telemetry": telemetry}))
-        super().__init__(directory, "--config", str(config), core_dumps=False, environment=environment)
+        config = config_file(directory, push_ms=interval_ms, telemetry={**_BUDGETS, **telemetry}, **settings)
+        super().__init__(directory, *config, core_dumps=False, environment=environment)
         self.data = directory / "data"
 
     def __enter__(self) -> Serve:
@@ -85,12 +81,7 @@ class Serve(Served):
 
     def written(self, patience_s: float = PATIENCE_S) -> None:
         """Returns once the storage worker has written all. Raises TimeoutError."""
-        waited(self._is_at_rest, patience_s, ASKED_EVERY_S)
-
-    def _is_at_rest(self) -> bool:
-        found = self.metrics()
-        settled = found["headroom_records:written"] + found["headroom_records:dropped"]
-        return settled == found["headroom_records_received_total"] and not found["headroom_spool_bytes"]
+        waited(lambda: is_at_rest(self.metrics()), patience_s, ASKED_EVERY_S)
 
 
 def waited(condition: Callable[[], bool], patience_s: float = PATIENCE_S, every_s: float = 0.02) -> None:

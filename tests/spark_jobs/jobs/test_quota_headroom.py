@@ -210,8 +210,8 @@ def test_an_incomplete_window_is_reported_of_clients_without_a_complete_one(spar
 def test_addresses_and_the_controller_have_levels_too(spark: SparkSession, url: str) -> None:
     """Rows as the gateway writes them: of an address without a user, of mutations at the broker -1."""
     store = QueriedStore(with_writer(Endpoint.parse(url)))
-    address = {"quota_key": "connection_creation_rate", "ip": "192.0.2.7"}
-    mutations = {"quota_key": "controller_mutation_rate", "user": "ANONYMOUS", "broker_id": CONTROLLER}
+    address: dict[str, Any] = {"quota_key": "connection_creation_rate", "ip": "192.0.2.7"}
+    mutations: dict[str, Any] = {"quota_key": "controller_mutation_rate", "user": "ANONYMOUS", "broker_id": CONTROLLER}
     for name, rate, columns in (("192.0.2.7", 9.0, address), ("deployer", 7.0, mutations)):
         columns |= {"client_id": name, "bucket_client_id": name, "interval_ms": 5_000, "limit": 10.0, "limit_known": 1}
         insert_usage(store, "further", range(WHEN.from_ms, WHEN.from_ms + 120_000, 5_000), rate, **columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -47,7 +48,13 @@ def test_teams_and_unowned_are_the_metered_bytes(
     owners = tmp_path / "owners.yaml"
     owners.write_text(OWNERS)
     at_ms, users, client_ids, keys, sizes = zip(*usage(), strict=True)
-    columns = {"user": users, "client_id": client_ids, "quota_key": keys, "bytes": sizes, "requests": range(len(sizes))}
+    columns: dict[str, Any] = {
+        "user": users,
+        "client_id": client_ids,
+        "quota_key": keys,
+        "bytes": sizes,
+        "requests": range(len(sizes)),
+    }
     for _ in range(2):  # a replay stores rows twice
         insert_usage(clickhouse.store, CLUSTER, at_ms, 1.0, throttled_requests=3, muted_ms=500, **columns)
     when = TimeRange(FRIDAY_MS, FRIDAY_MS + 10 * HOUR_MS, 60)
