@@ -7,44 +7,34 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
-import kubernetes_validate
 import pytest
 
-from headroom.config.sources import load
-from tests.kit.helm_chart import CHART, EVERYTHING, LEAST, merged, rendered
+from tests.kit.helm_chart import CHART, EVERYTHING, LEAST, config_of, container_of, job_of, pod_of, rendered, validate
 
 KUBERNETES = ("1.27", "1.34")
-CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScheduledSparkApplication"}  # not of Kubernetes itself
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
-@pytest.mark.parametrize("values", [LEAST, EVERYTHING], ids=["least", "everything"])
-def test_manifests_match_the_kubernetes_schema(chart: helm_python.Chart, values: dict[str, Any], version: str) -> None:
-    manifests = rendered(chart, values)
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["least", "everything"])
+def test_manifests_match_the_kubernetes_schema(values: dict[str, Any], version: str) -> None:
+    manifests = rendered(values)
     assert len(manifests) >= 7
-    for (kind, _), manifest in manifests.items():
-        if kind not in CUSTOM:
-            kubernetes_validate.validate(manifest, version, strict=True)
+    validate(manifests, version)
 
 
-def test_lint_reports_no_errors(chart: helm_python.Chart) -> None:
+def test_lint_reports_no_errors() -> None:
     found = helm_python.lint(CHART, values=LEAST)
     assert found["errors"] == []
     assert [each["error"] for each in found["messages"]] == ["icon is recommended"]
 
 
-def test_rendered_configuration_is_accepted_by_serve(
-    chart: helm_python.Chart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rendered_configuration_is_accepted_by_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file with the variables of the container, which have the values of Kubernetes and of secrets."""
-    for values in (LEAST, EVERYTHING):
-        manifests = rendered(chart, values)
-        file = tmp_path / "headroom.yaml"
-        file.write_text(manifests["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
-        [container] = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"]
-        for variable in container["env"]:
+    for values in ({}, EVERYTHING):
+        manifests = rendered(values)
+        for variable in container_of(pod_of(manifests))["env"]:
             monkeypatch.setenv(variable["name"], f"of-{variable['name']}")
-        config = load(file, {})
+        config = config_of(manifests, tmp_path)
         assert (config.listen.port, config.http.port, str(config.data)) == (9092, 9644, "/var/lib/headroom")
         assert config.gateway.id == "of-HEADROOM_GATEWAY__ID"
     assert config.web.token is not None
@@ -55,23 +45,18 @@ def test_rendered_configuration_is_accepted_by_serve(
     assert {"prod-headroom", "prod-headroom-pods.kafka.svc.cluster.local"} <= set(config.web.host_names)
 
 
-def test_jobs_read_from_the_first_cluster_node(chart: helm_python.Chart, tmp_path: Path) -> None:
+def test_jobs_read_from_the_first_cluster_node(tmp_path: Path) -> None:
     urls = "http://headroom@ch-0:8123,http://headroom@ch-1:8123"
-    values = merged(LEAST, {"clickhouse": {"url": urls, "cluster": "metrics", "quorum": "auto"}})
-    manifests = rendered(chart, values)
-    file = tmp_path / "headroom.yaml"
-    file.write_text(manifests["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
-    config = load(file, {})
+    manifests = rendered({"clickhouse": {"url": urls, "cluster": "metrics", "quorum": "auto"}})
+    config = config_of(manifests, tmp_path)
     assert (config.clickhouse, config.store.cluster.name, config.store.cluster.quorum) == (urls, "metrics", "auto")
-    [job] = [manifest for (kind, _), manifest in manifests.items() if kind == "CronJob"]
-    [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    assert "--url=http://headroom@ch-0:8123" in container["args"]
+    assert "--url=http://headroom@ch-0:8123" in container_of(job_of(manifests))["args"]
 
 
-def test_pods_are_confined_and_have_a_persistent_spool(chart: helm_python.Chart) -> None:
-    gateway = rendered(chart, EVERYTHING)["StatefulSet", "prod-headroom"]["spec"]
+def test_pods_are_confined_and_have_a_persistent_spool() -> None:
+    gateway = rendered(EVERYTHING)["StatefulSet", "prod-headroom"]["spec"]
     pod = gateway["template"]["spec"]
-    [container] = pod["containers"]
+    container = container_of(pod)
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["automountServiceAccountToken"] is False
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -81,14 +66,14 @@ def test_pods_are_confined_and_have_a_persistent_spool(chart: helm_python.Chart)
     assert written == {"/var/lib/headroom", "/tmp"}
 
 
-def test_only_kafka_decides_whether_a_pod_is_in_service(chart: helm_python.Chart) -> None:
-    pod = rendered(chart, LEAST)["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]
-    probes = {name: probe["httpGet"]["path"] for name, probe in pod["containers"][0].items() if name.endswith("Probe")}
+def test_only_kafka_decides_whether_a_pod_is_in_service() -> None:
+    container = container_of(pod_of(rendered()))
+    probes = {name: probe["httpGet"]["path"] for name, probe in container.items() if name.endswith("Probe")}
     assert probes == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz/kafka"}
 
 
-def test_service_has_a_port_per_broker(chart: helm_python.Chart) -> None:
-    service = rendered(chart, EVERYTHING)["Service", "prod-headroom"]["spec"]
+def test_service_has_a_port_per_broker() -> None:
+    service = rendered(EVERYTHING)["Service", "prod-headroom"]["spec"]
     assert {port["name"]: port["port"] for port in service["ports"]} == {
         "bootstrap": 9092,
         "broker-1": 9094,
@@ -97,41 +82,31 @@ def test_service_has_a_port_per_broker(chart: helm_python.Chart) -> None:
     }
 
 
-def test_brokers_with_tls_server_names_share_the_port(chart: helm_python.Chart, tmp_path: Path) -> None:
+def test_brokers_with_tls_server_names_share_the_port(tmp_path: Path) -> None:
     names = {
         "listener": {"brokerNames": "broker-{id}.gw.example:443", "port": 60_000},
         "kafka": {"brokerIds": [30_000]},
     }
-    manifests = rendered(chart, merged(EVERYTHING, names))
+    manifests = rendered(EVERYTHING, names)
     service = manifests["Service", "prod-headroom"]["spec"]
     assert [port["name"] for port in service["ports"]] == ["bootstrap"]
-    [container] = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"]
-    assert [port["name"] for port in container["ports"]] == ["bootstrap", "http"]
+    assert [port["name"] for port in container_of(pod_of(manifests))["ports"]] == ["bootstrap", "http"]
     policy = manifests["NetworkPolicy", "prod-headroom"]["spec"]["ingress"][0]
     assert policy["ports"] == [{"port": "bootstrap"}]
-    file = tmp_path / "headroom.yaml"
-    file.write_text(manifests["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
     tls = {"security_protocol": "SASL_SSL", "tls_certificate": "tls.crt", "tls_key": "tls.key"}  # as the flags set them
-    assert load(file, {"listener": tls}).listener.broker_names == "broker-{id}.gw.example:443"
-
-
-def test_manifests_contain_no_password(chart: helm_python.Chart) -> None:
-    manifests = rendered(chart, LEAST)
-    env = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"][0]["env"]
-    [password] = [each for each in env if each["name"] == "HEADROOM_CLICKHOUSE_PASSWORD"]
-    assert password["valueFrom"] == {"secretKeyRef": {"name": "clickhouse", "key": "password"}}
+    assert config_of(manifests, tmp_path, listener=tls).listener.broker_names == "broker-{id}.gw.example:443"
 
 
 def test_missing_alert_rules_file_is_named_in_the_error(tmp_path: Path) -> None:
-    values = merged(LEAST, {"prometheusRule": {"enabled": True}})
+    values = {"prometheusRule": {"enabled": True}}
     copy = tmp_path / "headroom"
     shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("files"))
     with helm_python.Chart.load(copy) as without, pytest.raises(helm_python.HelmError, match=r"headroom\.rules\.yml"):
-        rendered(without, values)
+        rendered(values, of=without)
     (copy / "files").mkdir()
     (copy / "files" / "headroom.rules.yml").write_text("groups:\n  - name: headroom\n    rules: []\n")
     with helm_python.Chart.load(copy) as complete:
-        rule = rendered(complete, values)["PrometheusRule", "prod-headroom"]
+        rule = rendered(values, of=complete)["PrometheusRule", "prod-headroom"]
     assert rule["spec"] == {"groups": [{"name": "headroom", "rules": []}]}
 
 
@@ -149,22 +124,18 @@ def test_missing_alert_rules_file_is_named_in_the_error(tmp_path: Path) -> None:
         ({"clickhouse": {"passwordSecret": ""}}, "passwordSecret"),
         ({"clickhouse": {"url": "http://a:8123,b:8123"}}, "url"),
         ({"clickhouse": {"cluster": "it's"}}, "cluster"),
-        ({"clickhouse": {"quorum": -1}}, "quorum"),
         ({"clickhouse": {"url": "", "passwordSecret": "", "cluster": "c"}, "replicas": 1}, "clickhouse.cluster"),
         ({"listener": {"securityProtocol": "SSL"}}, "tlsSecret"),
         ({"listener": {"brokerNames": "broker-{id}.gw.example"}}, "brokerNames"),
         ({"listener": {"brokerNames": "gw.example", "securityProtocol": "SSL", "tlsSecret": "tls"}}, "brokerNames"),
         ({"spool": {"size": "20 GB"}}, "size"),
-        ({"spool": {"maxBytes": 1}}, "maxBytes"),
         ({"resources": {"requests": {"cpu": "one"}}}, "cpu"),
-        ({"terminationGracePeriodSeconds": 1}, "terminationGracePeriodSeconds"),
         ({"jobs": {"quotaHeadroom": {"schedule": "every minute"}}}, "schedule"),
         ({"jobs": {"quotaHeadroom": {"since": "a while"}}}, "since"),
-        ({"jobs": {"quotaHeadroom": {"mode": "yarn"}}}, "mode"),
         ({"serviceMonitor": {"interval": "15"}}, "interval"),
     ],
 )
-def test_invalid_value_is_refused_by_name(chart: helm_python.Chart, values: dict[str, Any], named: str) -> None:
+def test_invalid_value_is_refused_by_name(values: dict[str, Any], named: str) -> None:
     with pytest.raises(helm_python.HelmError) as refused:
-        rendered(chart, merged(LEAST, values))
+        rendered(values)
     assert named in str(refused.value)

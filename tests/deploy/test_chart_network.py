@@ -7,40 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
-import kubernetes_validate
 import pytest
 import yaml
 
-from headroom.config.settings import ServeConfig
-from headroom.config.sources import load
-from tests.kit.helm_chart import CHART, LEAST, merged, rendered
+from tests.kit.helm_chart import CHART, config_of, container_of, job_of, pod_of, rendered, texts, validate
 
 EXAMPLES = sorted((CHART.parent / "examples").glob("*.yaml"))
 OUTSIDE = {"name": "outside", "port": 9192}
 TLS = {"securityProtocol": "SSL", "tlsSecret": "tls"}
-CUSTOM = {"ServiceMonitor", "PrometheusRule"}
-
-
-def config_of(manifests: dict[tuple[str, str], Any], directory: Path) -> ServeConfig:
-    """As `headroom serve` reads it; it needs the files of certificates only when it starts."""
-    file = directory / "headroom.yaml"
-    file.write_text(manifests["ConfigMap", "prod-headroom"]["data"]["headroom.yaml"])
-    return load(file, {})
-
-
-def container_of(manifests: dict[tuple[str, str], Any]) -> dict[str, Any]:
-    [container] = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["containers"]
-    return dict(container)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_example_is_valid_and_its_settings_are_accepted(chart: helm_python.Chart, file: Path, tmp_path: Path) -> None:
-    manifests = rendered(chart, yaml.safe_load(file.read_text()))
-    for (kind, _), manifest in manifests.items():
-        if kind not in CUSTOM:
-            kubernetes_validate.validate(manifest, "1.34", strict=True)
+def test_example_is_valid_and_its_settings_are_accepted(file: Path, tmp_path: Path) -> None:
+    manifests = rendered(yaml.safe_load(file.read_text()))
+    validate(manifests)
     config = config_of(manifests, tmp_path)
-    ports = {port["name"]: port["containerPort"] for port in container_of(manifests)["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in container_of(pod_of(manifests))["ports"]}
     listening = [config.listen, config.http, *(one.listen for one in config.listeners)]
     assert {address.port for address in listening} <= set(ports.values())
     policy = manifests["NetworkPolicy", "prod-headroom"]["spec"]["ingress"]
@@ -51,9 +33,9 @@ def test_example_is_valid_and_its_settings_are_accepted(chart: helm_python.Chart
     assert led_to == set(ports)
 
 
-def test_node_ports_are_the_advertised_ones(chart: helm_python.Chart, tmp_path: Path) -> None:
+def test_node_ports_are_the_advertised_ones(tmp_path: Path) -> None:
     node_port = {**OUTSIDE, "serviceType": "NodePort", "nodePort": 31092, "advertisedHost": "node.example"}
-    manifests = rendered(chart, merged(LEAST, {"kafka": {"brokerIds": [0, 7]}, "listeners": [node_port]}))
+    manifests = rendered({"kafka": {"brokerIds": [0, 7]}, "listeners": [node_port]})
     service = manifests["Service", "prod-headroom-outside"]["spec"]
     assert service["type"] == "NodePort"
     assert {one["name"]: (one["port"], one["nodePort"]) for one in service["ports"]} == {
@@ -67,9 +49,9 @@ def test_node_ports_are_the_advertised_ones(chart: helm_python.Chart, tmp_path: 
     assert (outside.listen.port, outside.advertised_host, outside.advertised_port) == (9192, "node.example", 31092)
 
 
-def test_first_listener_has_node_ports_too(chart: helm_python.Chart, tmp_path: Path) -> None:
+def test_first_listener_has_node_ports_too(tmp_path: Path) -> None:
     listener = {"serviceType": "NodePort", "nodePort": 31000, "advertisedHost": "10.0.0.1"}
-    manifests = rendered(chart, merged(LEAST, {"listener": listener}))
+    manifests = rendered({"listener": listener})
     assert [one["nodePort"] for one in manifests["Service", "prod-headroom"]["spec"]["ports"]] == [
         31000, 31001, 31002, 31003,
     ]  # fmt: skip
@@ -79,36 +61,34 @@ def test_first_listener_has_node_ports_too(chart: helm_python.Chart, tmp_path: P
 @pytest.mark.parametrize(
     ("kind", "ports"), [("LoadBalancer", [19092, 19093, 19098]), ("ClusterIP", [9192, 9193, 9198])]
 )
-def test_load_balancer_leads_from_the_advertised_ports(
-    chart: helm_python.Chart, tmp_path: Path, kind: str, ports: list[int]
-) -> None:
+def test_load_balancer_leads_from_the_advertised_ports(tmp_path: Path, kind: str, ports: list[int]) -> None:
     """What stands before a ClusterIP service leads from them."""
     outside = {**OUTSIDE, "serviceType": kind, "advertisedHost": "kafka.example", "advertisedPort": 19092}
-    manifests = rendered(chart, merged(LEAST, {"kafka": {"brokerIds": [0, 5]}, "listeners": [outside]}))
+    manifests = rendered({"kafka": {"brokerIds": [0, 5]}, "listeners": [outside]})
     service = manifests["Service", "prod-headroom-outside"]["spec"]
     assert [one["port"] for one in service["ports"]] == ports
     assert [one["targetPort"] for one in service["ports"]] == ["outside", "outside-0", "outside-5"]
     assert config_of(manifests, tmp_path).listeners[0].advertised_port == 19092
 
 
-def test_receivers_of_telemetry_have_ports_in_pod_service_and_policy(chart: helm_python.Chart) -> None:
+def test_receivers_of_telemetry_have_ports_in_pod_service_and_policy() -> None:
     config = {"otlp": {"grpc": "0.0.0.0:4317", "http": "127.0.0.1:4318"}, "grpc": {"listen": "[::]:9100"}}
     peers: list[dict[str, Any]] = [{"namespaceSelector": {}}]
-    manifests = rendered(chart, merged(LEAST, {"config": config, "networkPolicy": {"telemetry": peers}}))
+    manifests = rendered({"config": config, "networkPolicy": {"telemetry": peers}})
     service = manifests["Service", "prod-headroom-telemetry"]["spec"]
     assert {one["name"]: one["port"] for one in service["ports"]} == {"otlp-grpc": 4317, "grpc": 9100}
     assert {("otlp-grpc", 4317), ("grpc", 9100)} < {
-        (one["name"], one["containerPort"]) for one in container_of(manifests)["ports"]
+        (one["name"], one["containerPort"]) for one in container_of(pod_of(manifests))["ports"]
     }
     rule = manifests["NetworkPolicy", "prod-headroom"]["spec"]["ingress"][-1]
     assert ({one["port"] for one in rule["ports"]}, rule["from"]) == ({"otlp-grpc", "grpc"}, peers)
 
 
-def test_certificate_of_a_further_listener_is_mounted(chart: helm_python.Chart, tmp_path: Path) -> None:
+def test_certificate_of_a_further_listener_is_mounted(tmp_path: Path) -> None:
     names = {**OUTSIDE, **TLS, "brokerNames": "broker-{id}.example:9094", "advertisedHost": "bootstrap.example"}
-    manifests = rendered(chart, merged(LEAST, {"listeners": [names]}))
+    manifests = rendered({"listeners": [names]})
     [outside] = config_of(manifests, tmp_path).listeners
-    mounts = {one["name"]: one["mountPath"] for one in container_of(manifests)["volumeMounts"]}
+    mounts = {one["name"]: one["mountPath"] for one in container_of(pod_of(manifests))["volumeMounts"]}
     assert outside.tls_certificate == Path(mounts["tls-outside"]) / "tls.crt"
     assert outside.broker_names == "broker-{id}.example:9094"
     assert [one["name"] for one in manifests["Service", "prod-headroom-outside"]["spec"]["ports"]] == ["outside"]
@@ -162,15 +142,13 @@ def test_certificate_of_a_further_listener_is_mounted(chart: helm_python.Chart, 
         ({"config": {"clickhouse": "http://c"}}, r"config\.clickhouse: set the value clickhouse\.url"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_reason(
-    chart: helm_python.Chart, values: dict[str, Any], said: str
-) -> None:
+def test_what_cannot_work_is_refused_with_the_reason(values: dict[str, Any], said: str) -> None:
     with pytest.raises(helm_python.HelmError, match=said):
-        rendered(chart, merged(LEAST, values))
+        rendered(values)
 
 
-def test_pages_answer_at_all_names_of_the_chart_and_further_ones(chart: helm_python.Chart, tmp_path: Path) -> None:
-    manifests = rendered(chart, merged(LEAST, {"config": {"web": {"host_names": ["pages.example"]}}}))
+def test_pages_answer_at_all_names_of_the_chart_and_further_ones(tmp_path: Path) -> None:
+    manifests = rendered({"config": {"web": {"host_names": ["pages.example"]}}})
     names = set(config_of(manifests, tmp_path).web.host_names)
     service = manifests["StatefulSet", "prod-headroom"]["spec"]["serviceName"]
     assert {"pages.example", "prod-headroom", "prod-headroom.kafka.svc.cluster.local"} < names
@@ -183,11 +161,11 @@ def test_pages_answer_at_all_names_of_the_chart_and_further_ones(chart: helm_pyt
         } < names
 
 
-def test_pages_have_a_token_without_any_value(chart: helm_python.Chart) -> None:
-    manifests = rendered(chart, LEAST)
+def test_pages_have_a_token_without_any_value() -> None:
+    manifests = rendered()
     token = base64.b64decode(manifests["Secret", "prod-headroom-pages"]["data"]["token"]).decode()
     assert len(token) == 32
-    env = {one["name"]: one for one in container_of(manifests)["env"]}
+    env = {one["name"]: one for one in container_of(pod_of(manifests))["env"]}
     assert env["HEADROOM_WEB__TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": "prod-headroom-pages", "key": "token"}
     assert env["HEADROOM_HTTP_ADDRESS"]["value"] == "127.0.0.1:9644"  # of `headroom top` in the pod
 
@@ -195,11 +173,13 @@ def test_pages_have_a_token_without_any_value(chart: helm_python.Chart) -> None:
 @pytest.mark.parametrize(
     "values", [{"http": {"tokenSecret": "mine"}}, {"config": {"web": {"token_file": "/etc/token"}}}]
 )
-def test_token_of_the_user_takes_the_place_of_the_charts(chart: helm_python.Chart, values: dict[str, Any]) -> None:
-    manifests = rendered(chart, merged(LEAST, values))
+def test_token_of_the_user_takes_the_place_of_the_charts(values: dict[str, Any]) -> None:
+    manifests = rendered(values)
     assert [name for kind, name in manifests if kind == "Secret"] == []
     secrets = [
-        one["valueFrom"]["secretKeyRef"]["name"] for one in container_of(manifests)["env"] if "TOKEN" in one["name"]
+        one["valueFrom"]["secretKeyRef"]["name"]
+        for one in container_of(pod_of(manifests))["env"]
+        if "TOKEN" in one["name"]
     ]
     assert secrets == (["mine"] if "http" in values else [])
 
@@ -213,37 +193,30 @@ def test_token_of_the_user_takes_the_place_of_the_charts(chart: helm_python.Char
         {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]},
     ],
 )
-def test_ipv6_is_accepted(chart: helm_python.Chart, values: dict[str, Any], tmp_path: Path) -> None:
-    manifests = rendered(chart, merged(LEAST, values))
+def test_ipv6_is_accepted(values: dict[str, Any], tmp_path: Path) -> None:
+    manifests = rendered(values)
     config = config_of(manifests, tmp_path)
     assert config.upstream[0].host in ("fd00::1", "broker-1")
+    validate(manifests)
     for (kind, _), manifest in manifests.items():
         if kind == "Service":
-            kubernetes_validate.validate(manifest, "1.34", strict=True)
             assert manifest["spec"].get("ipFamilies") == values.get("ipFamilies")
 
 
-def test_openshift_chooses_the_ids(chart: helm_python.Chart) -> None:
-    manifests = rendered(chart, merged(LEAST, {"openshift": True}))
-    pods = [manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]]
-    pods += [
-        it["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-        for (kind, _), it in manifests.items()
-        if kind == "CronJob"
-    ]
-    assert len(pods) == 2
-    for pod in pods:
+def test_openshift_chooses_the_ids() -> None:
+    manifests = rendered({"openshift": True})
+    for pod in (pod_of(manifests), job_of(manifests)):
         assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(pod["securityContext"])
         assert pod["securityContext"]["runAsNonRoot"] is True
 
 
-def test_quantities_may_be_numbers(chart: helm_python.Chart) -> None:
+def test_quantities_may_be_numbers() -> None:
     resources = {"requests": {"cpu": 1, "memory": 1073741824}, "limits": {"cpu": 0.5}}
-    manifests = rendered(chart, merged(LEAST, {"resources": resources, "spool": {"size": 1e10}}))
-    assert container_of(manifests)["resources"]["requests"]["cpu"] == 1
+    manifests = rendered({"resources": resources, "spool": {"size": 1e10}})
+    assert container_of(pod_of(manifests))["resources"]["requests"]["cpu"] == 1
 
 
-def test_what_charts_of_the_field_have(chart: helm_python.Chart) -> None:
+def test_what_charts_of_the_field_have() -> None:
     values = {
         "extraEnv": [{"name": "HEADROOM_LOG_LEVEL", "value": "debug"}],
         "extraEnvFrom": [{"secretRef": {"name": "more"}}],
@@ -257,55 +230,54 @@ def test_what_charts_of_the_field_have(chart: helm_python.Chart) -> None:
         "serviceAccount": {"create": False, "name": "mine"},
         "jobs": {"quotaHeadroom": {"image": {"repository": "registry.example/headroom-jobs"}}},
     }
-    manifests = rendered(chart, merged(LEAST, values))
+    manifests = rendered(values)
     template = manifests["StatefulSet", "prod-headroom"]["spec"]["template"]
-    kubernetes_validate.validate(manifests["StatefulSet", "prod-headroom"], "1.34", strict=True)
+    validate(manifests)
     assert template["metadata"]["labels"]["team"] == "kafka"
     assert template["spec"]["affinity"] == {"nodeAffinity": {}}
     assert [one["maxSkew"] for one in template["spec"]["topologySpreadConstraints"]] == [2]
     assert template["spec"]["serviceAccountName"] == "mine"
     assert ("ServiceAccount", "mine") not in manifests
     assert {"owners"} < {one["name"] for one in template["spec"]["volumes"]}
-    job = manifests["CronJob", "prod-headroom-quota"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][
-        0
-    ]
+    job = container_of(job_of(manifests))
     assert job["image"] == "registry.example/headroom-jobs:0.1.0"
     assert job["envFrom"] == values["extraEnvFrom"]
 
 
-def test_names_fit_whatever_the_release_is_called(chart: helm_python.Chart) -> None:
+def test_names_fit_whatever_the_release_is_called() -> None:
     """A CronJob's name has at most 52 characters."""
     release = "a-team-in-production-with-a-release-name-of-all-53-ch"
-    texts = chart.render(values=LEAST, name=release, namespace="kafka")
-    [job] = [yaml.safe_load(text) for name, text in texts.items() if name.endswith("job.yaml")]
+    [job] = [yaml.safe_load(text) for name, text in texts(release=release).items() if name.endswith("job.yaml")]
     assert len(job["metadata"]["name"]) == 52
-    kinds = {kind for kind, name in rendered(chart, merged(LEAST, {"fullnameOverride": "mine"})) if name == "mine"}
+    kinds = {kind for kind, name in rendered({"fullnameOverride": "mine"}) if name == "mine"}
     assert {"StatefulSet", "Service", "ConfigMap"} < kinds
 
 
-def test_pods_have_the_default_account_without_one_of_the_charts(chart: helm_python.Chart) -> None:
-    manifests = rendered(chart, merged(LEAST, {"serviceAccount": {"create": False}}))
-    assert manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"]["serviceAccountName"] == "default"
+def test_pods_have_the_default_account_without_one_of_the_charts() -> None:
+    manifests = rendered({"serviceAccount": {"create": False}})
+    assert pod_of(manifests)["serviceAccountName"] == "default"
 
 
-def test_digest_pins_the_image_that_it_belongs_to(chart: helm_python.Chart) -> None:
+def test_digest_pins_the_image_that_it_belongs_to() -> None:
     gateway, jobs = f"sha256:{'a' * 64}", {"image": {"repository": "registry.example/jobs", "tag": "7"}}
     values = {"image": {"repository": "registry.example/gateway", "digest": gateway}, "jobs": {"quotaHeadroom": jobs}}
-    manifests = rendered(chart, merged(LEAST, values))
-    assert container_of(manifests)["image"] == f"registry.example/gateway:0.1.0@{gateway}"
-    job = manifests["CronJob", "prod-headroom-quota"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    assert job["containers"][0]["image"] == "registry.example/jobs:7"
+    manifests = rendered(values)
+    assert container_of(pod_of(manifests))["image"] == f"registry.example/gateway:0.1.0@{gateway}"
+    assert container_of(job_of(manifests))["image"] == "registry.example/jobs:7"
 
 
-def test_password_may_have_any_key_in_its_secret(chart: helm_python.Chart) -> None:
-    manifests = rendered(chart, merged(LEAST, {"clickhouse": {"passwordSecretKey": "admin-password"}}))
-    [password] = [one for one in container_of(manifests)["env"] if one["name"] == "HEADROOM_CLICKHOUSE_PASSWORD"]
-    assert password["valueFrom"]["secretKeyRef"] == {"name": "clickhouse", "key": "admin-password"}
+@pytest.mark.parametrize(("values", "key"), [({}, "password"), ({"passwordSecretKey": "mine"}, "mine")])
+def test_password_is_of_any_key_in_its_secret(values: dict[str, Any], key: str) -> None:
+    manifests = rendered({"clickhouse": values})
+    [password] = [
+        one for one in container_of(pod_of(manifests))["env"] if one["name"] == "HEADROOM_CLICKHOUSE_PASSWORD"
+    ]
+    assert password["valueFrom"] == {"secretKeyRef": {"name": "clickhouse", "key": key}}
 
 
-def test_monitors_have_the_labels_by_which_prometheus_selects(chart: helm_python.Chart) -> None:
+def test_monitors_have_the_labels_by_which_prometheus_selects() -> None:
     on = {"enabled": True, "labels": {"release": "kube-prometheus-stack"}, "namespace": "monitoring"}
-    manifests = rendered(chart, merged(LEAST, {"serviceMonitor": on, "prometheusRule": on}))
+    manifests = rendered({"serviceMonitor": on, "prometheusRule": on})
     for kind in ("ServiceMonitor", "PrometheusRule"):
         metadata = manifests[kind, "prod-headroom"]["metadata"]
         assert metadata["labels"]["release"] == "kube-prometheus-stack"
@@ -325,8 +297,7 @@ def test_monitors_have_the_labels_by_which_prometheus_selects(chart: helm_python
         ({"config": {"otlp": {"grpc": "0.0.0.0:4317"}}}, "otlp-grpc: prod-headroom-telemetry.kafka.svc:4317"),
     ],
 )
-def test_notes_are_the_first_hour(chart: helm_python.Chart, values: dict[str, Any], said: str) -> None:
-    texts = chart.render(values=merged(LEAST, values), name="prod", namespace="kafka")
-    [notes] = [text for name, text in texts.items() if name.endswith("NOTES.txt")]
+def test_notes_are_the_first_hour(values: dict[str, Any], said: str) -> None:
+    [notes] = [text for name, text in texts(values).items() if name.endswith("NOTES.txt")]
     assert said in notes
     assert "kubectl -n kafka exec -it prod-headroom-0 -c headroom -- headroom top" in notes

@@ -10,7 +10,7 @@ from typing import Any
 import helm_python
 import pytest
 
-from tests.kit.helm_chart import CHART, LEAST, merged, rendered
+from tests.kit.helm_chart import CHART, rendered
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 WRONG_TYPE: dict[str, Any] = {"string": 7, "integer": "7", "boolean": "yes", "array": "x", "object": "x"}
@@ -67,9 +67,9 @@ CASES = [values for values in bad_values(SCHEMA) if isinstance(values, dict)]
 
 
 @pytest.mark.parametrize("values", CASES, ids=lambda values: json.dumps(values, separators=(",", ":")))
-def test_bad_value_is_refused_by_name(chart: helm_python.Chart, values: dict[str, Any]) -> None:
+def test_bad_value_is_refused_by_name(values: dict[str, Any]) -> None:
     with pytest.raises(helm_python.HelmError) as refused:
-        rendered(chart, merged(LEAST, values))
+        rendered(values)
     assert innermost(values) in str(refused.value)
 
 
@@ -78,7 +78,7 @@ def test_every_described_value_has_a_bad_one() -> None:
     assert tried == set(SCHEMA["properties"]) - ANYTHING | {"no-such"}
 
 
-def test_value_that_is_left_empty_is_refused_by_name(chart: helm_python.Chart) -> None:
+def test_value_that_is_left_empty_is_refused_by_name() -> None:
     """Helm takes a default away where a file has the name alone."""
     needed = [[name] for name in SCHEMA["required"]]
     for name, schema in SCHEMA["properties"].items():
@@ -88,4 +88,4 @@ def test_value_that_is_left_empty_is_refused_by_name(chart: helm_python.Chart) -
         for name in reversed(path):
             values = {name: values}
         with pytest.raises(helm_python.HelmError, match=path[-1]):
-            rendered(chart, merged(LEAST, values))
+            rendered(values)

@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import helm_python
 import jsonschema
 import pytest
 
-from tests.kit.helm_chart import CHART, EVERYTHING, LEAST, merged, rendered
+from tests.kit.helm_chart import EVERYTHING, merged, rendered
 
 DEFINITIONS = Path(__file__).with_name("crds")
-WITH_RULES = merged(LEAST, EVERYTHING, {"prometheusRule": {"enabled": True}})
 PLURAL = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
 
 
@@ -41,8 +39,7 @@ def definition(kind: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def manifests() -> dict[str, Any]:
-    with helm_python.Chart.load(CHART) as chart:
-        return {kind: manifest for (kind, _), manifest in rendered(chart, WITH_RULES).items() if kind in PLURAL}
+    return {kind: manifest for (kind, _), manifest in rendered(EVERYTHING).items() if kind in PLURAL}
 
 
 @pytest.mark.parametrize("kind", PLURAL)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import helm_python
 import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
-from tests.kit.helm_chart import CHART, EVERYTHING, LEAST, merged, rendered
+from tests.kit.helm_chart import EVERYTHING, merged, rendered
 
 FILE = Path(__file__).parents[2] / "deploy" / "spark" / "sparkapplication.yaml"
 TEXT, COUNT, TEXTS = (
@@ -74,9 +73,7 @@ SCHEDULED = closed(
 
 
 def of_the_chart() -> dict[str, Any]:
-    with helm_python.Chart.load(CHART) as chart:
-        manifests = rendered(chart, merged(LEAST, EVERYTHING))
-    [found] = [manifest for (kind, _), manifest in manifests.items() if kind == "ScheduledSparkApplication"]
+    [found] = [it for (kind, _), it in rendered(EVERYTHING).items() if kind == "ScheduledSparkApplication"]
     return dict(found)
 
 
