@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import datetime
 import functools
 import json
 import struct
@@ -12,12 +11,10 @@ from pathlib import Path
 
 import zstandard
 from kio.schema.describe_client_quotas.v1 import request as quotas_request
-from kio.schema.describe_client_quotas.v1 import response as quotas
-from kio.schema.errors import ErrorCode
-from kio.static.primitive import f64, i32Timedelta
 
 from telemetry.wire.apis import APIS
-from tests.oracle.administration_oracle import describe, encoded, incremental, legacy, listing
+from tests.kit.kio_entities import encode, entity_of_fields, message_type
+from tests.oracle.administration_oracle import describe, incremental, legacy, listing
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CLIENT_METRICS, SET, APPEND = 16, 0, 2
@@ -78,21 +75,13 @@ def request_frame(api_key: int, version: int, body: bytes) -> bytes:
 
 def _quota_answer() -> bytes:
     """DescribeClientQuotas: three entities, the default user among them."""
-    entities: list[tuple[tuple[str, str | None], ...]] = [
-        (("user", "alice"), ("client-id", None)),
-        (("user", None),),
-        (("ip", "10.0.0.1"),),
+    entities: list[dict[str, str | None]] = [{"user": "alice", "client-id": None}, {"user": None}, {"ip": "10.0.0.1"}]
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+            "values": [{"key": "producer_byte_rate", "value": 1024.0}],
+        }
+        for entity in entities
     ]
-    response = quotas.DescribeClientQuotasResponse(
-        throttle_time=i32Timedelta.parse(datetime.timedelta()),
-        error_code=ErrorCode.none,
-        error_message=None,
-        entries=tuple(
-            quotas.EntryData(
-                entity=tuple(quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in entity),
-                values=(quotas.ValueData(key="producer_byte_rate", value=f64(1024.0)),),
-            )
-            for entity in entities
-        ),
-    )
-    return struct.pack(">i", 1) + b"\0" + encoded(response)
+    response = entity_of_fields(message_type("describe_client_quotas", 1, "response"), {"entries": entries})
+    return struct.pack(">i", 1) + b"\0" + encode(response)

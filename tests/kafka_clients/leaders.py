@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from confluent_kafka import Producer
 from kio.schema.fetch.v18 import request as fetch
-from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
 from headroom.demo.jvm import Jvm
 from headroom.demo.serving import Serving
 from telemetry.wire.apis import FETCH, METADATA
 from tests.kafka_clients.conftest import PATIENCE_S
-from tests.kit.kio_entities import decode, encode
+from tests.kit.kio_entities import decode, encode, entity_of_fields, message_type
 from tests.kit.raw_connection import RawConnection
+from tests.kit.serving import eventually
 
 PARTITIONS = 3
 
@@ -31,17 +27,10 @@ def leaders(bootstrap: str, topic: str) -> list[int]:
     return [metadata.topics[topic].partitions[index].leader for index in range(PARTITIONS)]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def wait_for_topic(serving: Serving, topic: str) -> None:
     """Until each broker knows the leader of each partition: brokers apply the controller's decision one by one."""
     for broker in Producer({"bootstrap.servers": serving.kafka}).list_topics(timeout=PATIENCE_S).brokers.values():
-        wait_for(partial(_leads_all, f"{broker.host}:{broker.port}", topic))
+        eventually(partial(_leads_all, f"{broker.host}:{broker.port}", topic), bool, PATIENCE_S)
 
 
 def _leads_all(address: str, topic: str) -> bool:
@@ -51,13 +40,9 @@ def _leads_all(address: str, topic: str) -> bool:
 
 def _metadata(address: str, topic: str) -> Any:
     """A MetadataResponse: what the broker behind this address knows of the topic."""
-    asked = MetadataRequest(
-        topics=(MetadataRequestTopic(topic_id=None, name=TopicName(topic)),),
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    )
+    asked = entity_of_fields(message_type("metadata", 12, "request"), {"topics": [{"name": topic}]})
     with RawConnection(address) as connection:
-        return decode(MetadataResponse, connection.ask(METADATA, 12, encode(asked)))
+        return decode(message_type("metadata", 12, "response"), connection.ask(METADATA, 12, encode(asked)))
 
 
 def moved(jvm: Jvm, serving: Serving, topic: str) -> int:
@@ -70,9 +55,9 @@ def moved(jvm: Jvm, serving: Serving, topic: str) -> int:
     order = util.Optional.of(kafka.clients.admin.NewPartitionReassignment(replicas))
     admin = jvm.admin(serving.kafka)
     admin.alterPartitionReassignments({kafka.common.TopicPartition(topic, 0): order}).all().get()
-    wait_for(lambda: not admin.listPartitionReassignments().reassignments().get())
+    eventually(lambda: len(admin.listPartitionReassignments().reassignments().get()), lambda count: not count)
     admin.close()
-    wait_for(lambda: leaders(serving.kafka, topic)[0] not in (before, -1))
+    eventually(lambda: leaders(serving.kafka, topic)[0], lambda leader: leader not in (before, -1))
     return before
 
 

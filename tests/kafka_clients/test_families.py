@@ -25,9 +25,10 @@ from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.frames import NegotiatedRequest
 from telemetry.wire.apis import PRODUCE
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
-from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for, wait_for_topic
+from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for_topic
 from tests.kafka_clients.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
 from tests.kit.kafka.client_jars import client_libs
+from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -200,7 +201,7 @@ def test_acknowledged_records_survive_leader_changes(
         try:
             time.sleep(1)
             brokers.brokers[1].stop()
-            wait_for(lambda: not {2, -1} & set(leaders(serving.kafka, topic)))
+            eventually(lambda: {2, -1} & set(leaders(serving.kafka, topic)), lambda gone: not gone)
             time.sleep(0.5)
             brokers.brokers[1].start_again()
             brokers.brokers[1].wait_ready()

@@ -7,16 +7,12 @@ request with a resource twice is never answered), and other resources than CLIEN
 
 from __future__ import annotations
 
-import importlib
-import io
 import random
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
-
-from kio.serial import entity_reader, entity_writer
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
@@ -25,6 +21,7 @@ from telemetry.subscriptions.java.hash import ConcurrentMapKeys
 from telemetry.subscriptions.subscription import MATCH_KEYS
 from telemetry.wire.apis import ALTER_CONFIGS, APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from telemetry.wire.config_messages import Operation, ResourceType
+from tests.kit.kio_entities import decode, encode, entity_of_fields, message_type
 from tests.kit.raw_connection import PATIENCE_S, RawConnection
 from tests.oracle.subjects import print_differences
 
@@ -57,28 +54,13 @@ VALUES = {
 }
 
 
-def schema(api_key: int, version: int, side: str) -> Any:
-    """The module of kio's generated classes."""
-    return importlib.import_module(f"kio.schema.{MODULES[api_key]}.v{version}.{side}")
-
-
-def encoded(entity: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
+def _request(api_key: int, version: int, **fields: Any) -> bytes:
+    return encode(entity_of_fields(message_type(MODULES[api_key], version, "request"), fields))
 
 
 def decoded(api_key: int, version: int, body: bytes) -> Any:
     """A response as kio reads it, to its last byte."""
-    module = schema(api_key, version, "response")
-    response_type = (
-        next(getattr(module, name) for name in dir(module) if name.endswith("ConfigsResponse"))
-        if (api_key != LIST_CONFIG_RESOURCES)
-        else module.ListConfigResourcesResponse
-    )
-    entity, size = entity_reader(response_type)(body, 0)
-    assert size == len(body)
-    return entity
+    return decode(message_type(MODULES[api_key], version, "response"), body)
 
 
 def incremental(
@@ -88,23 +70,15 @@ def incremental(
     validate_only: bool = False,
 ) -> bytes:
     """IncrementalAlterConfigs: (type, name, [(key, operation, value)])."""
-    module = schema(INCREMENTAL_ALTER_CONFIGS, version, "request")
-    return encoded(
-        module.IncrementalAlterConfigsRequest(
-            resources=tuple(
-                module.AlterConfigsResource(
-                    resource_type=kind,
-                    resource_name=name,
-                    configs=tuple(
-                        module.AlterableConfig(name=key, config_operation=operation, value=value)
-                        for key, operation, value in keys
-                    ),
-                )
-                for kind, name, keys in resources
-            ),
-            validate_only=validate_only,
-        )
-    )
+    altered = [
+        {
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [{"name": key, "config_operation": how, "value": value} for key, how, value in keys],
+        }
+        for kind, name, keys in resources
+    ]
+    return _request(INCREMENTAL_ALTER_CONFIGS, version, resources=altered, validate_only=validate_only)
 
 
 def legacy(
@@ -114,20 +88,15 @@ def legacy(
     validate_only: bool = False,
 ) -> bytes:
     """AlterConfigs: (type, name, [(key, value)])."""
-    module = schema(ALTER_CONFIGS, version, "request")
-    return encoded(
-        module.AlterConfigsRequest(
-            resources=tuple(
-                module.AlterConfigsResource(
-                    resource_type=kind,
-                    resource_name=name,
-                    configs=tuple(module.AlterableConfig(name=key, value=value) for key, value in keys),
-                )
-                for kind, name, keys in resources
-            ),
-            validate_only=validate_only,
-        )
-    )
+    altered = [
+        {
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [{"name": key, "value": value} for key, value in keys],
+        }
+        for kind, name, keys in resources
+    ]
+    return _request(ALTER_CONFIGS, version, resources=altered, validate_only=validate_only)
 
 
 def describe(
@@ -138,27 +107,16 @@ def describe(
     documentation: bool = False,
 ) -> bytes:
     """DescribeConfigs: (type, name, keys or None for all)."""
-    module = schema(DESCRIBE_CONFIGS, version, "request")
-    named = {"include_documentation": documentation} if version >= 3 else {}
-    return encoded(
-        module.DescribeConfigsRequest(
-            resources=tuple(
-                module.DescribeConfigsResource(
-                    resource_type=kind, resource_name=name, configuration_keys=None if keys is None else tuple(keys)
-                )
-                for kind, name, keys in resources
-            ),
-            include_synonyms=synonyms,
-            **named,
-        )
-    )
+    described = [
+        {"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name, keys in resources
+    ]
+    flags = {"include_synonyms": synonyms, "include_documentation": documentation}
+    return _request(DESCRIBE_CONFIGS, version, resources=described, **flags)
 
 
 def listing(version: int, kinds: Sequence[int] = ()) -> bytes:
     """ListConfigResources."""
-    module = schema(LIST_CONFIG_RESOURCES, version, "request")
-    named = {"resource_types": tuple(kinds)} if version >= 1 else {}
-    return encoded(module.ListConfigResourcesRequest(**named))
+    return _request(LIST_CONFIG_RESOURCES, version, resource_types=kinds)
 
 
 class Comparison:
