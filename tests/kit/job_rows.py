@@ -30,6 +30,7 @@ def fill(clickhouse: RunningClickHouse) -> None:
         muted_ms=[700 * (client == 19) for _, client in at],
         limit=[500.0 if one else None for one in known],
         limit_known=known,
+        bucket_client_id="",
     )
     insert_limits(clickhouse.store, CLUSTER, START - 60_000, {"<default>": 500.0})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -30,8 +30,8 @@ _TYPES: dict[str, pa.DataType] = {
 _HOSTILE = [math.nan, math.inf, -math.inf, -5.0, 1e16, 1e308]
 
 
-def insert_usage(store: Any, cluster: str, at_ms: Sequence[int], rate: Any, **columns: Any) -> None:
-    """Rows of a gateway at `at_ms`. `rate` and `columns`: a value for each row, or one for all."""
+def insert_usage(store: Any, cluster: str, at_ms: Any, rate: Any, **columns: Any) -> None:
+    """Rows of a gateway at each of `at_ms`. `rate` and `columns`: a value for each row, or one for all."""
     every = {"cluster": cluster, "quota_key": PRODUCE, "broker_id": 1, "source": "gateway", "rate": rate} | columns
     table = {"ts": pa.array(at_ms, _TYPES["ts"])}
     for name, values in every.items():

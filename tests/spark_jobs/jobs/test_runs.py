@@ -33,7 +33,7 @@ def insert(
 ) -> None:
     """A row a second of one client in [from_s, to_s), and its quota of 100."""
     at_ms = range(START + from_s * 1000, START + to_s * 1000, 1000)
-    columns = {"user": "u", "client_id": client_id, "interval_ms": 1000, "limit": 100.0, **more}
+    columns = {"user": "u", "client_id": client_id, "interval_ms": 1000, "limit": 100.0, "bucket_client_id": "", **more}
     insert_usage(clickhouse.store, cluster, at_ms, rate, **columns)
 
 
