@@ -197,8 +197,7 @@ class ClickHouse:
         def write(client: Client) -> int:
             # Confirmed after the part is written; without the token a batch that is sent again would count twice.
             settings = {**_COMPLETE, "insert_deduplication_token": token, **settable(client.server_settings, _INSERT)}
-            if (fixed := client.server_settings.get("insert_deduplication_token")) and fixed.readonly:
-                refuse_fixed(client.server_settings, {"insert_deduplication_token": token}, self.nodes[0].user)
+            refuse_fixed(client.server_settings, {"insert_deduplication_token": token}, self.nodes[0].user)
             body = f"INSERT INTO `{table}` ({names}) FORMAT ArrowStream\n".encode() + block
             done = client.raw_insert("", insert_block=body, settings=settings)  # the block says the table
             return int(done.summary.get("written_rows", 0))

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import cramjam
 import lz4.frame
@@ -41,15 +41,6 @@ class DecompressError(ValueError):
 
 class TooLarge(ValueError):  # noqa: N818 - Kafka's TELEMETRY_TOO_LARGE
     """The data is larger than allowed once decompressed."""
-
-
-class _Decompressor(Protocol):
-    """The common interface of zlib's and python-lz4's decompressors."""
-
-    eof: bool
-    unused_data: bytes
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
 class _PerThread(threading.local):
@@ -84,12 +75,12 @@ def _none(data: bytes, max_bytes: int) -> bytes:
 
 
 def _frames(codec: str, new: Callable[[], Any], data: bytes, max_bytes: int) -> bytes:
-    """One or more complete frames and nothing else."""
+    """One or more complete frames and nothing else. `new`: a decompressor of zlib or python-lz4."""
     output: list[bytes] = []
     rest, room = data, max_bytes
     while rest or not output:
         _check_count(codec, output, data)
-        frame: _Decompressor = new()
+        frame = new()
         # One byte more than allowed, to tell a frame that ends exactly at the limit from a longer one.
         part = frame.decompress(rest, room + 1)
         if len(part) > room:

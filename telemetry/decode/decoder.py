@@ -128,10 +128,6 @@ class Decoder:
             reason, code, cause = DropReason.DECODE, ErrorCode.INVALID_RECORD, repr(exc)
         return DecodedPush(push, _NOTHING, nbytes, code), Refusal(reason, cause)
 
-    def undecoded(self, push: Push) -> DecodedPush:
-        """The outcome of a push that is dropped without decoding it."""
-        return DecodedPush(push, _NOTHING, 0, ErrorCode.UNKNOWN_SERVER_ERROR)
-
     def _decode(self, push: Push, payload: bytes) -> tuple[Decoded, TemplateMatch | None]:
         client = identity(push)
         points_allowed = self._limits.points_of_push(len(push.payload))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -52,22 +52,12 @@ _BUCKET_BYTES = 40  # a number in a Python list and in Arrow
 _UNKNOWN_SERVER_ERROR = -1  # Kafka's code for a push that was acknowledged and cannot be stored
 
 
-class _RowsOfKind(NamedTuple):
-    """How records become rows of one table. `build` takes the rows and the time."""
-
-    table: str
-    build: Callable[[list[Any], int], Any]
-
-    def builder(self, now_ms: int) -> Callable[[Sequence[Any]], Built]:
-        """A builder that takes lists of rows."""
-        return lambda records: Built(self.build([*chain(*records)], now_ms))
-
-
-_ROWS = {
-    RecordKind.USAGE: _RowsOfKind("quota_usage", tables.usage_table),
-    RecordKind.LIMITS: _RowsOfKind("quota_limits", tables.limits_table),
-    RecordKind.FACTS: _RowsOfKind("cluster_facts", tables.facts_table),
-    RecordKind.TOPICS: _RowsOfKind("topic_samples", tables.topics_table),
+# The records that become rows of one table, and what builds them of their rows and the time.
+_ROWS: dict[RecordKind, tuple[str, Callable[[list[Any], int], Any]]] = {
+    RecordKind.USAGE: ("quota_usage", tables.usage_table),
+    RecordKind.LIMITS: ("quota_limits", tables.limits_table),
+    RecordKind.FACTS: ("cluster_facts", tables.facts_table),
+    RecordKind.TOPICS: ("topic_samples", tables.topics_table),
 }
 
 
@@ -156,8 +146,10 @@ class DecodedBatch:
         yield TableRows("pushes", push, every, self._build_pushes)
         seen = [*self._stored(), *self.instances]
         yield TableRows("client_instances", RecordKind.INSTANCE, seen, self._build_instances)
-        for kind, of_kind in _ROWS.items():
-            yield TableRows(of_kind.table, kind, self.of_kind[kind], of_kind.builder(now_ms))
+        for kind, (table, build) in _ROWS.items():
+            yield TableRows(
+                table, kind, self.of_kind[kind], lambda records, build=build: Built(build([*chain(*records)], now_ms))
+            )
 
     def counts(self) -> Counts:
         """The outcome of all records, after all tables are written."""
@@ -396,7 +388,7 @@ class Ingester:
             push = decode_push(body)
             if unseen:
                 refusal: Refusal | None = Refusal(DropReason.REFUSED, "the storage worker died repeatedly at this push")
-                outcome = self._decoder.undecoded(push)
+                outcome = DecodedPush(push, Decoded(), 0, _UNKNOWN_SERVER_ERROR)
             else:
                 outcome, refusal = self._decoder.outcome(push)
             decoded.add_push(outcome, refusal, end)

@@ -106,14 +106,10 @@ class Counts:
     def as_note(self) -> dict[str, Any]:
         """The counts as a dictionary of JSON types."""
         return {
+            **{name: getattr(self, name) for name in _NUMBERS},
             "written": {kind.name: self.written[kind] for kind in RecordKind},
             "dropped": {reason.value: self.dropped[reason] for reason in DropReason},
-            "points_written": self.points_written,
             "points_dropped": {reason.value: self.points_dropped[reason] for reason in DropReason},
-            "clamped_timestamps": self.clamped_timestamps,
-            "series_written": self.series_written,
-            "replayed": self.replayed,
-            "replaced_texts": self.replaced_texts,
         }
 
     @classmethod
@@ -121,12 +117,11 @@ class Counts:
         """The counts in a note made by `as_note`, possibly of another version; missing counts are 0."""
         written, dropped, points_dropped = (note.get(key, {}) for key in ("written", "dropped", "points_dropped"))
         return cls(
-            Counter({kind: written.get(kind.name, 0) for kind in RecordKind}),
-            Counter({reason: dropped.get(reason.value, 0) for reason in DropReason}),
-            note.get("points_written", 0),
-            Counter({reason: points_dropped.get(reason.value, 0) for reason in DropReason}),
-            note.get("clamped_timestamps", 0),
-            note.get("series_written", 0),
-            note.get("replayed", 0),
-            note.get("replaced_texts", 0),
+            written=Counter({kind: written.get(kind.name, 0) for kind in RecordKind}),
+            dropped=Counter({reason: dropped.get(reason.value, 0) for reason in DropReason}),
+            points_dropped=Counter({reason: points_dropped.get(reason.value, 0) for reason in DropReason}),
+            **{name: note.get(name, 0) for name in _NUMBERS},
         )
+
+
+_NUMBERS = [counter.name for counter in fields(Counts) if counter.type == "int"]

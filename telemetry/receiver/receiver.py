@@ -196,7 +196,7 @@ class TelemetryReceiver:
 
     def disconnected(self, connection_id: str) -> None:
         """Forgets the instances of a closed connection."""
-        self.rules.disconnected(connection_id)
+        self.rules.instances.disconnected(connection_id)
         self.payers.disconnected(connection_id)
 
     # --- bytes

@@ -206,7 +206,7 @@ class Instances:
             self._drop(self._by_id.pop(client_instance_id, None))
 
     def expire(self, now_ms: int) -> None:
-        """Removes expired instances."""
+        """Removes expired instances early; otherwise they are removed at their next request."""
         over = []
         shortest_ms = min(self._lifetimes, default=MIN_LIFETIME_MS)  # avoids a scan of a million instances
         instance = self._oldest
@@ -387,14 +387,6 @@ class ClientMetrics:
             # Another connection of the same payer may know the id, but does not end the instance.
             instance.terminating = request.terminating and instance.connection_id == request.caller.connection_id
         return code, instance
-
-    def disconnected(self, connection_id: str) -> None:
-        """Forgets the instances of a closed connection."""
-        self.instances.disconnected(connection_id)
-
-    def expire(self, now_ms: int) -> None:
-        """Removes expired instances early; otherwise they are removed at their next request."""
-        self.instances.expire(now_ms)
 
     def _unheld(self, client_instance_id: bytes, caller: Caller) -> Instance:
         """An instance that is not kept. A request with the id of another payer's instance has no effect on that one."""

@@ -180,10 +180,6 @@ class Subscriptions:
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
-    def get(self, name: str) -> Subscription | None:
-        """None when there is no such subscription, or an invalid one."""
-        return self._by_name.get(name)
-
     def __iter__(self) -> Iterator[str]:
         """The names, in the order in which a broker lists them."""
         return iter(self._names)

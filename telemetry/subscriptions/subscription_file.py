@@ -14,14 +14,13 @@ Each value may also be a single string, as in kafka-client-metrics.sh. Headroom 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 import yaml
@@ -99,12 +98,6 @@ def _text(key: str, value: Any) -> str:
     raise ValueError(f"{key}: {value!r} is neither text nor a list of it")
 
 
-class _Stamp(NamedTuple):
-    changed_ns: int  # st_ctime also changes with the file's mode
-    size: int
-    inode: int
-
-
 class SubscriptionFile:
     """Applies a file to the rules. `now_ms` is wall time. A missing file means no subscriptions."""
 
@@ -113,14 +106,12 @@ class SubscriptionFile:
         self.rules = rules
         self.fault: str | None = None  # why the file as it is now is not followed
         self._now_ms = now_ms
-        self._seen: _Stamp | None = None  # the file as last checked
+        self._seen: tuple[int, ...] | None = None  # the stamp of the file as last checked
 
     def load(self) -> None:
         """Applies the file. Raises OSError, and ValueError when it is invalid."""
-        self._seen = stamp = self._stamp()
-        if stamp is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
-        if stamp.size > _MAX_FILE_BYTES:
+        self._seen = self._stamp()
+        if self.path.stat().st_size > _MAX_FILE_BYTES:
             raise SubscriptionFileError([f"longer than {_MAX_FILE_BYTES} bytes"])
         resources = parse(self.path.read_text("utf-8"), self.rules.match_keys)
         self.rules.replace_all(resources, self._now_ms())
@@ -182,9 +173,10 @@ class SubscriptionFile:
         self._seen = self._stamp()
         self.rules.replace_all(resources, self._now_ms())
 
-    def _stamp(self) -> _Stamp | None:
+    def _stamp(self) -> tuple[int, ...] | None:
+        """Differs when the file was changed; its mode counts as well."""
         try:
             stat = self.path.stat()
         except FileNotFoundError:
             return None
-        return _Stamp(stat.st_ctime_ns, stat.st_size, stat.st_ino)
+        return stat.st_ctime_ns, stat.st_size, stat.st_ino

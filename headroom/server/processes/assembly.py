@@ -290,7 +290,7 @@ def subscriptions_task(
     """The task that calls `refresh` to update subscriptions, and removes expired instances."""
 
     async def step() -> None:
-        rules.expire(monotonic_ms())
+        rules.instances.expire(monotonic_ms())
         await refresh()
 
     return PeriodicTask("subscriptions", config.telemetry.refresh_ms, step)

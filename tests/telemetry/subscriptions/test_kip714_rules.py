@@ -69,7 +69,7 @@ def subscribed(**subscriptions: dict[str, str]) -> Step:
 
 
 def disconnected(connection_id: str) -> Step:
-    return lambda broker: broker.rules.disconnected(connection_id)
+    return lambda broker: broker.rules.instances.disconnected(connection_id)
 
 
 WRONG: dict[str, Any] = {"subscription": 1234, "compression_type": 10, "too_large": True}
@@ -213,7 +213,7 @@ def test_cache_expiration_task_cancelled_on_instance_update() -> None:
     broker.now_ms += 59_999
     broker.rules.update("sub", {"metrics": "b", "interval.ms": "100"}, NOW_MS)
     broker.granted()
-    broker.rules.expire(NOW_MS + 60_000)
+    broker.rules.instances.expire(NOW_MS + 60_000)
     assert broker.rules.instances._by_connection == {"c1": ID}
 
 
@@ -251,7 +251,7 @@ def test_other_payers_use_of_an_id_has_no_effect_on_the_instance(terminating: bo
     assert broker.granted(connection_id="c2") is not mine
     for _ in range(3):
         assert broker.push(terminating=terminating, connection_id="c2") is NONE
-    broker.rules.disconnected("c2")
+    broker.rules.instances.disconnected("c2")
     broker.connection = CONNECTION
     assert broker.instance() is mine
     assert (mine.terminating, mine.last_get_ms, mine.last_push_ms) == (False, NOW_MS, 0)
