@@ -147,9 +147,7 @@ class DecodedBatch:
         seen = [*self._stored(), *self.instances]
         yield TableRows("client_instances", RecordKind.INSTANCE, seen, self._build_instances)
         for kind, (table, build) in _ROWS.items():
-            yield TableRows(
-                table, kind, self.of_kind[kind], lambda records, build=build: Built(build([*chain(*records)], now_ms))
-            )
+            yield TableRows(table, kind, self.of_kind[kind], partial(self._build_rows, build, now_ms))
 
     def counts(self) -> Counts:
         """The outcome of all records, after all tables are written."""
@@ -169,6 +167,9 @@ class DecodedBatch:
 
     def _build_pushes(self, numbers: Sequence[int]) -> Built:
         return Built(tables.pushes_table([self.push_ids[n] for n in numbers], self._outcomes(numbers)))
+
+    def _build_rows(self, build: Callable[[list[Any], int], Any], now_ms: int, records: Sequence[Any]) -> Built:
+        return Built(build([*chain(*records)], now_ms))
 
     def _build_instances(self, items: Sequence[Any]) -> Built:
         outcomes = self._outcomes([item for item in items if isinstance(item, int)])
