@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from quota_metrics.config.entities import Entity, QuotaAlteration, Rules
 from quota_metrics.config.quota_file import DeclaredQuota
@@ -34,34 +34,25 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaDifference:
+class Difference(Generic[Holder, Value]):
     """One value that differs. `why`: when it is not just what the file says."""
 
-    entity: Entity
+    holder: Holder
     key: str
-    before: float | None
-    after: float | None
+    before: Value | None
+    after: Value | None
     owner: str = ""
     why: str = ""
 
     @property
     def action(self) -> Action:
-        return _action(self.before, self.after)
+        if self.after is None:
+            return Action.REMOVE
+        return Action.SET if self.before is None else Action.CHANGE
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionDifference:
-    """One key of a subscription that differs. `why`: when it is not just what the file says."""
-
-    name: str
-    key: str
-    before: str | None
-    after: str | None
-    why: str = ""
-
-    @property
-    def action(self) -> Action:
-        return _action(self.before, self.after)
+QuotaDifference: TypeAlias = Difference[Entity, float]
+SubscriptionDifference: TypeAlias = Difference[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +67,9 @@ class QuotaPlan:
     has_subscriptions: bool = False  # whether the file has this section
 
     @property
-    def count(self) -> int:
-        """Changed values of both sections."""
-        return len(self.changes) + len(self.subscription_changes)
+    def all_changes(self) -> list[QuotaDifference | SubscriptionDifference]:
+        """Of both sections."""
+        return [*self.changes, *self.subscription_changes]
 
     @property
     def alterations(self) -> list[QuotaAlteration]:
@@ -87,7 +78,7 @@ class QuotaPlan:
     @property
     def altered_subscriptions(self) -> DeclaredSubscriptions:
         """Name -> keys to set, None to remove."""
-        return _grouped((change.name, change.key, change.after) for change in self.subscription_changes)
+        return _grouped((change.holder, change.key, change.after) for change in self.subscription_changes)
 
 
 def quota_plan(
@@ -99,19 +90,19 @@ def quota_plan(
         current = rules.get(quota.entity, {})
         why = f"expired on {quota.expires}" if quota.is_expired(today) else ""
         changes += [
-            QuotaDifference(quota.entity, key, current.get(key), after, quota.owner, why)
+            Difference(quota.entity, key, current.get(key), after, quota.owner, why)
             for key, after in quota.in_force(today).items()
             if current.get(key) != after
         ]
     named = {(quota.entity, key) for quota in declared for key in quota.values}
     unmanaged = [
-        QuotaDifference(entity, key, value, None, why=_NOT_IN_FILE)
+        Difference(entity, key, value, None, why=_NOT_IN_FILE)
         for entity, values in rules.items()
         for key, value in values.items()
         if (entity, key) not in named
     ]
     unmanaged.sort(
-        key=lambda change: ([(kind, name is not None, name or "") for kind, name in change.entity], change.key)
+        key=lambda change: ([(kind, name is not None, name or "") for kind, name in change.holder], change.key)
     )
     if prune:
         changes, unmanaged = [*changes, *unmanaged], []
@@ -123,13 +114,13 @@ def subscription_differences(
 ) -> tuple[list[SubscriptionDifference], list[SubscriptionDifference]]:
     """What the file changes, and what the cluster has beyond the file."""
     changes = [
-        SubscriptionDifference(name, key, current.get(name, {}).get(key), after)
+        Difference(name, key, current.get(name, {}).get(key), after)
         for name, keys in declared.items()
         for key, after in keys.items()
         if current.get(name, {}).get(key) != after
     ]
     unmanaged = [
-        SubscriptionDifference(name, key, before, None, _NOT_IN_FILE)
+        Difference(name, key, before, None, why=_NOT_IN_FILE)
         for name, keys in sorted(current.items())
         for key, before in sorted(keys.items())
         if key not in declared.get(name, {})
@@ -139,7 +130,7 @@ def subscription_differences(
 
 def alterations_of(changes: Iterable[QuotaDifference]) -> list[QuotaAlteration]:
     """One for each entity."""
-    values = _grouped((change.entity, change.key, change.after) for change in changes)
+    values = _grouped((change.holder, change.key, change.after) for change in changes)
     return [QuotaAlteration(entity, of_entity) for entity, of_entity in values.items()]
 
 
@@ -161,8 +152,8 @@ def requests(
 
 def undo(plan: QuotaPlan) -> tuple[list[DeclaredQuota], dict[str, dict[str, str | None]]]:
     """Entries and subscriptions that bring back what was before; null for what did not exist."""
-    values = _grouped((change.entity, change.key, change.before) for change in plan.changes)
-    keys = _grouped((change.name, change.key, change.before) for change in plan.subscription_changes)
+    values = _grouped((change.holder, change.key, change.before) for change in plan.changes)
+    keys = _grouped((change.holder, change.key, change.before) for change in plan.subscription_changes)
     return [DeclaredQuota(entity, of_entity) for entity, of_entity in values.items()], keys
 
 
@@ -179,9 +170,3 @@ def cluster_fingerprint(rules: Rules, subscriptions: Subscriptions | None = None
     entries = sorted((json.dumps(entity), sorted(values.items())) for entity, values in rules.items() if values)
     content = entries if subscriptions is None else [entries, subscriptions]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _action(before: object | None, after: object | None) -> Action:
-    if after is None:
-        return Action.REMOVE
-    return Action.SET if before is None else Action.CHANGE

@@ -20,7 +20,7 @@ def hits(
 ) -> Mapping[tuple[Entity, str], list[Names]]:
     """For each changed value the recorded clients whose quota it is, before or after all the changes."""
     before, after = Resolver(rules), Resolver(altered(rules, *alterations_of(changes)))
-    changed = {(change.entity, change.key) for change in changes}
+    changed = {(change.holder, change.key) for change in changes}
     of_change: dict[tuple[Entity, str], list[Names]] = defaultdict(list)
     for user, client_id in clients:
         quotas = [resolver.resolve(user, client_id) for resolver in (before, after)]

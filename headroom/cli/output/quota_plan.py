@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import typer
 
-from exporters.printable import printable, shortened
+from exporters.printable import json_text, printable, shortened
 from exporters.text_table import Layout
 from headroom.cli.options import Output
 from headroom.cli.output import quotas as quota_output
@@ -25,7 +25,6 @@ from quota_metrics.what_if.harm import Names
 
 _CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
 _LAYOUT = Layout(numbers=("before", "after", "cluster", "file"), below=("clients", "why"))
-Difference: TypeAlias = QuotaDifference | SubscriptionDifference
 _SHOWN_CLIENTS = 20
 _SHOWN_ROWS = 200  # of a table or of markdown; JSON has all
 
@@ -60,12 +59,12 @@ class PlanReport:
         return sorted({change.key for change in self.plan.changes} - set(KEYS))
 
     def clients(self, change: QuotaDifference) -> list[Names]:
-        return [] if self.hits is None else self.hits.get((change.entity, change.key), [])
+        return [] if self.hits is None else self.hits.get((change.holder, change.key), [])
 
     @property
     def summary(self) -> list[str]:
         """One sentence each."""
-        changes = self.plan.count
+        changes = len(self.plan.all_changes)
         lines = [f"{count_text(changes, 'change')} of values" if changes else "nothing changes"]
         unmanaged = len(self.plan.unmanaged) + len(self.plan.unmanaged_subscriptions)
         if unmanaged:
@@ -89,7 +88,7 @@ class PlanReport:
 def print_report(report: PlanReport, output: Output) -> None:
     """Of `headroom quotas plan`."""
     if output is Output.JSON:
-        quota_output.print_json(_report_document(report))
+        typer.echo(json_text(_report_document(report)))
         return
     clients = [client_document(outcome) for outcome in report.harmed[:_SHOWN_ROWS]]
     if output is Output.MARKDOWN:
@@ -100,7 +99,7 @@ def print_report(report: PlanReport, output: Output) -> None:
             _markdown(HEADINGS, client_rows(clients))
         typer.echo("\n" + "\n".join(f"- {printable(line)}" for line in _closing(report)))
         return
-    if report.plan.count:
+    if report.plan.all_changes:
         print_table(_CHANGES, _change_rows(report), _LAYOUT)
     if clients:
         print_table(HEADINGS, client_rows(clients), LAYOUT)
@@ -109,20 +108,21 @@ def print_report(report: PlanReport, output: Output) -> None:
 
 def print_changes(plan: QuotaPlan) -> None:
     """On standard error, as standard output has the undo."""
-    for change in _changes(plan):
+    for change in plan.all_changes:
         subject, key, before, after, _, why = _cells(change)
         values = f"{before} -> {after} ({why})" if why else f"{before} -> {after}"
         typer.echo(printable(f"{change.action} {subject} {key}: {values}"), err=True)
-    if not plan.count:
+    if not plan.all_changes:
         typer.echo("nothing to change", err=True)
 
 
 def print_drift(plan: QuotaPlan, output: Output) -> None:
     """`plan`: what would make the cluster equal to the file."""
     headings = ("entity", "quota", "cluster", "file", "owner", "why")
-    rows = [_cells(change) for change in _changes(plan)]
+    changes = plan.all_changes
+    rows = [_cells(change) for change in changes]
     if output is Output.JSON:
-        quota_output.print_json([_document(change) for change in _changes(plan)])
+        typer.echo(json_text([_document(change) for change in changes]))
     elif not rows:
         typer.echo(
             "the cluster has what the file has" if plan.has_subscriptions else "the cluster has the quotas of the file"
@@ -131,10 +131,6 @@ def print_drift(plan: QuotaPlan, output: Output) -> None:
         _markdown(headings, rows)
     else:
         print_table(headings, rows, _LAYOUT)
-
-
-def _changes(plan: QuotaPlan) -> list[Difference]:
-    return [*plan.changes, *plan.subscription_changes]
 
 
 def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
@@ -151,13 +147,14 @@ def _change_rows(report: PlanReport) -> list[tuple[str, ...]]:
     return rows
 
 
-def _cells(change: Difference) -> tuple[str, str, str, str, str, str]:
+def _cells(change: QuotaDifference | SubscriptionDifference) -> tuple[str, str, str, str, str, str]:
     """Whose value it is, its key, before and after, owner, why."""
-    if isinstance(change, QuotaDifference):
-        before, after = ("-" if side is None else quota_output.number(side) for side in (change.before, change.after))
-        return text(change.entity), change.key, before, after, change.owner, change.why
-    before, after = ("-" if side is None else side for side in (change.before, change.after))
-    return f"subscription {change.name}", change.key, before, after, "", change.why
+    holder = f"subscription {change.holder}" if isinstance(change.holder, str) else text(change.holder)
+    before, after = (
+        "-" if side is None else side if isinstance(side, str) else quota_output.number(side)
+        for side in (change.before, change.after)
+    )
+    return holder, change.key, before, after, change.owner, change.why
 
 
 def _closing(report: PlanReport) -> list[str]:
@@ -190,13 +187,14 @@ def _report_document(report: PlanReport) -> dict[str, Any]:
     }
 
 
-def _document(change: Difference) -> dict[str, Any]:
-    values = {"before": change.before, "after": change.after}
-    if isinstance(change, QuotaDifference):
-        named = {"action": change.action, "entity": dict(change.entity), "quota_key": change.key}
-        return {**named, **values, "owner": change.owner, "why": change.why}
-    named = {"action": change.action, "section": "subscriptions", "name": change.name, "key": change.key}
-    return {**named, **values, "why": change.why}
+def _document(change: QuotaDifference | SubscriptionDifference) -> dict[str, Any]:
+    named: dict[str, Any] = (
+        {"section": "subscriptions", "name": change.holder, "key": change.key}
+        if isinstance(change.holder, str)
+        else {"entity": dict(change.holder), "quota_key": change.key}
+    )
+    values = {"before": change.before, "after": change.after, "owner": change.owner, "why": change.why}
+    return {"action": change.action, **named, **values}
 
 
 def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -120,7 +120,7 @@ def apply_file(
                 f"the cluster's quotas are not those that the plan saw ({planned.base}, not {expect})"
             )
         output_of_plans.print_changes(planned)
-        if not planned.count:
+        if not planned.all_changes:
             return
         if not yes:
             typer.confirm("Apply?", abort=True, err=True)
@@ -130,7 +130,7 @@ def apply_file(
         undo_text = quota_file(quotas if quotas or not subscriptions else None, heading, subscriptions or None)
         _write(undo_text, undo_file)
         count = asked(lambda admin: apply_plan(admin, planned), bootstrap_server or "", command_config, timeout_ms)
-        typer.echo(f"{count_text(planned.count, 'value')} changed with {count_text(count, 'request')}")
+        typer.echo(f"{count_text(len(planned.all_changes), 'value')} changed with {count_text(count, 'request')}")
 
 
 @app.command()
@@ -174,7 +174,7 @@ def drift(
         planned, _, is_complete = _planned(file, bootstrap_server, from_file, command_config, timeout_ms, prune=True)
         output_of_plans.print_drift(planned, output)
         exit_when_incomplete(is_complete)
-        if planned.count:
+        if planned.all_changes:
             raise typer.Exit(DIFFERS)
 
 

@@ -126,9 +126,9 @@ async def _until_in_force(admin: KafkaAdmin, plan: QuotaPlan) -> None:
             for key, value in alteration.values.items()
             if state.rules.get(alteration.entity, {}).get(key) != value
         ] + [
-            f"{change.key} of the subscription {change.name}"
+            f"{change.key} of the subscription {change.holder}"
             for change in plan.subscription_changes
-            if (state.subscriptions or {}).get(change.name, {}).get(change.key) != change.after
+            if (state.subscriptions or {}).get(change.holder, {}).get(change.key) != change.after
         ]
         if not missing:
             return

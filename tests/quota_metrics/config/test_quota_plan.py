@@ -32,7 +32,7 @@ def test_only_values_of_the_file_change() -> None:
         (Action.CHANGE, PRODUCER, 5.0, 9.0, "team"),
         (Action.SET, "request_percentage", None, 1.0, "team"),
     ]
-    assert [(change.entity, change.key) for change in plan.unmanaged] == [(ALICE, CONSUMER), (BOB, PRODUCER)]
+    assert [(change.holder, change.key) for change in plan.unmanaged] == [(ALICE, CONSUMER), (BOB, PRODUCER)]
 
 
 def test_expired_entries_are_removed() -> None:
@@ -80,7 +80,7 @@ def test_apply_is_idempotent_and_undo_brings_back(
 def test_subscriptions_change_where_they_differ_and_the_undo_brings_them_back() -> None:
     current = {"all": {"metrics": "a.", "interval.ms": "1000"}}
     changes, unmanaged = subscription_differences(current, {"all": {"metrics": "b."}, "new": {"metrics": "c."}})
-    assert [(change.name, change.action, change.before, change.after) for change in changes] == [
+    assert [(change.holder, change.action, change.before, change.after) for change in changes] == [
         ("all", Action.CHANGE, "a.", "b."),
         ("new", Action.SET, None, "c."),
     ]
