@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -106,8 +106,24 @@ def share_command(
     client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
 ) -> None:
     """How much of what the brokers' JMX meters passes the gateways. Exit 1: `headroom serve` does not answer."""
+    headings = ("client", "user", "quota", "seen", "brokers", "gateways", "bypassing", "broker")
     with reported_in_one_line():
-        run_share(http, {"cluster": cluster, "user": user, "client_id": client_id})
+        rows = ask(http, "/api/v1/gateway-share", {"cluster": cluster, "user": user, "client_id": client_id})
+    if not rows:
+        typer.echo("nothing to compare: no broker's JMX is read (quotas.jmx.targets), or no client is active")
+        return
+    cells = [
+        (
+            shortened(row["client_id"]) or "(all)",
+            shortened(row["user"]) or "(all)",
+            row["quota_key"],
+            share_text(row["share"]),
+            *(rate_text(row[name], row["quota_key"]) for name in ("broker_rate", "gateway_rate", "bypassing_rate")),
+            str(row["broker_id"]),
+        )
+        for row in rows
+    ]
+    print_table(headings, cells, Layout(numbers=headings[3:], names=headings[:2], leave=("broker", "user", "quota")))
 
 
 def _listener(
@@ -240,25 +256,3 @@ async def _clock_skew_ms(admin: KafkaAdmin) -> float:
             if voter.replica_id == partition.leader_id and voter.last_caught_up_timestamp > 0:
                 return float(voter.last_caught_up_timestamp - middle_ms)
     raise NotKafkaError("DescribeQuorum does not tell the leader's time")
-
-
-def run_share(address: str, query: Mapping[str, str]) -> int:
-    """Prints the share of the brokers' metered traffic that passes the gateways, per bucket and broker."""
-    headings = ("client", "user", "quota", "seen", "brokers", "gateways", "bypassing", "broker")
-    rows = ask(address, "/api/v1/gateway-share", query)
-    if not rows:
-        typer.echo("nothing to compare: no broker's JMX is read (quotas.jmx.targets), or no client is active")
-        return 0
-    cells = [
-        (
-            shortened(row["client_id"]) or "(all)",
-            shortened(row["user"]) or "(all)",
-            row["quota_key"],
-            share_text(row["share"]),
-            *(rate_text(row[name], row["quota_key"]) for name in ("broker_rate", "gateway_rate", "bypassing_rate")),
-            str(row["broker_id"]),
-        )
-        for row in rows
-    ]
-    print_table(headings, cells, Layout(numbers=headings[3:], names=headings[:2], leave=("broker", "user", "quota")))
-    return 0

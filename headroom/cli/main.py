@@ -258,13 +258,12 @@ def top(
     as_json = output is Output.JSON
     with _asks_serve():
         if by == "cost":
-            raise typer.Exit(run_costs(http, as_json=as_json))
-        if by == "topic":
-            raise typer.Exit(run_topics(http, query, as_json=as_json))
-        group, shown_token = "" if by == "client" else by, token_of(token)
-        raise typer.Exit(
+            run_costs(http, as_json=as_json)
+        elif by == "topic":
+            run_topics(http, query, as_json=as_json)
+        else:
+            group, shown_token = "" if by == "client" else by, token_of(token)
             run_top(http, query, interval_s=interval, once=once, as_json=as_json, group=group, token=shown_token)
-        )
 
 
 @app.command()

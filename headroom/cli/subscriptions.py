@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -30,8 +31,6 @@ from telemetry.subscriptions.subscription import (
     parse_subscription,
 )
 from telemetry.subscriptions.subscription_file import SubscriptionFile
-
-Resources = Mapping[str, Mapping[str, str]]
 
 app = typer.Typer(help="Telemetry subscriptions: which metrics clients are asked for, how often.", no_args_is_help=True)
 
@@ -69,10 +68,12 @@ def list_(
 ) -> None:
     """Names of all subscriptions."""
     with reported_in_one_line():
-        names = asked(lambda admin: subscription_names(admin), bootstrap_server, command_config, timeout_ms)
-        typer.echo(
-            _json(names) if output is Output.JSON else "".join(f"{printable(name)}\n" for name in names), nl=False
-        )
+        names = asked(subscription_names, bootstrap_server, command_config, timeout_ms)
+        if output is Output.JSON:
+            typer.echo(json_text(names))
+            return
+        for name in names:
+            typer.echo(printable(name))
 
 
 @app.command()
@@ -85,11 +86,11 @@ def describe(
 ) -> None:
     """Show subscriptions with all their keys. Without --name: all subscriptions."""
     with reported_in_one_line():
-        resources = _read(bootstrap_server, command_config, timeout_ms)
+        resources = asked(read_subscriptions, bootstrap_server, command_config, timeout_ms)
         if name is not None:
             resources = {name: _existing(resources, name)}
         if output is Output.JSON:
-            typer.echo(_json({name: described(values) for name, values in resources.items()}), nl=False)
+            typer.echo(json_text({name: described(values) for name, values in resources.items()}))
             return
         for resource, values in resources.items():
             typer.echo(f"Client metrics configs for {printable(resource)} are:")
@@ -119,7 +120,8 @@ def alter(
         chosen = _drawn_name() if name is None else utf8(name)
         keys = {key: value or None for key, value in _given(metrics, interval, match).items()}
         if file is None:
-            _alter(chosen, keys, bootstrap_server, command_config, timeout_ms)
+            alteration = partial(alter_subscription, name=chosen, keys=keys)
+            asked(alteration, bootstrap_server, command_config, timeout_ms)
         else:
             _alter_file(file, chosen, keys)
         typer.echo(f"Altered client metrics config for {printable(chosen)}.")
@@ -134,8 +136,9 @@ def delete(
 ) -> None:
     """Delete a subscription."""
     with reported_in_one_line():
-        _existing(_read(bootstrap_server, command_config, timeout_ms), name)
-        _alter(name, dict.fromkeys((METRICS, INTERVAL_MS, MATCH)), bootstrap_server, command_config, timeout_ms)
+        _existing(asked(read_subscriptions, bootstrap_server, command_config, timeout_ms), name)
+        alteration = partial(alter_subscription, name=name, keys=dict.fromkeys((METRICS, INTERVAL_MS, MATCH)))
+        asked(alteration, bootstrap_server, command_config, timeout_ms)
         typer.echo(f"Deleted client metrics config for {printable(name)}.")
 
 
@@ -171,7 +174,7 @@ def preview(
         changes = _given(metrics, interval, match)
         values: dict[str, str] = {}
         if name is not None:
-            values |= _read(bootstrap_server, command_config, timeout_ms).get(name, {})
+            values |= asked(read_subscriptions, bootstrap_server, command_config, timeout_ms).get(name, {})
         if not values and not changes:
             raise ArgumentError(
                 "nothing to preview: give --metrics, --interval, --match, or the --name of a subscription"
@@ -183,7 +186,7 @@ def preview(
         except ValueError as exc:
             raise ArgumentError(f"--since: {exc}") from exc
         counts = preview_of(subscription, clickhouse_of(url), since_ms)
-        typer.echo(_json(counts.document()), nl=False) if output is Output.JSON else _print_preview(counts, since)
+        typer.echo(json_text(counts.document())) if output is Output.JSON else _print_preview(counts, since)
 
 
 def _print_preview(preview: Preview, since: str) -> None:
@@ -209,16 +212,6 @@ def _print_preview(preview: Preview, since: str) -> None:
     )
 
 
-def _read(bootstrap_server: str, command_config: Path | None, timeout_ms: int) -> Resources:
-    return asked(lambda admin: read_subscriptions(admin), bootstrap_server, command_config, timeout_ms)
-
-
-def _alter(
-    name: str, keys: Mapping[str, str | None], bootstrap_server: str, command_config: Path | None, timeout_ms: int
-) -> None:
-    asked(lambda admin: alter_subscription(admin, name, keys), bootstrap_server, command_config, timeout_ms)
-
-
 def _alter_file(path: Path, name: str, keys: Mapping[str, str | None]) -> None:
     """Raises ArgumentError, InvalidSubscriptionError."""
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
@@ -235,7 +228,7 @@ def _alter_file(path: Path, name: str, keys: Mapping[str, str | None]) -> None:
         raise ArgumentError(f"{path} cannot be written: {exc.strerror or exc}") from exc
 
 
-def _existing(resources: Resources, name: str) -> Mapping[str, str]:
+def _existing(resources: dict[str, dict[str, str]], name: str) -> dict[str, str]:
     if name not in resources:
         raise ArgumentError(f"there is no client metrics subscription {name!r}")
     return resources[name]
@@ -244,10 +237,6 @@ def _existing(resources: Resources, name: str) -> Mapping[str, str]:
 def _given(metrics: str | None, interval: str | None, match: str | None) -> dict[str, str]:
     keys = {METRICS: metrics, INTERVAL_MS: interval, MATCH: match}
     return {key: utf8(value) for key, value in keys.items() if value is not None}
-
-
-def _json(value: object) -> str:
-    return json_text(value) + "\n"
 
 
 def _drawn_name() -> str:

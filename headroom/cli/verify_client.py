@@ -12,10 +12,9 @@ from xml.etree import ElementTree
 
 import typer
 
-from exporters.printable import printable
+from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.options import Output
-from headroom.cli.output.quotas import print_json
 from headroom.cli.output.tables import print_table
 from headroom.config.types import Address, parse_address
 from telemetry.verification.client_check import ClientCheck
@@ -56,43 +55,38 @@ def verify_client_command(
                 address.host,
                 address.port,
                 timeout,
-                lambda bootstrap: _say(f"ready kafka={bootstrap}"),
-                lambda: _say("complete: close the client"),
+                # On standard error: standard output has the report only.
+                lambda bootstrap: typer.echo(f"ready kafka={bootstrap}", err=True),
+                lambda: typer.echo("complete: close the client", err=True),
             )
         )
     except OSError as exc:
-        print(f"headroom: cannot listen at {listen}: {exc.strerror}", file=sys.stderr)  # noqa: T201
+        typer.echo(f"headroom: cannot listen at {listen}: {exc.strerror}", err=True)
         raise typer.Exit(1) from exc
     verdicts = check.verdicts
     match output:
         case Output.TABLE:
             _print_table(verdicts)
         case Output.JSON:
-            print_json(
-                [
-                    {
-                        "rule": verdict.rule,
-                        "outcome": verdict.outcome,
-                        "seen": verdict.observed,
-                        "reason": verdict.reason,
-                        "meaning": MEANINGS[verdict.rule],
-                        "frame": verdict.frame.hex(),
-                        "frame_bytes": verdict.frame_bytes,
-                    }
-                    for verdict in verdicts
-                ]
-            )
+            rows = [
+                {
+                    "rule": verdict.rule,
+                    "outcome": verdict.outcome,
+                    "seen": verdict.observed,
+                    "reason": verdict.reason,
+                    "meaning": MEANINGS[verdict.rule],
+                    "frame": verdict.frame.hex(),
+                    "frame_bytes": verdict.frame_bytes,
+                }
+                for verdict in verdicts
+            ]
+            typer.echo(json_text(rows))
         case Output.JUNIT:
             _print_junit(verdicts)
     outcomes = {verdict.outcome for verdict in verdicts}
     if Outcome.FAIL in outcomes:
         raise typer.Exit(_BROKEN)
     raise typer.Exit(_INCOMPLETE if Outcome.NOT_SEEN in outcomes else 0)
-
-
-def _say(line: str) -> None:
-    """On standard error: standard output has the report only."""
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - what a script waits for
 
 
 def _print_table(verdicts: Sequence[RuleVerdict]) -> None:

@@ -170,12 +170,3 @@ def matches(entity: Entity, components: Iterable[FilterComponent], *, strict: bo
         if component.match_type != MatchType.ANY and names[component.entity_type] != component.name:
             return False
     return count == len(names) if strict else True
-
-
-def containing(rules: Rules, wanted: str) -> Rules:
-    """The rules of entities of which a name contains the text; a default entity's name is `<default>`."""
-    return {
-        entity: values
-        for entity, values in rules.items()
-        if any(wanted in (DEFAULT_ENTITY if name is None else name) for _, name in entity)
-    }

@@ -262,13 +262,23 @@ def quota_file(
     """The YAML that `parse_declared_file` reads. None leaves a section out, which `apply --prune` then does not take as
     nothing to keep."""
     written = list(quotas or ())
-    document: dict[str, Any] = {} if quotas is None else {"quotas": [_document(quota) for quota in written]}
+    document: dict[str, Any] = {} if quotas is None else {"quotas": []}
+    for quota in written:
+        values = {
+            key: int(value) if value is not None and value.is_integer() else value
+            for key, value in quota.values.items()
+        }
+        names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in quota.entity}
+        more = {"owner": quota.owner, "comment": quota.comment, "expires": quota.expires}
+        document["quotas"].append(
+            {"entity": names, "values": values, **{name: value for name, value in more.items() if value}}
+        )
     if subscriptions is not None:
         document["subscriptions"] = {name: dict(keys) for name, keys in subscriptions.items()}
     # PyYAML does not escape all line breaks of Unicode unless it escapes everything beyond ASCII.
-    names = "".join(name or "" for quota in written for _, name in quota.entity)
+    all_names = "".join(name or "" for quota in written for _, name in quota.entity)
     body = yaml.safe_dump(
-        document, sort_keys=False, allow_unicode=(names + str(subscriptions or "")).isprintable(), width=120
+        document, sort_keys=False, allow_unicode=(all_names + str(subscriptions or "")).isprintable(), width=120
     )
     return "".join(f"# {line}\n" for line in heading.splitlines()) + body
 
@@ -299,12 +309,3 @@ def declared_of(rules: Rules, earlier: Iterable[DeclaredQuota] = ()) -> list[Dec
         old = before.get(entity, DeclaredQuota(entity, {}))
         quotas.append(DeclaredQuota(entity, dict(sorted(rules[entity].items())), old.owner, old.comment, old.expires))
     return quotas
-
-
-def _document(quota: DeclaredQuota) -> dict[str, Any]:
-    values = {
-        key: int(value) if value is not None and value.is_integer() else value for key, value in quota.values.items()
-    }
-    names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in quota.entity}
-    more = {"owner": quota.owner, "comment": quota.comment, "expires": quota.expires}
-    return {"entity": names, "values": values, **{name: value for name, value in more.items() if value}}

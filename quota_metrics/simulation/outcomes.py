@@ -183,7 +183,10 @@ class Simulation:
                     continue
                 rule = epoch.quotas[next(iter(pairs))].after
                 assert rule is not None
-                for group in _divide_by_broker([run for pair in pairs for run in runs[pair]]):
+                at_broker: dict[int, list[_Run]] = defaultdict(list)
+                for run in (run for pair in pairs for run in runs[pair]):
+                    at_broker[run.outcome.client.broker_id].append(run)
+                for group in at_broker.values():
                     clients = [run.outcome.client for run in group]
                     joined.join(clients)
                     peak = sum(self._peak_rates[client] for client in clients) / rule.value
@@ -236,10 +239,3 @@ class _Joined:
 
     def groups(self) -> list[list[ClientAtBroker]]:
         return list({id(group): group for group in self._group_of.values()}.values())
-
-
-def _divide_by_broker(runs: Iterable[_Run]) -> Iterable[list[_Run]]:
-    at_broker: dict[int, list[_Run]] = defaultdict(list)
-    for run in runs:
-        at_broker[run.outcome.client.broker_id].append(run)
-    return at_broker.values()

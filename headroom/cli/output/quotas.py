@@ -28,11 +28,6 @@ class Resolved(NamedTuple):
     not_understood: Mapping[str, Sequence[Rule]] = {}
 
 
-def print_json(value: Any) -> None:
-    """Infinity and NaN, which JSON cannot represent, become null."""
-    _write(json_text(value) + "\n")
-
-
 def print_rules(rules: Rules) -> None:
     """An entity in braces, its values below it, a blank line between entities."""
     blocks = []

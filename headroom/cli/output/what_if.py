@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from exporters.printable import printable, shortened
+from exporters.printable import json_text, printable, shortened
 from exporters.text_table import Layout
 from headroom.cli.options import Output
 from headroom.cli.output import quotas as quota_output
@@ -25,7 +25,7 @@ def print_answer(answer: WhatIfAnswer, output: Output) -> None:
     """As a table: `before -> after` where they differ; clients that the change does not affect are only counted."""
     outcome = document(answer)
     if output is Output.JSON:
-        quota_output.print_json(outcome)
+        typer.echo(json_text(outcome))
         return
     if rows := client_rows(outcome["clients"]):
         print_table(HEADINGS, rows, LAYOUT)

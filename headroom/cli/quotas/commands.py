@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from exporters.model import DEFAULT_ENTITY
+from exporters.printable import json_text
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.options import Output
 from headroom.cli.output import quotas as quota_output
@@ -15,7 +17,7 @@ from headroom.cli.quotas.arguments import Who, changes, who
 from headroom.cli.quotas.cluster_state import ClusterState
 from headroom.errors import ArgumentError
 from quota_metrics.cluster.reading import read_callback_classes
-from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlteration, Rules, containing, matches, text
+from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlteration, Rules, matches, text
 from quota_metrics.config.json_file import document, parse_pairs, parse_rules
 from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 from quota_metrics.config.validation import INVALID_REQUEST, altered, refusal
@@ -65,7 +67,12 @@ def describe(
     with reported_in_one_line():
         components = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip).components()
         state = rules_of(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
-        _print_rules(state.rules if match is None else containing(state.rules, match), output)
+        rules = {
+            entity: values
+            for entity, values in state.rules.items()
+            if any((match or "") in (DEFAULT_ENTITY if name is None else name) for _, name in entity)
+        }
+        _print_rules(rules, output)
         exit_when_incomplete(state.is_complete)
 
 
@@ -178,7 +185,7 @@ def _check_change(entity: Entity, code: int, message: str | None) -> None:
 def _print_rules(rules: Rules, output: Output) -> None:
     match output:
         case Output.JSON:
-            quota_output.print_json(document(rules))
+            typer.echo(json_text(document(rules)))
         case Output.TABLE:
             quota_output.print_rules_table(rules)
         case Output.TEXT:

@@ -21,7 +21,7 @@ from headroom.cli.top.screen import NO_CLIENT, group_lines, is_old, level_style,
 from headroom.cli.top.state import MOST_ROWS, TopState
 
 
-def run_costs(address: str, *, as_json: bool) -> int:
+def run_costs(address: str, *, as_json: bool) -> None:
     """Prints who is over the budgets of telemetry, and who costs most."""
     payers: list[Row] = ask(address, "/api/v1/payers", {})
     none = "No telemetry arrived in the last 15 minutes, and nobody is over a budget."
@@ -29,24 +29,24 @@ def run_costs(address: str, *, as_json: bool) -> int:
     def style(line: TableLine) -> str:
         return "red" if line.row is not None and payers[line.row]["refused"] else ""
 
-    return _printed(payers, payer_lines, none, style, as_json=as_json)
+    _print(payers, payer_lines, none, style, as_json=as_json)
 
 
-def run_topics(address: str, query: Mapping[str, str], *, as_json: bool) -> int:
+def run_topics(address: str, query: Mapping[str, str], *, as_json: bool) -> None:
     """Prints the topics of clients, with the bytes of the last hour."""
     rows: list[Row] = ask(address, "/api/v1/topics", query)
     none = "No topics were read in the last hour; the setting quotas.topics.sample says whether they are."
-    return _printed(rows, topic_lines, none, lambda _: "", as_json=as_json)
+    _print(rows, topic_lines, none, lambda _: "", as_json=as_json)
 
 
-def _printed(
+def _print(
     rows: list[Row],
     lines: Callable[[list[Row], int | None], list[TableLine]],
     none: str,
     style: Callable[[TableLine], str],
     *,
     as_json: bool = False,
-) -> int:
+) -> None:
     """One table, or the rows of the API as JSON. `none`: what is printed without rows."""
     if as_json:
         typer.echo(json_text(rows))
@@ -56,7 +56,6 @@ def _printed(
         console = Console()
         for line in lines(rows, terminal_width(console)):
             console.print(Text(line.text, style(line)), soft_wrap=True)
-    return 0
 
 
 def run_top(
@@ -68,7 +67,7 @@ def run_top(
     as_json: bool = False,
     group: str = "",
     token: str = "",
-) -> int:
+) -> None:
     """Until `q` or Ctrl-C; without a terminal or with `once` one table, or the rows of the API as JSON.
 
     `group`: empty, user, team or rule. `token`: of an application, whose own view it is; empty: all clients are seen.
@@ -84,7 +83,7 @@ def run_top(
 
     if as_json:
         typer.echo(json_text(document()))
-        return 0
+        return
     if once or not Console().is_terminal or not sys.stdin.isatty():
         rows = read()
         visible = replace(TopState(rows=tuple(rows)), group=group).shown
@@ -92,10 +91,10 @@ def run_top(
         def lines(_: list[Row], width: int | None) -> list[TableLine]:
             return group_lines(visible, group, width) if group else client_lines(visible, width)
 
-        _printed(visible, lines, NO_CLIENT, lambda line: level_style(line, visible))
+        _print(visible, lines, NO_CLIENT, lambda line: level_style(line, visible))
         for remark in remarks(rows, time.time()):
             typer.echo(f"headroom: {remark}", err=True)
-        return 0
+        return
     from headroom.cli.top.terminal import run_screen
 
     def usage(row: Row) -> list[tuple[float, float]]:
@@ -108,7 +107,6 @@ def run_top(
         return list(zip(rates.get("at", ()), rates.get("rate", ()), strict=False))
 
     run_screen(read, usage, interval_s, TopState(group=group))
-    return 0
 
 
 def remarks(rows: list[Row], now_s: float) -> list[str]:

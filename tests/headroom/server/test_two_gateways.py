@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-from headroom.cli.gateway import run_share
+from headroom.cli.gateway import share_command
 from headroom.cli.serve_api import ask
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
@@ -182,7 +182,7 @@ def test_usage_of_two_gateways_adds_up_and_one_may_be_killed(
     with running(*clients, kept.run):
         found = eventually(lambda: shares(two), are_measured)
         assert found[HALF]["bypassing_rate"] == pytest.approx(found[HALF]["broker_rate"] / 2, rel=0.1)
-        run_share(two.second.http, {"cluster": CLUSTER, "client_id": SPREAD})
+        share_command(two.second.http, CLUSTER, client_id=SPREAD)
         assert SPREAD in capsys.readouterr().out
         two.first.process.kill()
         before = kept.acknowledged
