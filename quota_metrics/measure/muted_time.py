@@ -19,9 +19,7 @@ class MutedTime:
         self._spans: list[tuple[float, float]] = []
 
     def announce(self, ts_ms: int, throttle_ms: float) -> None:
-        """Adds a throttle time; values of 0 and below are ignored."""
-        if throttle_ms <= 0:
-            return
+        """Adds a throttle time, above 0."""
         self.drop_until(ts_ms - self._keep_ms)
         # The spans that touch the new one become one with it.
         spans = self._spans

@@ -64,6 +64,12 @@ def test_children_end_with_their_parent() -> None:
     assert has_ended(child)
 
 
+def test_first_line_times_out() -> None:
+    process = python("input()")
+    assert first_line(process, 0.01) == ""
+    stop(process)
+
+
 def test_complaint_selects_the_most_informative_line(tmp_path: Path) -> None:
     log = tmp_path / "some.log"
     assert complaint(log) == "it said nothing"

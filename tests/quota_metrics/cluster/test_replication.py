@@ -5,15 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.schema.describe_configs.v4 import response as configs
 from kio.schema.describe_log_dirs.v4 import response as log_dirs
 
-from quota_metrics.cluster.decoding import broker_facts, moves_log_dirs
+from quota_metrics.cluster.decoding import moves_log_dirs
 from quota_metrics.cluster.document import throttles_document
 from quota_metrics.cluster.facts import REASSIGNMENTS, THROTTLED_REPLICAS, BrokerFacts, ClusterFacts, Unread
 from quota_metrics.cluster.replication import (
@@ -122,20 +120,6 @@ def test_commands_are_quoted(topic: str, replicas: dict[str, str]) -> None:
     words = shlex.split(command)
     assert words[words.index("--entity-name") + 1] == topic
     assert set(words[-1].split(",")) == set(replicas)
-
-
-def entry(name: str, value: str, source: int) -> Any:
-    fields = {"name": name, "value": value, "config_source": source}
-    return entity_of_fields(configs.DescribeConfigsResourceResult, fields)
-
-
-def test_recorded_configurations_have_their_source() -> None:
-    """As a broker of 4.3 describes itself: its own value, that of all brokers, and one of its file."""
-    entries = [entry(LEADER_RATE, "1000", 2), entry(FOLLOWER_RATE, "2000", 3), entry("num.io.threads", "8", 4)]
-    facts = broker_facts(1, None, entries)
-    assert facts.sources == {LEADER_RATE: DYNAMIC_BROKER, FOLLOWER_RATE: DYNAMIC_DEFAULT}
-    described = ClusterFacts("c", (facts,), reassigning=0)
-    assert {throttle.where for throttle in described.replication_throttles} == {"broker 1", "all brokers"}
 
 
 @pytest.mark.parametrize("is_future", [False, True])

@@ -26,16 +26,6 @@ from tests.quota_metrics.kafka.fake_broker import (
 )
 
 
-def test_unreachable_bootstrap_raises_unreachable_error() -> None:
-    async def ask(admin: KafkaAdmin, fake: FakeBroker) -> None:
-        with pytest.raises(BrokerUnreachableError, match=r"^cannot reach 127.0.0.1:1: Connection refused$"):
-            await KafkaAdmin([("127.0.0.1", 1)], timeout_ms=1000).describe_cluster()
-        with pytest.raises(BrokerUnreachableError, match=r"^no broker answers: cannot reach .*; cannot reach "):
-            await KafkaAdmin([("127.0.0.1", 1), ("127.0.0.1", 2)], timeout_ms=1000).describe_cluster()
-
-    asking(GOOD, ask)
-
-
 def test_silent_broker_raises_timed_out_error() -> None:
     with pytest.raises(TimedOutError, match="no answer within 100 ms"):
         asking({}, start, timeout_ms=100)
