@@ -86,10 +86,7 @@ def series_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
     pushes = [outcome.push for outcome in outcomes]
     of_push = pa.array(list(number.values()), pa.int32())
     of_series = {
-        **{
-            name: _strings(getattr(series, name) for series in described)
-            for name in ("metric", "kind", "temporality", "unit", "scope_name", "scope_version")
-        },
+        **_texts(described, "metric", "kind", "temporality", "unit", "scope_name", "scope_version"),
         "monotonic": _column((series.monotonic for series in described), pa.bool_()),
         "attributes": _maps(series.attributes for series in described),
         "resource": _maps(series.resource for series in described),
@@ -112,18 +109,10 @@ def histograms_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
     return pa.table(
         {
             **_identity(pushes),
-            **{
-                name: _strings(getattr(histogram, name) for histogram in histograms)
-                for name in ("metric", "kind", "temporality", "unit")
-            },
+            **_texts(histograms, "metric", "kind", "temporality", "unit"),
             "ts": _times(histogram.ts_ms for histogram in histograms),
-            "series_id": _column((histogram.series_id for histogram in histograms), pa.uint64()),
-            "flags": _column((histogram.flags for histogram in histograms), pa.uint8()),
-            "interval_ms": _column((histogram.interval_ms for histogram in histograms), pa.uint32()),
-            **{
-                name: _column((getattr(histogram.distribution, name) for histogram in histograms), kind)
-                for name, kind in _DISTRIBUTION.items()
-            },
+            **_values(histograms, series_id=pa.uint64(), flags=pa.uint8(), interval_ms=pa.uint32()),
+            **_values([histogram.distribution for histogram in histograms], **_DISTRIBUTION),
             "attributes": _maps(histogram.attributes for histogram in histograms),
             "resource": _maps(histogram.resource for histogram in histograms),
             "received_at": _times(push.received_at_ms for push in pushes),
@@ -146,13 +135,10 @@ def pushes_table(push_ids: Sequence[bytes], outcomes: Sequence[DecodedPush]) -> 
             "received_at": _times(push.received_at_ms for push in pushes),
             "push_id": _uuids(b"".join(push_ids)),
             "transport": _strings(_TRANSPORTS.get(push.connection.listener, "kafka") for push in pushes),
-            "subscription_id": _column((push.subscription_id for push in pushes), pa.int32()),
+            **_values(pushes, subscription_id=pa.int32(), terminating=pa.bool_()),
             "compression": _strings(codec_name(push.compression_type) for push in pushes),
-            "terminating": _column((push.terminating for push in pushes), pa.bool_()),
             "bytes": _column((len(push.payload) for push in pushes), pa.uint32()),
-            "uncompressed_bytes": _column((outcome.uncompressed_bytes for outcome in outcomes), pa.uint32()),
-            "points": _column((outcome.points for outcome in outcomes), pa.uint32()),
-            "error_code": _column((outcome.error_code for outcome in outcomes), pa.int16()),
+            **_values(outcomes, uncompressed_bytes=pa.uint32(), points=pa.uint32(), error_code=pa.int16()),
         }
     )
 
@@ -180,22 +166,10 @@ def instances_table(outcomes: Sequence[DecodedPush], instances: Sequence[ClientI
 
 def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table:
     """Rows of `quota_usage`."""
+    who = ("cluster", "quota_key", "user", "client_id", "ip")
     return pa.table(
         {
-            **{
-                name: _strings(getattr(sample, name) for sample in samples)
-                for name in (
-                    "cluster",
-                    "quota_key",
-                    "user",
-                    "client_id",
-                    "ip",
-                    "source",
-                    "gateway_id",
-                    "matched_entity",
-                    "decided_by",
-                )
-            },
+            **_texts(samples, *who, "source", "gateway_id", "matched_entity", "decided_by"),
             "bucket_user": _strings(
                 sample.user if sample.bucket_user is None else sample.bucket_user for sample in samples
             ),
@@ -203,16 +177,7 @@ def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table
                 sample.client_id if sample.bucket_client_id is None else sample.bucket_client_id for sample in samples
             ),
             "ts": _times(sample.ts_ms for sample in samples),
-            "broker_id": _column((sample.broker_id for sample in samples), pa.int32()),
-            "bytes": _column((sample.bytes for sample in samples), pa.uint64()),
-            "rate": _column((sample.rate for sample in samples), pa.float64()),
-            "throttle_ms": _column((sample.throttle_ms for sample in samples), pa.float64()),
-            "throttled_requests": _column((sample.throttled_requests for sample in samples), pa.uint64()),
-            "requests": _column((sample.requests for sample in samples), pa.uint64()),
-            "interval_ms": _column((sample.interval_ms for sample in samples), pa.uint32()),
-            "muted_ms": _column((sample.muted_ms for sample in samples), pa.uint32()),
-            "limit": _column((sample.limit for sample in samples), pa.float64()),
-            "implied_limit": _column((sample.implied_limit for sample in samples), pa.float64()),
+            **_values(samples, **_USAGE),
             "limit_known": _column((int(sample.limit_known) for sample in samples), pa.uint8()),
             "received_at": _times(received_at_ms for _ in samples),
         }
@@ -223,10 +188,7 @@ def limits_table(limits: Sequence[QuotaLimit], observed_at_ms: int) -> pa.Table:
     """Rows of `quota_limits`."""
     return pa.table(
         {
-            **{
-                name: _strings(getattr(limit, name) for limit in limits)
-                for name in ("cluster", "user", "client_id", "ip", "quota_key")
-            },
+            **_texts(limits, "cluster", "user", "client_id", "ip", "quota_key"),
             "valid_from": _times(limit.valid_from_ms for limit in limits),
             "value": _column((limit.value for limit in limits), pa.float64()),
             "observed_at": _times(observed_at_ms for _ in limits),
@@ -236,15 +198,13 @@ def limits_table(limits: Sequence[QuotaLimit], observed_at_ms: int) -> pa.Table:
 
 def facts_table(facts: Sequence[StoredFacts], observed_at_ms: int) -> pa.Table:
     """Rows of `cluster_facts`."""
-    texts, numbers = ("cluster", "release", "callback_class"), ("io_threads", "network_threads")
     windows = (f"{of}quota_window_{part}" for of in ("", "controller_") for part in ("num", "size_ms"))
     return pa.table(
         {
-            **{name: _strings(getattr(row, name) for row in facts) for name in texts},
-            **{name: _column((getattr(row, name) for row in facts), pa.uint32()) for name in (*windows, *numbers)},
-            "broker_id": _column((row.broker_id for row in facts), pa.int32()),
+            **_texts(facts, "cluster", "release", "callback_class"),
+            **_values(facts, **dict.fromkeys((*windows, "io_threads", "network_threads"), pa.uint32())),
+            **_values(facts, broker_id=pa.int32(), telemetry_max_bytes=pa.uint64()),
             "valid_from": _times(row.valid_from_ms for row in facts),
-            "telemetry_max_bytes": _column((row.telemetry_max_bytes for row in facts), pa.uint64()),
             "configs": _column((list(row.configs.items()) for row in facts), _MAP),
             "observed_at": _times(observed_at_ms for _ in facts),
         }
@@ -253,20 +213,29 @@ def facts_table(facts: Sequence[StoredFacts], observed_at_ms: int) -> pa.Table:
 
 def topics_table(samples: Sequence[TopicSample], received_at_ms: int) -> pa.Table:
     """Rows of `topic_samples`."""
-    texts = ("cluster", "user", "client_id", "topic", "direction", "gateway_id")
     return pa.table(
         {
-            **{name: _strings(getattr(sample, name) for sample in samples) for name in texts},
-            **{name: _column((getattr(sample, name) for sample in samples), pa.uint64()) for name in _SAMPLED},
+            **_texts(samples, "cluster", "user", "client_id", "topic", "direction", "gateway_id"),
+            **_values(samples, sampled_bytes=pa.uint64(), sampled_frames=pa.uint64()),
+            **_values(samples, interval_ms=pa.uint32(), sample=pa.float64()),
             "ts": _times(sample.ts_ms for sample in samples),
-            "interval_ms": _column((sample.interval_ms for sample in samples), pa.uint32()),
-            "sample": _column((sample.sample for sample in samples), pa.float64()),
             "received_at": _times(received_at_ms for _ in samples),
         }
     )
 
 
-_SAMPLED = ("sampled_bytes", "sampled_frames")
+_USAGE = {
+    "broker_id": pa.int32(),
+    "bytes": pa.uint64(),
+    "rate": pa.float64(),
+    "throttle_ms": pa.float64(),
+    "throttled_requests": pa.uint64(),
+    "requests": pa.uint64(),
+    "interval_ms": pa.uint32(),
+    "muted_ms": pa.uint32(),
+    "limit": pa.float64(),
+    "implied_limit": pa.float64(),
+}
 _DISTRIBUTION = {
     "count": pa.uint64(),
     "sum": pa.float64(),
@@ -297,12 +266,21 @@ def _identity(senders: Sequence[Push | ClientInstance]) -> dict[str, Any]:
 
 
 def _connection(senders: Sequence[Push | ClientInstance]) -> dict[str, Any]:
+    connections = [sender.connection for sender in senders]
     return {
-        "software_name": _strings(sender.connection.software_name for sender in senders),
-        "software_version": _strings(sender.connection.software_version for sender in senders),
-        "source_address": _strings(sender.connection.source_address for sender in senders),
-        "broker_id": _column((sender.connection.broker_id for sender in senders), pa.int32()),
+        **_texts(connections, "software_name", "software_version", "source_address"),
+        **_values(connections, broker_id=pa.int32()),
     }
+
+
+def _texts(rows: Sequence[Any], *names: str) -> dict[str, Any]:
+    """Columns of strings: the attributes of these names."""
+    return {name: _strings(getattr(row, name) for row in rows) for name in names}
+
+
+def _values(rows: Sequence[Any], **types: Any) -> dict[str, Any]:
+    """Columns of other types: the attributes of these names."""
+    return {name: _column((getattr(row, name) for row in rows), kind) for name, kind in types.items()}
 
 
 def _column(values: Iterable[Any], kind: Any) -> Any:
