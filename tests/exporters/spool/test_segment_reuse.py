@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -83,63 +84,62 @@ class Spool:
         return [name for name, segment in named.items() if segment and segment.reused]
 
 
-def filled(directory: Path) -> Spool:
-    """A spool with a full, committed segment, and a file to overwrite."""
-    spool = Spool(directory)
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    with closing(Spool(tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def filled(tmp_path: Path, spool: Spool) -> Spool:
+    """With a full, committed segment, and a file to overwrite."""
     spool.write(400, 400, 400)
     spool.sync()
     spool.drain()
-    assert [path.suffix for path in directory.iterdir() if not path.name.startswith("positions.")] == [".free"]
+    assert [path.suffix for path in tmp_path.iterdir() if not path.name.startswith("positions.")] == [".free"]
     return spool
 
 
-def test_reused_segment_returns_no_old_records(tmp_path: Path) -> None:
-    spool = filled(tmp_path)
+def test_reused_segment_returns_no_old_records(tmp_path: Path, filled: Spool) -> None:
     (inode,) = (path.stat().st_ino for path in tmp_path.glob("*.free"))
-    spool.write(100)
-    (name,) = spool.reused()
+    filled.write(100)
+    (name,) = filled.reused()
     assert (tmp_path / name).stat().st_ino == inode
-    assert spool.reader.buffered() == (1, FRAME.size + 104)
-    spool.drain()
-    assert spool.read == spool.flushed
-    assert spool.reader.buffered() == (0, 0)
-    spool.write(100, 100)
-    spool.writer.close()
+    assert filled.reader.buffered() == (1, FRAME.size + 104)
+    filled.drain()
+    assert filled.read == filled.flushed
+    assert filled.reader.buffered() == (0, 0)
+    filled.write(100, 100)
+    filled.writer.close()
     assert (tmp_path / name).stat().st_size == 3 * (FRAME.size + 104)
-    spool.drain()
-    assert spool.read == spool.flushed
-    assert (spool.reader.totals.torn, spool.reader.totals.corrupt) == (0, 0)
-    spool.reader.close()
+    filled.drain()
+    assert filled.read == filled.flushed
+    assert (filled.reader.totals.torn, filled.reader.totals.corrupt) == (0, 0)
 
 
 @pytest.mark.parametrize(("nbytes", "torn"), [(0, 0), (FRAME.size + 5, 1)])
-def test_partial_record_over_stale_bytes_is_torn_and_they_alone_are_not(tmp_path: Path, nbytes: int, torn: int) -> None:
-    spool = filled(tmp_path)
-    spool.write(100)
-    spool.die(nbytes)
-    spool.restart_reader()
-    spool.drain()
-    assert spool.read == spool.flushed
-    assert spool.reader.totals.torn == torn
-    assert spool.reused() == []
-    spool.close()
+def test_partial_record_over_stale_bytes_is_torn_and_they_alone_are_not(filled: Spool, nbytes: int, torn: int) -> None:
+    filled.write(100)
+    filled.die(nbytes)
+    filled.restart_reader()
+    filled.drain()
+    assert filled.read == filled.flushed
+    assert filled.reader.totals.torn == torn
+    assert filled.reused() == []
 
 
-def test_free_segments_are_limited(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
+def test_free_segments_are_limited(tmp_path: Path, spool: Spool) -> None:
     for _ in range(8):
         spool.write(600, 600)
     spool.sync()
     spool.drain()
     assert len(list(tmp_path.glob("*.free"))) == 4
     assert list(tmp_path.glob("*.spool")) == []
-    spool.close()
 
 
 def test_segment_that_cannot_be_freed_is_not_reread_and_is_freed_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = Spool(tmp_path)
     spool.write(400)
     spool.step()  # a part of the segment, under a token of its own
     spool.write(400, 400)
@@ -159,7 +159,6 @@ def test_segment_that_cannot_be_freed_is_not_reread_and_is_freed_later(
     spool.drain()
     assert len(list(tmp_path.glob("*.spool"))) == 1
     assert len(list(tmp_path.glob("*.free"))) == 1
-    spool.close()
 
 
 def rename_none_to_free(path: Path, target: Path) -> Path:
@@ -169,27 +168,24 @@ def rename_none_to_free(path: Path, target: Path) -> Path:
     return target
 
 
-def test_unopenable_free_segment_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = filled(tmp_path)
+def test_unopenable_free_segment_is_deleted(tmp_path: Path, filled: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as short_of_files:
         short_of_files.setattr(os, "open", fail)
-        spool.writer.append(RecordKind.PUSH, b"never acknowledged")
+        filled.writer.append(RecordKind.PUSH, b"never acknowledged")
         with pytest.raises(OSError, match="Too many open files"):
-            spool.writer.flush()
-    spool.write(10)
+            filled.writer.flush()
+    filled.write(10)
     assert {path.suffix for path in tmp_path.iterdir()} == {".0", ".1", ".spool"}
-    spool.drain()
-    assert spool.read == spool.flushed
-    spool.close()
+    filled.drain()
+    assert filled.read == filled.flushed
 
 
 def fail(*_: object) -> int:
     raise OSError(errno.EMFILE, "Too many open files")
 
 
-def test_records_written_during_counting_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = filled(tmp_path)
-    spool.write(10, 20, 30, 40)
+def test_records_written_during_counting_are_counted(filled: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled.write(10, 20, 30, 40)
     read, reads = FollowedSegment.read, list[int]()
 
     def torn_once(self: FollowedSegment, nbytes: int, start: int) -> bytes:
@@ -202,13 +198,12 @@ def test_records_written_during_counting_are_counted(tmp_path: Path, monkeypatch
         return bytes(data)
 
     monkeypatch.setattr(FollowedSegment, "read", torn_once)
-    assert spool.reader.buffered() == (4, 4 * FRAME.size + 116)
-    spool.step()
-    assert spool.reader.buffered()[0] == 2
-    spool.drain()
-    assert spool.reader.buffered() == (0, 0)
-    assert (spool.read, spool.reader.totals.corrupt) == (spool.flushed, 0)
-    spool.close()
+    assert filled.reader.buffered() == (4, 4 * FRAME.size + 116)
+    filled.step()
+    assert filled.reader.buffered()[0] == 2
+    filled.drain()
+    assert filled.reader.buffered() == (0, 0)
+    assert (filled.read, filled.reader.totals.corrupt) == (filled.flushed, 0)
 
 
 @pytest.mark.parametrize("max_segments", [4, 16, 64])

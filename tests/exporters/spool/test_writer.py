@@ -74,36 +74,6 @@ def test_failed_directory_sync_is_retried_by_the_next_sync(
     assert synced == [tmp_path, tmp_path]
 
 
-class FillsDuringSync(SpoolWriter):
-    """A writer whose segment becomes full while `sync` examines it."""
-
-    hurry = False
-
-    @property
-    def _fd(self) -> int:
-        current: int = self.__dict__["fd"]
-        if self.hurry and current >= 0:
-            self.hurry = False
-            self._retire()
-        return current
-
-    @_fd.setter
-    def _fd(self, fd: int) -> None:
-        self.__dict__["fd"] = fd
-
-
-@pytest.mark.interpreted
-def test_segment_that_fills_during_sync_is_synced(tmp_path: Path) -> None:
-    spool = FillsDuringSync(tmp_path, "gw0", segment_bytes=MIB, max_bytes=64 * MIB)
-    spool.append(RecordKind.PUSH, b"record")
-    spool.flush()
-    spool.hurry = True
-    spool.sync()
-    assert not spool.hurry
-    spool.close()
-    assert read_all(tmp_path) == [(RecordKind.PUSH, b"record")]
-
-
 def test_failed_first_flush_leaks_no_file_descriptors(
     spool: SpoolWriter, reader: SpoolReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

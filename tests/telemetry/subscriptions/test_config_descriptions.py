@@ -48,27 +48,6 @@ def test_describe_returns_values_sources_and_synonyms(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "reported"),
-    [(None, 3), ([], 3), (["match", "nope"], 1), (["nope"], 0)],
-    ids=["null", "empty", "one", "none"],
-)
-def test_describe_filters_keys(keys: list[str] | None, reported: int) -> None:
-    body = requests.describe(4, [(CLIENT_METRICS, HERE, keys)])
-    (result,) = decoded(32, 4, describe(4, body, RESOURCES)).results
-    assert len(result.configs) == reported
-
-
-def test_describe_of_missing_resource_returns_defaults() -> None:
-    body = requests.describe(4, [(CLIENT_METRICS, "missing", None)], synonyms=True)
-    (result,) = decoded(32, 4, describe(4, body, RESOURCES)).results
-    assert [(entry.name, entry.value, entry.config_source, entry.synonyms) for entry in result.configs] == [
-        ("interval.ms", "300000", 5, ()),
-        ("match", "", 5, ()),
-        ("metrics", "", 5, ()),
-    ]
-
-
-@pytest.mark.parametrize(
     ("kind", "name", "code", "message"),
     [
         (CLIENT_METRICS, "", 42, "Client metrics subscription name must not be empty"),

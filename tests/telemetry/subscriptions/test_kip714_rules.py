@@ -162,12 +162,6 @@ def test_requests_are_answered_as_by_kafka(sequence: str) -> None:
         step(broker)
 
 
-def test_codecs_are_kafkas() -> None:
-    for compression_type in (-1, *range(6), 100):
-        code = NONE if compression_type in range(5) else UNSUPPORTED_COMPRESSION_TYPE
-        assert Broker(sub=SUB_1).push(compression_type=compression_type) is code
-
-
 def test_granted_instance_has_the_subscription_and_an_id_of_its_own() -> None:
     instance = Broker(sub=SUB_1).granted(ZERO_ID)
     assert instance.client_instance_id not in RESERVED_IDS
@@ -232,15 +226,6 @@ def test_push_telemetry_client_instance_id_invalid(client_instance_id: bytes) ->
     broker = Broker(sub=SUB_1)
     assert broker.push(client_instance_id) is INVALID_REQUEST
     assert len(broker.rules.instances) == 0
-
-
-def test_push_telemetry_concurrent_request_after_subscription_update() -> None:
-    broker = Broker(sub=SUB_1)
-    stale = broker.granted(connection_id="c1").subscription_id
-    broker.rules.update("sub", {"metrics": "*", "interval.ms": "30000"}, NOW_MS)
-    codes = [broker.push(subscription=stale, connection_id=connection_id) for connection_id in ("c2", "c3")]
-    assert codes == [UNKNOWN_SUBSCRIPTION_ID, THROTTLED]
-    assert broker.rules.instances._by_connection == {"c1": ID, "c2": ID}
 
 
 @pytest.mark.parametrize("terminating", [False, True])

@@ -50,18 +50,6 @@ def test_uuid_text_is_base64url_without_padding() -> None:
     assert uuid_text(A) == "ABEiM0RVZneImaq7zN3u_w"
 
 
-def test_map_keys_are_unique_and_removable() -> None:
-    keys = ConcurrentMapKeys()
-    for key in ("b", "a", "b"):
-        keys.put(key)
-    assert hash_set(["b", "a", "b"]) == ["a", "b"]
-    assert list(keys) == ["a", "b"]
-    keys.remove("a")
-    assert list(keys) == ["b"]
-    with pytest.raises(ValueError, match="not in"):
-        keys.remove("a")
-
-
 @pytest.mark.java
 def test_iteration_orders_match_the_jdk(jvm: Jvm) -> None:
     rng = random.Random(11)
