@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection, Exchange
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.responses import LocalAnswer
+from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payers import Caller
@@ -23,15 +24,16 @@ class ScriptedReceiver(TelemetryReceiver):
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, bytes, str | None]] = []
         self.gone: list[str] = []
-        self.software = ""
+        self.client = FACTS  # that sent the last request
 
     def answer_get(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
         self.asked.append(("get", 71, body, caller.client_id))
-        self.software = f"{caller.connection.software_name} {caller.connection.software_version}"
+        self.client = caller.connection
         return Answer(body=b"answer-71", after_flush=False, refusal=b"come-back")
 
     def answer_push(self, request: PushRequest, payload: bytes, now_ms: int) -> Answer:
         self.asked.append(("push", 72, payload, request.caller.client_id))
+        self.client = request.caller.connection
         return Answer(body=b"answer-72", after_flush=True, refusal=b"come-back")
 
     def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
@@ -45,7 +47,13 @@ class ScriptedReceiver(TelemetryReceiver):
 class Both:
     """The connection with its two streams recorded."""
 
-    def __init__(self, limits: ConnectionLimits | None = None, local: Mapping[int, LocalAnswer] | None = None) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits | None = None,
+        local: Mapping[int, LocalAnswer] | None = None,
+        sasl: SaslSession | None = None,
+    ) -> None:
+        self.now_ms = 6
         self.receiver = ScriptedReceiver()
         self.seen: list[Exchange] = []
         self.connection = ProxiedConnection(
@@ -56,14 +64,15 @@ class Both:
             observe=lambda values: self.seen.append(Exchange(*values)),
             limits=limits or ConnectionLimits(),
             local=local,
+            sasl=sasl,
         )
 
     def client(self, data: bytes) -> bytes:
-        self.connection.from_client(data, 5)
+        self.connection.from_client(data, self.now_ms)
         return self.take_upstream()
 
     def broker(self, data: bytes) -> bytes:
-        self.connection.from_upstream(data, 6)
+        self.connection.from_upstream(data, self.now_ms)
         return self.take_client()
 
     def take_upstream(self) -> bytes:
@@ -79,7 +88,7 @@ class Both:
         self.connection.unflushed = False
         answers = self.connection.flushed(ok)
         if self.connection.response_waits:
-            self.connection.from_upstream(b"", 7)
+            self.connection.from_upstream(b"", self.now_ms)
         return answers + self.take_client()
 
 
@@ -116,3 +125,48 @@ def produced(version: int, correlation: int, throttle_ms: int) -> bytes:
     if version >= 9:
         return response(0, version, correlation, b"\x01" + struct.pack(">i", throttle_ms) + b"\x00")
     return response(0, version, correlation, struct.pack(">ii", 0, throttle_ms))
+
+
+class SaslDialogue(Both):
+    """At a listener with SASL. Asserts that everything but telemetry is forwarded unchanged."""
+
+    def __init__(self, owner_of: Callable[[str], str | None] | None = None) -> None:
+        super().__init__(sasl=SaslSession("sub", owner_of))
+
+    def passes(self, asked: bytes, reported: bytes) -> None:
+        assert (self.client(asked), self.broker(reported)) == (asked, reported)
+
+    def handshake(self, mechanism: str, version: int = 1, code: int = 0) -> None:
+        name = mechanism.encode()
+        body = struct.pack(">h", len(name)) + name
+        self.passes(request(17, version, 1, body), response(17, version, 1, struct.pack(">hi", code, 0)))
+
+    def authenticate(
+        self, token: bytes, answer: bytes = b"", *, version: int = 1, code: int = 0, lifetime_ms: int = 0
+    ) -> None:
+        if version >= 2:
+            asked = request(36, version, 2, bytes([len(token) + 1]) + token + b"\x00")
+            body = struct.pack(">h", code) + b"\x00" + bytes([len(answer) + 1]) + answer
+            reported = response(36, version, 2, body + struct.pack(">q", lifetime_ms) + b"\x00")
+        else:
+            asked = request(36, version, 2, struct.pack(">i", len(token)) + token)
+            body = struct.pack(">hhi", code, -1, len(answer)) + answer
+            reported = response(36, version, 2, body + (struct.pack(">q", lifetime_ms) if version else b""))
+        self.passes(asked, reported)
+
+    def scram(self, user: str = "alice", version: int = 1, lifetime_ms: int = 0, extensions: str = "") -> None:
+        self.handshake("SCRAM-SHA-256")
+        self.authenticate(f"n,,n={user},r=abc{extensions}".encode(), b"r=abcdef,s=AAAA,i=4096", version=version)
+        self.authenticate(b"c=biws,r=abcdef,p=AAAA", b"v=AAAA", version=version, lifetime_ms=lifetime_ms)
+
+    def principal(self) -> str:
+        """That of a GetTelemetrySubscriptions request, which is answered at once."""
+        assert self.client(request(71, 0, 70)) == b""
+        assert self.take_client()
+        return self.receiver.client.principal
+
+    def push(self) -> str:
+        """The principal of a push."""
+        assert self.client(request(72, 0, 71, PUSH)) == b""
+        assert self.flush()
+        return self.receiver.client.principal

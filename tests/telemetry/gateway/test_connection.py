@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from exporters.model import ANONYMOUS, Exchange
+from exporters.model import ANONYMOUS, UNKNOWN, Exchange
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.connection import ConnectionLimits
 from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
@@ -30,81 +30,58 @@ def test_local_answer_waits_for_earlier_responses() -> None:
     assert both.receiver.asked == [("get", 71, b"get", "app")]
 
 
-def test_local_answer_without_pending_requests_is_sent_at_once() -> None:
-    both = Both()
-    assert both.client(request(71, 0, 9)) == b""
-    assert both.take_client() == local(9, b"answer-71")
-
-
-def test_push_is_acknowledged_after_flush_and_delays_later_responses() -> None:
+@pytest.mark.parametrize(("ok", "answer"), [(True, b"answer-72"), (False, b"come-back")])
+def test_push_is_answered_after_flush_and_delays_later_responses(ok: bool, answer: bytes) -> None:
     both = Both()
     behind = request(12, 4, 2)
     assert both.client(request(72, 0, 1, PUSH) + behind) == behind
     reported = response(12, 4, 2, b"\0\0\0\0")
     assert both.broker(reported) == b""
-    assert both.flush() == local(1, b"answer-72") + reported
+    assert not both.connection.idle
+    assert both.flush(ok) == local(1, answer) + reported
     assert both.connection.idle
-
-
-def test_push_with_failed_flush_is_refused_as_retryable() -> None:
-    both = Both()
-    both.client(request(72, 0, 1, PUSH))
-    assert both.flush(ok=False) == local(1, b"come-back")
 
 
 @pytest.mark.parametrize("version", range(14))
 def test_acks_0_produce_is_counted_without_a_response(version: int) -> None:
+    """A broker that answers it nevertheless is forwarded."""
     both = Both()
     ask = produce(version, 1, 0, b"tx" if version >= 3 else b"")
     assert both.client(ask) == ask
     assert both.connection.idle
+    reported = produced(version, 1, 0)
+    assert both.broker(reported) == reported
     assert [(s.api_key, s.request_bytes, s.response_bytes) for s in both.seen] == [(0, len(ask) - 4, 0)]
 
 
-@pytest.mark.parametrize("version", range(1, 14))
-def test_throttle_time_of_produce_is_recorded(version: int) -> None:
+@pytest.mark.parametrize(("key", "version"), [*((0, v) for v in range(1, 14)), *((1, v) for v in range(1, 16))])
+def test_throttle_time_of_produce_and_fetch_is_recorded(key: int, version: int) -> None:
     both = Both()
-    ask = produce(version, 1, -1)
+    if key == 0:
+        ask, reported = produce(version, 1, -1), produced(version, 1, 1234)
+    else:
+        ask = request(1, version, 1, b"fetch")
+        reported = response(1, version, 1, struct.pack(">i", 1234) + b"x" * 100)
     both.client(ask)
-    reported = produced(version, 1, 1234)
     assert both.broker(reported) == reported
     (seen,) = both.seen
-    assert seen == Exchange(ANONYMOUS, "app", "10.0.0.1", 7, 0, len(ask) - 4, len(reported) - 4, 1234, 6, (), 6)
+    assert seen == Exchange(ANONYMOUS, "app", "10.0.0.1", 7, key, len(ask) - 4, len(reported) - 4, 1234, 6, (), 6)
 
 
-def test_throttle_times_of_one_connection_do_not_overlap() -> None:
+@pytest.mark.parametrize(
+    ("throttles_ms", "muted_from_ms"),
+    [
+        ([800] * 20, [min(number * 800, 10_000) for number in range(20)]),
+        ([30_000, 100, 100], [0, 10_000, 10_000]),  # a long one is not shortened by a later one
+    ],
+)
+def test_throttle_times_of_one_connection_do_not_overlap(throttles_ms: list[int], muted_from_ms: list[int]) -> None:
     """The broker muted it between these responses, which were read late, all at once."""
     both = Both()
-    both.client(b"".join(produce(9, number, -1) for number in range(20)))
-    both.broker(b"".join(produced(9, number, 800) for number in range(20)))
-    assert [s.now_ms for s in both.seen] == [6] * 20
-    assert [s.muted_from_ms - 6 for s in both.seen] == [min(number * 800, 10_000) for number in range(20)]
-
-
-def test_long_throttle_time_is_not_shortened_by_a_later_one() -> None:
-    both = Both()
-    both.client(b"".join(produce(9, number, -1) for number in range(3)))
-    both.broker(produced(9, 0, 30_000) + produced(9, 1, 100))
-    both.broker(produced(9, 2, 100))
-    assert [s.muted_from_ms - 6 for s in both.seen] == [0, 10_000, 10_000]
-    assert both.connection.idle
-
-
-@pytest.mark.parametrize("version", range(1, 16))
-def test_throttle_time_of_fetch_is_recorded(version: int) -> None:
-    both = Both()
-    both.client(request(1, version, 1, b"fetch"))
-    reported = response(1, version, 1, struct.pack(">i", 777) + b"x" * 100)
-    assert both.broker(reported) == reported
-    assert [s.throttle_ms for s in both.seen] == [777]
-
-
-def test_unmatched_response_is_forwarded() -> None:
-    both = Both()
-    both.client(produce(9, 1, 0))
-    reported = produced(9, 1, 0)
-    assert both.broker(reported) == reported
-    assert len(both.seen) == 1
+    both.client(b"".join(produce(9, number, -1) for number in range(len(throttles_ms))))
+    both.broker(b"".join(produced(9, number, throttle_ms) for number, throttle_ms in enumerate(throttles_ms)))
+    assert [s.now_ms for s in both.seen] == [both.now_ms] * len(throttles_ms)
+    assert [s.muted_from_ms - both.now_ms for s in both.seen] == muted_from_ms
 
 
 def test_newer_api_versions_request_gets_version_0_response() -> None:
@@ -117,20 +94,16 @@ def test_newer_api_versions_request_gets_version_0_response() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "noted"),
-    [
-        ("apache-kafka-java", "4.3.1", "apache-kafka-java 4.3.1"),
-        ("-bad", "1", "unknown unknown"),
-        ("", "", "unknown unknown"),
-    ],
+    ("name", "version", "is_valid"), [("java", "4.3.1", True), ("-bad", "1", False), ("", "", False)]
 )
-def test_software_comes_from_a_valid_api_versions_request(name: str, version: str, noted: str) -> None:
+def test_software_comes_from_a_valid_api_versions_request(name: str, version: str, is_valid: bool) -> None:
     both = Both()
     body = b"".join(bytes([len(t) + 1]) + t.encode() for t in (name, version)) + b"\x00"
     ask = request(18, 3, 1, body)
     assert both.client(ask) == ask
     both.client(request(71, 0, 2))
-    assert both.receiver.software == noted
+    client = both.receiver.client
+    assert (client.software_name, client.software_version) == ((name, version) if is_valid else (UNKNOWN, UNKNOWN))
 
 
 def test_oversize_push_is_skipped_and_answered_at_its_end() -> None:
@@ -168,12 +141,12 @@ def test_only_buffered_bytes_of_unfinished_request_count_as_held() -> None:
     assert (both.connection.unfinished_request, both.connection.held_bytes) == (1, 0)
 
 
-def test_closed_connection_releases_held_bytes() -> None:
+def test_closed_connection_releases_held_bytes_and_is_reported_to_the_receiver() -> None:
     both = Both(ConnectionLimits(max_held_request_bytes=1000))
     both.client(request(18, 0, 1, bytes(500))[:-1])
     assert both.connection.held_bytes > 500
     both.connection.closed()
-    assert both.connection.held_bytes == 0
+    assert (both.connection.held_bytes, both.receiver.gone) == (0, ["one"])
 
 
 def test_oversized_metadata_response_raises_protocol_error() -> None:
@@ -191,12 +164,6 @@ def test_metadata_advertises_the_gateway() -> None:
     assert b"k1" not in reported
     assert struct.pack(">ih", 5, 2) + b"gw" + struct.pack(">i", 20_005) in reported
     assert reported.endswith(b"the rest")
-
-
-def test_closed_connection_is_reported_to_the_receiver() -> None:
-    both = Both()
-    both.connection.closed()
-    assert both.receiver.gone == ["one"]
 
 
 @pytest.mark.parametrize(

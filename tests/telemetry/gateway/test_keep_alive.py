@@ -6,8 +6,7 @@ import struct
 
 import pytest
 
-from tests.telemetry.gateway.dialogue import PUSH, Both, local, request, response
-from tests.telemetry.gateway.sasl_dialogue import Dialogue
+from tests.telemetry.gateway.dialogue import PUSH, Both, SaslDialogue, local, request, response
 
 ANSWER = response(18, 0, 0, struct.pack(">hihhh", 0, 1, 18, 0, 4))
 
@@ -50,7 +49,7 @@ def test_keep_alive_is_not_sent_during_requests() -> None:
     ("authenticated", "after_ms", "sent"), [(False, 0, False), (True, 0, True), (True, 9_000, False)]
 )
 def test_keep_alive_requires_a_valid_session(authenticated: bool, after_ms: int, sent: bool) -> None:
-    dialogue = Dialogue()
+    dialogue = SaslDialogue()
     if authenticated:
         dialogue.scram(lifetime_ms=5_000)
     dialogue.connection.keep_alive(dialogue.now_ms + after_ms)
