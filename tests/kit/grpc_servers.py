@@ -34,7 +34,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(asyncio.wait_for(test(*args, **kwargs), 60))
+            runner.run(asyncio.wait_for(test(*args, **kwargs), 120))
 
     return run
 

@@ -10,13 +10,11 @@ import random
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-import uvloop
 
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.admission import Reason
@@ -25,18 +23,20 @@ from telemetry.gateway.security.listener_security import ListenerSecurity, Liste
 from telemetry.gateway.server import Gateway
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.gateways import new_gateway
+from tests.kit.grpc_servers import in_loop
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 60.0
 API_VERSIONS = struct.pack(">ihhih", 14, 18, 0, 7, 4) + b"good"
 METADATA = struct.pack(">ihhih", 18, 3, 1, 8, 4) + b"good" + struct.pack(">i", 0)
 ANSWER = struct.pack(">iihi", 10, 7, 0, 0)  # to ApiVersions 0: no API
+ANSWERED_BYTES = len(ANSWER) + 2 * 6  # with two of the gateway
 
 
 class Broker:
-    """Answers ApiVersions, and the next request with `lie`."""
+    """Answers ApiVersions, and other requests with `lie`; empty: never."""
 
-    def __init__(self, lie: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
+    def __init__(self, lie: bytes) -> None:
         self._lie = lie
         self.connections = 0
 
@@ -45,16 +45,9 @@ class Broker:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 request = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-                if request[:2] == b"\x00\x12":
-                    writer.write(ANSWER)
-                else:
-                    await self._lie(writer)
+                writer.write(ANSWER if request[:2] == b"\x00\x12" else self._lie)
         self.connections -= 1
         writer.close()
-
-
-async def silent(_: asyncio.StreamWriter) -> None:
-    """The broker never answers."""
 
 
 class Attacked:
@@ -64,11 +57,11 @@ class Attacked:
         self.gateway = gateway
         self.broker = broker
         self.port = port
-        self._context = ssl.create_default_context(cafile=ca)
+        self.context = ssl.create_default_context(cafile=ca)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """By TLS."""
-        return await asyncio.open_connection(LOOPBACK, self.port, ssl=self._context, ssl_handshake_timeout=PATIENCE_S)
+        return await asyncio.open_connection(LOOPBACK, self.port, ssl=self.context, ssl_handshake_timeout=PATIENCE_S)
 
     def plain(self) -> socket.socket:
         """Without."""
@@ -87,9 +80,7 @@ class Attacked:
 
 
 @contextlib.asynccontextmanager
-async def attacked(
-    directory: Path, lie: Callable[[asyncio.StreamWriter], Awaitable[None]] = silent, **limits: float
-) -> AsyncIterator[Attacked]:
+async def attacked(directory: Path, lie: bytes = b"", **limits: float) -> AsyncIterator[Attacked]:
     authority = CertificateAuthority(directory)
     tls = ListenerTls(*authority.issue("gateway"), None, "none")
     listener = ListenerOptions(LOOPBACK, 0, security=ListenerSecurity(protocol="SSL", tls=tls.context))
@@ -100,11 +91,6 @@ async def attacked(
         _, port = await gateway.start([node])
         yield Attacked(gateway, broker, port, authority.ca)
         await gateway.close(grace_s=0)
-
-
-def run(test: Coroutine[None, None, None]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(test)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -123,7 +109,8 @@ def client_hello() -> bytes:
 
 # CPython reports a server name that is not text in this way; headroom/logs.py leaves it out.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_non_tls_bytes_are_closed_and_counted(tmp_path: Path) -> None:
+@in_loop
+async def test_non_tls_bytes_are_closed_and_counted(tmp_path: Path) -> None:
     source = random.Random(1)
     hello = client_hello()
     garbage = [source.randbytes(size) for size in (1, 5, 100, 20_000)] + [API_VERSIONS, b"GET / HTTP/1.1\r\n\r\n"]
@@ -132,113 +119,100 @@ def test_non_tls_bytes_are_closed_and_counted(tmp_path: Path) -> None:
         for _ in range(3):
             damaged[source.randrange(len(damaged))] = source.randrange(256)
         garbage.append(bytes(damaged))
-
-    async def attack() -> None:
-        async with attacked(tmp_path, handshake_timeout_s=2.5) as victim:
-            for data in garbage:
-                with victim.plain() as peer:
-                    peer.sendall(data)
-                    await asyncio.sleep(0)
-            await victim.answers_others()
-            await until(lambda: sum(victim.closed.values()) == len(garbage))
-            assert victim.closed.keys() <= {Reason.TLS_HANDSHAKE, Reason.HANDSHAKE_TIMEOUT}
-            await until(lambda: victim.gateway.counts.connections == 0)
-
-    run(attack())
+    async with attacked(tmp_path, handshake_timeout_s=2.5) as victim:
+        for data in garbage:
+            with victim.plain() as peer:
+                peer.sendall(data)
+                await asyncio.sleep(0)
+        await victim.answers_others()
+        await until(lambda: sum(victim.closed.values()) == len(garbage))
+        assert victim.closed.keys() <= {Reason.TLS_HANDSHAKE, Reason.HANDSHAKE_TIMEOUT}
+        await until(lambda: victim.gateway.counts.connections == 0)
 
 
-def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Path) -> None:
-    """Each handshake counts towards the limit of connections; below the limit others are served meanwhile."""
+@in_loop
+async def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Path) -> None:
+    """Each connection counts from its first moment; below the limit others are served meanwhile."""
     hello, process = client_hello(), psutil.Process()
-
-    async def attack() -> None:
-        limits: dict[str, Any] = {
-            "max_connections": 500,
-            "max_connections_per_address": 450,
-            "handshake_timeout_s": 5.0,
-        }
-        async with attacked(tmp_path, **limits) as victim:
-            before = process.memory_info().rss
-            with contextlib.ExitStack() as stack:
-                for number in itertools.count():
-                    peer = stack.enter_context(victim.plain())
-                    with contextlib.suppress(ConnectionError):  # it may be refused by now
-                        peer.sendall(hello[: len(hello) // 2])
-                    if number % 50 == 0 and number < 400:
-                        await victim.answers_others()
-                    await asyncio.sleep(0)
-                    if victim.gateway.admission.refused[Reason.TOO_MANY_FROM_ADDRESS] >= 100:
-                        break
-                assert process.memory_info().rss - before < 200 << 20
-                await until(lambda: victim.closed.get(Reason.HANDSHAKE_TIMEOUT, 0) >= 400)
-                await victim.answers_others()
-
-    run(attack())
-
-
-def test_half_closed_and_reset_clients_do_not_affect_others(tmp_path: Path) -> None:
-    """One side of a connection is shut down; the broker never answers; the peer resets."""
-
-    async def attack() -> None:
-        async with attacked(tmp_path) as victim:
-            for ending in (socket.SHUT_WR, socket.SHUT_RD, None):
-                _, writer = await victim.connect()
-                writer.write(METADATA)
-                await writer.drain()
-                peer = writer.get_extra_info("socket")
-                if ending is None:
-                    writer.transport.abort()
-                else:
-                    os.set_blocking(peer.fileno(), False)
-                    with socket.socket(fileno=os.dup(peer.fileno())) as same:
-                        same.shutdown(ending)
-                await victim.answers_others()
-                writer.close()
-            await until(lambda: victim.gateway.counts.connections == 0)
-            # also of clients that were gone before their broker was connected
-            await until(lambda: victim.broker.connections == 0)
-
-    run(attack())
-
-
-def test_address_that_a_client_connected_to_outlives_it(tmp_path: Path) -> None:
-    """A Metadata response that comes when its client has just left is rewritten with it."""
-
-    async def attack() -> None:
-        async with attacked(tmp_path) as victim:
-            _, writer = await victim.connect()
-            await until(lambda: victim.broker.connections == 1)
-            (client,) = victim.gateway.clients
-            writer.transport.abort()
-            await until(lambda: not victim.gateway.clients)
-            assert client._advertised_address()[0] == LOOPBACK
-
-    run(attack())
-
-
-async def announces_two_gib(writer: asyncio.StreamWriter) -> None:
-    writer.write(struct.pack(">ii", 2**31 - 1, 8) + bytes(100))
-
-
-async def negative(writer: asyncio.StreamWriter) -> None:
-    writer.write(struct.pack(">ii", -5, 8) + bytes(100))
-
-
-async def names_a_million_brokers(writer: asyncio.StreamWriter) -> None:
-    writer.write(struct.pack(">iii", 1 << 20, 8, 1_000_000) + bytes(1 << 20))
-
-
-@pytest.mark.parametrize("lie", [announces_two_gib, negative, names_a_million_brokers])
-def test_malformed_broker_response_closes_only_its_connections(
-    tmp_path: Path, lie: Callable[[asyncio.StreamWriter], Awaitable[None]]
-) -> None:
-    async def attack() -> None:
-        async with attacked(tmp_path, lie) as victim:
-            reader, writer = await victim.connect()
-            writer.write(METADATA)
-            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
-            writer.close()
+    half = hello[: len(hello) // 2]
+    limits = {"max_connections": 500, "max_connections_per_address": 450, "handshake_timeout_s": 5.0}
+    async with attacked(tmp_path, **limits) as victim:
+        before = process.memory_info().rss
+        with contextlib.ExitStack() as stack:
+            for number in itertools.count():
+                peer = stack.enter_context(victim.plain())
+                with contextlib.suppress(ConnectionError):  # it may be refused by now
+                    peer.sendall(half if number % 2 else b"")
+                if number % 50 == 0 and number < 400:
+                    await victim.answers_others()
+                await asyncio.sleep(0)
+                if victim.gateway.admission.refused[Reason.TOO_MANY_FROM_ADDRESS] >= 100:
+                    break
+            assert process.memory_info().rss - before < 200 << 20
+            await until(lambda: victim.closed.get(Reason.HANDSHAKE_TIMEOUT, 0) >= 400)
             await victim.answers_others()
-            assert victim.gateway.counts.protocol_errors == 1
 
-    run(attack())
+
+@pytest.mark.parametrize("count", [1, 500])
+@in_loop
+async def test_requests_in_the_last_handshake_segment_are_answered(tmp_path: Path, count: int) -> None:
+    """The client's last flight and its first requests in one segment, as TLS 1.3 allows."""
+
+    def in_one_segment(victim: Attacked) -> int:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = victim.context.wrap_bio(incoming, outgoing, server_hostname=LOOPBACK)
+        nbytes = 0
+        with victim.plain() as plain:
+            while nbytes < count * ANSWERED_BYTES:
+                try:
+                    if client.version() is None:
+                        client.do_handshake()
+                        client.write(API_VERSIONS * count)
+                        plain.sendall(outgoing.read())
+                    nbytes += len(client.read(1 << 16))
+                except ssl.SSLWantReadError:
+                    plain.sendall(outgoing.read())
+                    incoming.write(plain.recv(1 << 16))
+        return nbytes
+
+    async with attacked(tmp_path) as victim:
+        assert await asyncio.to_thread(in_one_segment, victim) == count * ANSWERED_BYTES
+
+
+@in_loop
+async def test_half_closed_and_reset_clients_do_not_affect_others(tmp_path: Path) -> None:
+    """One side of a connection is shut down; the broker never answers; the peer resets."""
+    async with attacked(tmp_path) as victim:
+        for ending in (socket.SHUT_WR, socket.SHUT_RD, None):
+            _, writer = await victim.connect()
+            writer.write(METADATA)
+            await writer.drain()
+            peer = writer.get_extra_info("socket")
+            if ending is None:
+                writer.transport.abort()
+            else:
+                os.set_blocking(peer.fileno(), False)
+                with socket.socket(fileno=os.dup(peer.fileno())) as same:
+                    same.shutdown(ending)
+            await victim.answers_others()
+            writer.close()
+        await until(lambda: victim.gateway.counts.connections == 0)
+        # also of clients that were gone before their broker was connected
+        await until(lambda: victim.broker.connections == 0)
+
+
+ANNOUNCES_TWO_GIB = struct.pack(">ii", 2**31 - 1, 8) + bytes(100)
+NEGATIVE = struct.pack(">ii", -5, 8) + bytes(100)
+NAMES_A_MILLION_BROKERS = struct.pack(">iii", 1 << 20, 8, 1_000_000) + bytes(1 << 20)
+
+
+@pytest.mark.parametrize("lie", [ANNOUNCES_TWO_GIB, NEGATIVE, NAMES_A_MILLION_BROKERS], ids=["2 GiB", "-5", "brokers"])
+@in_loop
+async def test_malformed_broker_response_closes_only_its_connections(tmp_path: Path, lie: bytes) -> None:
+    async with attacked(tmp_path, lie) as victim:
+        reader, writer = await victim.connect()
+        writer.write(METADATA)
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+        writer.close()
+        await victim.answers_others()
+        assert victim.gateway.counts.protocol_errors == 1
