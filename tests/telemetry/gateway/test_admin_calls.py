@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -28,13 +28,6 @@ _VARIES = (
     (re.compile(r"\b1\d{12}\b"), "TIMESTAMP"),
     (re.compile(r"(?i)((size|bytes|producerid|epoch)[a-z]*[=:] ?)(Optional\w*\[)?-?\d+\]?"), r"\1N"),
 )
-
-
-class Call(NamedTuple):
-    """`ask` returns the value to compare."""
-
-    name: str
-    ask: Callable[[Calls], Any]
 
 
 def configs(c: Calls, kind: str, name: str) -> Any:
@@ -98,115 +91,99 @@ def streams_offsets(c: Calls) -> Any:
     return c.get(c.admin.alterStreamsGroupOffsets(c.name + "-streams", offsets).all())
 
 
-# The order matters: each call sees the changes of the calls before it.
-CALLS: list[Call] = [
-    Call("createTopics again", lambda c: c.all.createTopics([c.k.NewTopic(c.name, 1, 1)])),
-    Call("listTopics", lambda c: c.name in c.of("names").listTopics()),
-    Call("describeTopics", lambda c: c.of("allTopicNames").describeTopics([c.name])),
-    Call("describeTopics none", lambda c: c.of("allTopicNames").describeTopics([c.name + "-none"])),
-    Call("describeCluster", lambda c: (c.of("nodes").describeCluster().size(), c.of("clusterId").describeCluster())),
-    Call("createPartitions", lambda c: c.all.createPartitions({c.name: c.k.NewPartitions.increaseTo(3)})),
-    Call("createPartitions fewer", lambda c: c.all.createPartitions({c.name: c.k.NewPartitions.increaseTo(1)})),
-    Call("incrementalAlterConfigs", lambda c: set_config(c, "TOPIC", c.name, "retention.ms", "100000")),
-    Call("incrementalAlterConfigs bad", lambda c: set_config(c, "TOPIC", c.name, "retention.ms", "soon")),
-    Call(
-        "incrementalAlterConfigs group",
-        lambda c: set_config(c, "GROUP", c.name, "consumer.session.timeout.ms", "50000"),
+# What returns the value to compare. The order matters: each call sees the changes of the calls before it.
+CALLS: dict[str, Callable[[Calls], Any]] = {
+    "createTopics again": lambda c: c.all.createTopics([c.k.NewTopic(c.name, 1, 1)]),
+    "listTopics": lambda c: c.name in c.of("names").listTopics(),
+    "describeTopics": lambda c: c.of("allTopicNames").describeTopics([c.name]),
+    "describeTopics none": lambda c: c.of("allTopicNames").describeTopics([c.name + "-none"]),
+    "describeCluster": lambda c: (c.of("nodes").describeCluster().size(), c.of("clusterId").describeCluster()),
+    "createPartitions": lambda c: c.all.createPartitions({c.name: c.k.NewPartitions.increaseTo(3)}),
+    "createPartitions fewer": lambda c: c.all.createPartitions({c.name: c.k.NewPartitions.increaseTo(1)}),
+    "incrementalAlterConfigs": lambda c: set_config(c, "TOPIC", c.name, "retention.ms", "100000"),
+    "incrementalAlterConfigs bad": lambda c: set_config(c, "TOPIC", c.name, "retention.ms", "soon"),
+    "incrementalAlterConfigs group": lambda c: set_config(c, "GROUP", c.name, "consumer.session.timeout.ms", "50000"),
+    "describeConfigs": lambda c: eventually(lambda: configs(c, "TOPIC", c.name), bool),
+    "describeConfigs group": lambda c: eventually(lambda: configs(c, "GROUP", c.name), bool),
+    "describeConfigs broker": lambda c: len(configs(c, "BROKER", "1")) > 5,
+    "listConfigResources": lambda c: c.all.listConfigResources().size() > 0,
+    "listClientMetricsResources": lambda c: c.all.listClientMetricsResources() is not None,
+    "listOffsets latest": lambda c: c.all.listOffsets({c.partition(): c.k.OffsetSpec.latest()}),
+    "listOffsets earliest": lambda c: c.all.listOffsets({c.partition(): c.k.OffsetSpec.earliest()}),
+    "deleteRecords": lambda c: c.all.deleteRecords({c.partition(): c.before(2)}),
+    "deleteRecords too many": lambda c: c.all.deleteRecords({c.partition(): c.before(99)}),
+    "describeLogDirs": lambda c: len(c.of("allDescriptions").describeLogDirs([1])),
+    "describeReplicaLogDirs": lambda c: len(
+        c.all.describeReplicaLogDirs([c.kafka.common.TopicPartitionReplica(c.name, 0, 1)])
     ),
-    Call("describeConfigs", lambda c: eventually(lambda: configs(c, "TOPIC", c.name), bool)),
-    Call("describeConfigs group", lambda c: eventually(lambda: configs(c, "GROUP", c.name), bool)),
-    Call("describeConfigs broker", lambda c: len(configs(c, "BROKER", "1")) > 5),
-    Call("listConfigResources", lambda c: c.all.listConfigResources().size() > 0),
-    Call("listClientMetricsResources", lambda c: c.all.listClientMetricsResources() is not None),
-    Call("listOffsets latest", lambda c: c.all.listOffsets({c.partition(): c.k.OffsetSpec.latest()})),
-    Call("listOffsets earliest", lambda c: c.all.listOffsets({c.partition(): c.k.OffsetSpec.earliest()})),
-    Call("deleteRecords", lambda c: c.all.deleteRecords({c.partition(): c.before(2)})),
-    Call("deleteRecords too many", lambda c: c.all.deleteRecords({c.partition(): c.before(99)})),
-    Call("describeLogDirs", lambda c: len(c.of("allDescriptions").describeLogDirs([1]))),
-    Call(
-        "describeReplicaLogDirs",
-        lambda c: len(c.all.describeReplicaLogDirs([c.kafka.common.TopicPartitionReplica(c.name, 0, 1)])),
+    "alterReplicaLogDirs": lambda c: c.all.alterReplicaLogDirs(
+        {c.kafka.common.TopicPartitionReplica(c.name, 0, 1): "/nowhere"}
     ),
-    Call(
-        "alterReplicaLogDirs",
-        lambda c: c.all.alterReplicaLogDirs({c.kafka.common.TopicPartitionReplica(c.name, 0, 1): "/nowhere"}),
+    "listGroups": lambda c: c.name in [group.groupId() for group in c.all.listGroups()],
+    "listConsumerGroups": lambda c: c.name in [group.groupId() for group in c.all.listConsumerGroups()],
+    "describeConsumerGroups": lambda c: c.all.describeConsumerGroups([c.name]),
+    "describeClassicGroups": lambda c: c.all.describeClassicGroups([c.name]),
+    "describeShareGroups": lambda c: c.all.describeShareGroups([c.name + "-share"]),
+    "describeStreamsGroups": lambda c: c.all.describeStreamsGroups([c.name + "-streams"]),
+    "listConsumerGroupOffsets": lambda c: c.of("partitionsToOffsetAndMetadata").listConsumerGroupOffsets(c.name),
+    "listShareGroupOffsets": lambda c: c.all.listShareGroupOffsets(
+        {c.name + "-share": c.k.ListShareGroupOffsetsSpec()}
     ),
-    Call("listGroups", lambda c: c.name in [group.groupId() for group in c.all.listGroups()]),
-    Call("listConsumerGroups", lambda c: c.name in [group.groupId() for group in c.all.listConsumerGroups()]),
-    Call("describeConsumerGroups", lambda c: c.all.describeConsumerGroups([c.name])),
-    Call("describeClassicGroups", lambda c: c.all.describeClassicGroups([c.name])),
-    Call("describeShareGroups", lambda c: c.all.describeShareGroups([c.name + "-share"])),
-    Call("describeStreamsGroups", lambda c: c.all.describeStreamsGroups([c.name + "-streams"])),
-    Call("listConsumerGroupOffsets", lambda c: c.of("partitionsToOffsetAndMetadata").listConsumerGroupOffsets(c.name)),
-    Call(
-        "listShareGroupOffsets",
-        lambda c: c.all.listShareGroupOffsets({c.name + "-share": c.k.ListShareGroupOffsetsSpec()}),
+    "alterShareGroupOffsets": lambda c: c.all.alterShareGroupOffsets(c.name + "-share", {c.partition(): FAR}),
+    "deleteShareGroupOffsets": lambda c: c.all.deleteShareGroupOffsets(c.name + "-none", {c.name}),
+    "deleteShareGroups": lambda c: c.all.deleteShareGroups([c.name + "-none"]),
+    "alterStreamsGroupOffsets": streams_offsets,
+    "listStreamsGroupOffsets": lambda c: c.all.listStreamsGroupOffsets(
+        {c.name + "-streams": c.k.ListStreamsGroupOffsetsSpec()}
     ),
-    Call("alterShareGroupOffsets", lambda c: c.all.alterShareGroupOffsets(c.name + "-share", {c.partition(): FAR})),
-    Call("deleteShareGroupOffsets", lambda c: c.all.deleteShareGroupOffsets(c.name + "-none", {c.name})),
-    Call("deleteShareGroups", lambda c: c.all.deleteShareGroups([c.name + "-none"])),
-    Call("alterStreamsGroupOffsets", streams_offsets),
-    Call(
-        "listStreamsGroupOffsets",
-        lambda c: c.all.listStreamsGroupOffsets({c.name + "-streams": c.k.ListStreamsGroupOffsetsSpec()}),
+    "deleteStreamsGroupOffsets": lambda c: c.all.deleteStreamsGroupOffsets(c.name + "-streams", {c.partition()}),
+    "deleteStreamsGroups": lambda c: c.all.deleteStreamsGroups([c.name + "-streams"]),
+    "removeMembersFromConsumerGroup": lambda c: c.all.removeMembersFromConsumerGroup(
+        c.name, c.k.RemoveMembersFromConsumerGroupOptions([c.k.MemberToRemove("nobody")])
     ),
-    Call("deleteStreamsGroupOffsets", lambda c: c.all.deleteStreamsGroupOffsets(c.name + "-streams", {c.partition()})),
-    Call("deleteStreamsGroups", lambda c: c.all.deleteStreamsGroups([c.name + "-streams"])),
-    Call(
-        "removeMembersFromConsumerGroup",
-        lambda c: c.all.removeMembersFromConsumerGroup(
-            c.name, c.k.RemoveMembersFromConsumerGroupOptions([c.k.MemberToRemove("nobody")])
-        ),
+    "deleteConsumerGroupOffsets": lambda c: c.all.deleteConsumerGroupOffsets(c.name, {c.partition()}),
+    "deleteConsumerGroups": lambda c: c.all.deleteConsumerGroups([c.name]),
+    "deleteConsumerGroups none": lambda c: c.all.deleteConsumerGroups([c.name + "-none"]),
+    "electLeaders": lambda c: c.all.electLeaders(c.kafka.common.ElectionType.PREFERRED, {c.partition()}),
+    "listPartitionReassignments": lambda c: c.of("reassignments").listPartitionReassignments().size(),
+    "alterPartitionReassignments": lambda c: c.all.alterPartitionReassignments(
+        {c.partition(): c.java.util.Optional.of(c.k.NewPartitionReassignment([77]))}
     ),
-    Call("deleteConsumerGroupOffsets", lambda c: c.all.deleteConsumerGroupOffsets(c.name, {c.partition()})),
-    Call("deleteConsumerGroups", lambda c: c.all.deleteConsumerGroups([c.name])),
-    Call("deleteConsumerGroups none", lambda c: c.all.deleteConsumerGroups([c.name + "-none"])),
-    Call("electLeaders", lambda c: c.all.electLeaders(c.kafka.common.ElectionType.PREFERRED, {c.partition()})),
-    Call("listPartitionReassignments", lambda c: c.of("reassignments").listPartitionReassignments().size()),
-    Call(
-        "alterPartitionReassignments",
-        lambda c: c.all.alterPartitionReassignments(
-            {c.partition(): c.java.util.Optional.of(c.k.NewPartitionReassignment([77]))}
-        ),
+    "describeAcls": lambda c: c.of("values").describeAcls(c.kafka.common.acl.AclBindingFilter.ANY),
+    "createAcls": lambda c: c.all.createAcls([acl(c)]),
+    "deleteAcls": lambda c: c.all.deleteAcls([acl(c).toFilter()]),
+    "alterClientQuotas": lambda c: quota(c, 1000.0),
+    "describeClientQuotas": quotas_of_client,
+    "alterClientQuotas remove": lambda c: quota(c, None),
+    "alterUserScramCredentials": scram,
+    "describeUserScramCredentials": lambda c: c.all.describeUserScramCredentials([c.name]),
+    "createDelegationToken": lambda c: c.of("delegationToken").createDelegationToken(),
+    "renewDelegationToken": lambda c: c.of("expiryTimestamp").renewDelegationToken(b"none"),
+    "expireDelegationToken": lambda c: c.of("expiryTimestamp").expireDelegationToken(b"none"),
+    "describeDelegationToken": lambda c: c.of("delegationTokens").describeDelegationToken(),
+    "describeFeatures": features,
+    "updateFeatures": lambda c: c.all.updateFeatures(
+        {"kraft.version": c.k.FeatureUpdate(99, c.k.FeatureUpdate.UpgradeType.UPGRADE)}, c.k.UpdateFeaturesOptions()
     ),
-    Call("describeAcls", lambda c: c.of("values").describeAcls(c.kafka.common.acl.AclBindingFilter.ANY)),
-    Call("createAcls", lambda c: c.all.createAcls([acl(c)])),
-    Call("deleteAcls", lambda c: c.all.deleteAcls([acl(c).toFilter()])),
-    Call("alterClientQuotas", lambda c: quota(c, 1000.0)),
-    Call("describeClientQuotas", quotas_of_client),
-    Call("alterClientQuotas remove", lambda c: quota(c, None)),
-    Call("alterUserScramCredentials", scram),
-    Call("describeUserScramCredentials", lambda c: c.all.describeUserScramCredentials([c.name])),
-    Call("createDelegationToken", lambda c: c.of("delegationToken").createDelegationToken()),
-    Call("renewDelegationToken", lambda c: c.of("expiryTimestamp").renewDelegationToken(b"none")),
-    Call("expireDelegationToken", lambda c: c.of("expiryTimestamp").expireDelegationToken(b"none")),
-    Call("describeDelegationToken", lambda c: c.of("delegationTokens").describeDelegationToken()),
-    Call("describeFeatures", features),
-    Call(
-        "updateFeatures",
-        lambda c: c.all.updateFeatures(
-            {"kraft.version": c.k.FeatureUpdate(99, c.k.FeatureUpdate.UpgradeType.UPGRADE)}, c.k.UpdateFeaturesOptions()
-        ),
-    ),
-    Call("describeMetadataQuorum", lambda c: c.of("quorumInfo").describeMetadataQuorum().leaderId()),
-    Call("addRaftVoter", lambda c: c.all.addRaftVoter(77, c.kafka.common.Uuid.ONE_UUID, c.java.util.HashSet())),
-    Call("removeRaftVoter", lambda c: c.all.removeRaftVoter(77, c.kafka.common.Uuid.ONE_UUID)),
-    Call("unregisterBroker", lambda c: c.all.unregisterBroker(77)),
-    Call("describeProducers", lambda c: c.all.describeProducers([c.partition()])),
-    Call("listTransactions", lambda c: c.name in [listed.transactionalId() for listed in c.all.listTransactions()]),
-    Call("describeTransactions", lambda c: c.all.describeTransactions([c.name])),
-    Call("fenceProducers", lambda c: c.all.fenceProducers([c.name])),
-    Call("abortTransaction", abort),
-    Call("forceTerminateTransaction", lambda c: c.of("result").forceTerminateTransaction(c.name)),
-    Call("deleteTopics", lambda c: c.all.deleteTopics([c.name])),
-    Call("deleteTopics none", lambda c: c.all.deleteTopics([c.name + "-none"])),
-]
+    "describeMetadataQuorum": lambda c: c.of("quorumInfo").describeMetadataQuorum().leaderId(),
+    "addRaftVoter": lambda c: c.all.addRaftVoter(77, c.kafka.common.Uuid.ONE_UUID, c.java.util.HashSet()),
+    "removeRaftVoter": lambda c: c.all.removeRaftVoter(77, c.kafka.common.Uuid.ONE_UUID),
+    "unregisterBroker": lambda c: c.all.unregisterBroker(77),
+    "describeProducers": lambda c: c.all.describeProducers([c.partition()]),
+    "listTransactions": lambda c: c.name in [listed.transactionalId() for listed in c.all.listTransactions()],
+    "describeTransactions": lambda c: c.all.describeTransactions([c.name]),
+    "fenceProducers": lambda c: c.all.fenceProducers([c.name]),
+    "abortTransaction": abort,
+    "forceTerminateTransaction": lambda c: c.of("result").forceTerminateTransaction(c.name),
+    "deleteTopics": lambda c: c.all.deleteTopics([c.name]),
+    "deleteTopics none": lambda c: c.all.deleteTopics([c.name + "-none"]),
+}
 
 
-def outcome(call: Call, calls: Calls) -> str:
+def outcome(ask: Callable[[Calls], Any], calls: Calls) -> str:
     """The returned value, or Java's exception and its cause."""
     try:
-        text = calls.text(call.ask(calls))
+        text = calls.text(ask(calls))
     except Py4JJavaError as exc:
         cause = exc.java_exception.getCause() or exc.java_exception
         text = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
@@ -226,8 +203,8 @@ def both(jvm: Jvm, kafka: LocalCluster, gateway: RunningGateway) -> Iterator[tup
 
 def test_every_admin_call_matches_the_broker(both: tuple[Calls, Calls]) -> None:
     direct, through = both
-    expected = {call.name: outcome(call, direct) for call in CALLS}
-    outcomes = {call.name: outcome(call, through) for call in CALLS}
+    expected = {name: outcome(ask, direct) for name, ask in CALLS.items()}
+    outcomes = {name: outcome(ask, through) for name, ask in CALLS.items()}
     assert outcomes == expected
     assert not [text for text in expected.values() if "TimeoutException" in text or "Py4J" in text], expected
 
@@ -235,19 +212,8 @@ def test_every_admin_call_matches_the_broker(both: tuple[Calls, Calls]) -> None:
 def test_every_method_of_admin_is_covered(jvm: Jvm) -> None:
     admin = jvm.classes.java.lang.Class.forName("org.apache.kafka.clients.admin.Admin")
     methods = {method.getName() for method in admin.getMethods()}
-    methods -= {
-        "create",
-        "close",
-        "metrics",
-        "wait",
-        "equals",
-        "hashCode",
-        "toString",
-        "getClass",
-        "notify",
-        "notifyAll",
-    }
     # Not requests of an administrator.
-    methods -= {"clientInstanceId", "registerMetricForSubscription", "unregisterMetricFromSubscription"}
-    asked = {call.name.partition(" ")[0] for call in CALLS} | {"alterConsumerGroupOffsets"}
+    methods -= {"create", "close", "metrics", "clientInstanceId"}
+    methods -= {"registerMetricForSubscription", "unregisterMetricFromSubscription"}
+    asked = {name.partition(" ")[0] for name in CALLS} | {"alterConsumerGroupOffsets"}
     assert not methods - asked

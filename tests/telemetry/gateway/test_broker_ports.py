@@ -12,26 +12,21 @@ import pytest
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.broker_ports import BOOTSTRAP, BrokerPorts, PortOptions
 from tests.kit.free_ports import free_range
+from tests.kit.grpc_servers import in_loop
 
 LOOPBACK = "127.0.0.1"
 NODE, OTHER = Node(5, "broker.example", 9092), Node(6, "other.example", 9092)
 
 
-class Greeter(asyncio.Protocol):
+def greeting(name: str) -> Callable[[socket.socket, int], Coroutine[None, None, asyncio.Server]]:
     """Sends the name of the process and the listener that accepted the connection."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._text.encode())
-        transport.close()
-
-
-def greeting(name: str) -> Callable[[socket.socket, int], Coroutine[None, None, asyncio.Server]]:
     async def listen(listener: socket.socket, node_id: int) -> asyncio.Server:
-        return await asyncio.get_running_loop().create_server(lambda: Greeter(f"{name} {node_id}"), sock=listener)
+        def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(f"{name} {node_id}".encode())
+            writer.close()
+
+        return await asyncio.start_server(greet, sock=listener)
 
     return listen
 
@@ -69,172 +64,155 @@ async def refuses(port: int) -> bool:
     return False
 
 
-def test_follower_opens_only_reported_listeners() -> None:
-    async def run() -> None:
-        first, unknown = opener(), list[int]()
-        _, port = await first.open([])
-        second = follower(port, unknown=lambda: unknown.append(1))
-        await second.open([])
-        assert await greetings(port) == {"opener -1", "follower -1"}
+@in_loop
+async def test_follower_opens_only_reported_listeners() -> None:
+    first, unknown = opener(), list[int]()
+    _, port = await first.open([])
+    second = follower(port, unknown=lambda: unknown.append(1))
+    await second.open([])
+    assert await greetings(port) == {"opener -1", "follower -1"}
 
-        assert [second.port_of(5), second.port_of(5)] == [port, port]
-        assert unknown == [1]
-        assert [*second] == []
-        first.update([NODE])
-        listener, reported = first.port_of(5), [*first]
-        assert reported == [(NODE, listener)]
-        assert await greetings(listener) == {"opener 5"}
-        await second.follow(reported)
-        await second.follow(reported)
-        assert second.port_of(5) == listener
-        assert await greetings(listener) == {"opener 5", "follower 5"}
-        await second.follow([])
-        assert [*second] == []
-        assert await greetings(listener) == {"opener 5"}
-        second.close()
-        assert await greetings(port) == {"opener -1"}
-        first.close()
-
-    asyncio.run(run())
+    assert [second.port_of(5), second.port_of(5)] == [port, port]
+    assert unknown == [1]
+    assert [*second] == []
+    first.update([NODE])
+    listener, reported = first.port_of(5), [*first]
+    assert reported == [(NODE, listener)]
+    assert await greetings(listener) == {"opener 5"}
+    await second.follow(reported)
+    await second.follow(reported)
+    assert second.port_of(5) == listener
+    assert await greetings(listener) == {"opener 5", "follower 5"}
+    await second.follow([])
+    assert [*second] == []
+    assert await greetings(listener) == {"opener 5"}
+    second.close()
+    assert await greetings(port) == {"opener -1"}
+    first.close()
 
 
-def test_moved_broker_keeps_its_port() -> None:
-    async def run() -> None:
-        first = opener()
-        await first.open([NODE])
-        before, moved = ports(first), Node(5, "moved.example", 9093)
-        first.update([moved])
-        assert first.candidates(5) == first.candidates(BOOTSTRAP) == [moved]
-        assert ports(first) == before
-        assert [node for node, _ in first] == [moved]
-        first.close()
-
-    asyncio.run(run())
+@in_loop
+async def test_moved_broker_keeps_its_port() -> None:
+    first = opener()
+    await first.open([NODE])
+    before, moved = ports(first), Node(5, "moved.example", 9093)
+    first.update([moved])
+    assert first.candidates(5) == first.candidates(BOOTSTRAP) == [moved]
+    assert ports(first) == before
+    assert [node for node, _ in first] == [moved]
+    first.close()
 
 
-def test_port_of_a_removed_broker_is_closed() -> None:
-    async def run() -> None:
-        first = opener()
-        await first.open([NODE, OTHER])
-        port = first.port_of(5)
-        for _ in range(2):
-            first.update([OTHER])
-            first.update([])  # no reading
-        first.update([NODE, OTHER])  # it was restarted
-        for _ in range(2):
-            first.update([OTHER])
-        assert not await refuses(port)
+@in_loop
+async def test_port_of_a_removed_broker_is_closed() -> None:
+    first = opener()
+    await first.open([NODE, OTHER])
+    port = first.port_of(5)
+    for _ in range(2):
         first.update([OTHER])
-        assert await refuses(port)
-        assert set(ports(first)) == {6}
-        assert first.candidates(5) == []
-        first.update([NODE, OTHER])
-        assert await greetings(first.port_of(5), 1) == {"opener 5"}
-        first.close()
-
-    asyncio.run(run())
-
-
-def test_unknown_brokers_request_metadata_once_each_and_open_no_port() -> None:
-    async def run() -> None:
-        unknown = list[int]()
-        first = opener(unknown=lambda: unknown.append(1))
-        _, port = await first.open([NODE])
-        assert {first.port_of(node_id) for node_id in range(100, 3_100)} == {port}
-        assert set(ports(first)) == {5}
-        assert len(unknown) == 1_000
-        first.update([NODE])
-        first.port_of(100)
-        assert len(unknown) == 1_001
-        first.close()
-
-    asyncio.run(run())
+        first.update([])  # no reading
+    first.update([NODE, OTHER])  # it was restarted
+    for _ in range(2):
+        first.update([OTHER])
+    assert not await refuses(port)
+    first.update([OTHER])
+    assert await refuses(port)
+    assert set(ports(first)) == {6}
+    assert first.candidates(5) == []
+    first.update([NODE, OTHER])
+    assert await greetings(first.port_of(5), 1) == {"opener 5"}
+    first.close()
 
 
-def test_bootstrap_connections_fall_back_to_configured_addresses() -> None:
-    async def run() -> None:
-        fallback = [Node(-1, NODE.host, NODE.port), Node(-1, "bootstrap.example", 9092)]
-        first = opener(fallback=fallback)
-        await first.open([])
-        assert first.candidates(BOOTSTRAP) == fallback
-        first.update([NODE])
-        assert first.candidates(BOOTSTRAP) == [NODE, fallback[1]]
-        assert first.candidates(5) == [NODE]
-        first.close()
-
-    asyncio.run(run())
-
-
-def test_reserved_ports_are_not_assigned() -> None:
-    async def run(port: int) -> None:
-        first = opener(port, reserved={port + 6})
-        await first.open([NODE, OTHER])
-        assert ports(first)[5] != port + 6
-        assert ports(first)[6] == port + 7
-        first.close()
-
-    asyncio.run(run(free_range(10)))
+@in_loop
+async def test_unknown_brokers_request_metadata_once_each_and_open_no_port() -> None:
+    unknown = list[int]()
+    first = opener(unknown=lambda: unknown.append(1))
+    _, port = await first.open([NODE])
+    assert {first.port_of(node_id) for node_id in range(100, 3_100)} == {port}
+    assert set(ports(first)) == {5}
+    assert len(unknown) == 1_000
+    first.update([NODE])
+    first.port_of(100)
+    assert len(unknown) == 1_001
+    first.close()
 
 
-def test_clients_are_sent_to_the_ports_that_they_see() -> None:
-    async def run(port: int) -> None:
-        first = opener(port, advertised_port=19_092)
-        await first.open([NODE])
-        second = BrokerPorts(LOOPBACK, port, greeting("follower"), PortOptions(follows=True, advertised_port=19_092))
-        await second.open([])
-        await second.follow([*first])
-        for listeners in (first, second):
-            assert listeners.address_of(5, "node.example") == ("node.example", 19_098)
-            assert listeners.address_of(99, "node.example") == ("node.example", 19_092)  # unknown: bootstrap
-            assert listeners.advertised(port) == 19_092
-        assert ports(first) == {5: port + 6}
-        first.close()
-        second.close()
-
-    asyncio.run(run(free_range(10)))
+@in_loop
+async def test_bootstrap_connections_fall_back_to_configured_addresses() -> None:
+    fallback = [Node(-1, NODE.host, NODE.port), Node(-1, "bootstrap.example", 9092)]
+    first = opener(fallback=fallback)
+    await first.open([])
+    assert first.candidates(BOOTSTRAP) == fallback
+    first.update([NODE])
+    assert first.candidates(BOOTSTRAP) == [NODE, fallback[1]]
+    assert first.candidates(5) == [NODE]
+    first.close()
 
 
-def test_no_free_port_takes_the_place_of_one_that_others_lead_to() -> None:
-    async def run(port: int) -> None:
-        first = opener(port, advertised_port=65_530, reserved={port + 2})
-        with socket.create_server((LOOPBACK, port + 3)):
-            await first.open([Node(number, "broker.example", 9092) for number in (0, 1, 2, 8)])
-        assert ports(first) == {0: port + 1}  # the others: reserved, in use, advertised above 65535
-        first.update([Node(number, "broker.example", 9092) for number in (0, 2)])
-        assert first.address_of(2, "node.example") == ("node.example", 65_533)
-        first.close()
-
-    asyncio.run(run(free_range(10)))
+@in_loop
+async def test_reserved_ports_are_not_assigned() -> None:
+    port = free_range(10)
+    first = opener(port, reserved={port + 6})
+    await first.open([NODE, OTHER])
+    assert ports(first)[5] != port + 6
+    assert ports(first)[6] == port + 7
+    first.close()
 
 
-def test_follower_opens_remaining_listeners_when_one_port_is_taken() -> None:
-    async def run() -> None:
-        first = opener()
-        _, port = await first.open([OTHER])
-        second = follower(port)
-        await second.open([])
-        with socket.create_server((LOOPBACK, 0)) as taken:
-            reported = [(NODE, taken.getsockname()[1]), *first]
-            for _ in range(3):
-                with pytest.raises(OSError, match="in use"):
-                    await second.follow(reported)
-                assert second.port_of(5) == port
-        assert [*second] == reported[1:]
-        await second.follow(reported)
-        assert {*second} == {*reported}
-        first.close()
-        second.close()
+@in_loop
+async def test_clients_are_sent_to_the_ports_that_they_see() -> None:
+    port = free_range(10)
+    first = opener(port, advertised_port=19_092)
+    await first.open([NODE])
+    second = follower(port, advertised_port=19_092)
+    await second.open([])
+    await second.follow([*first])
+    for listeners in (first, second):
+        assert listeners.address_of(5, "node.example") == ("node.example", 19_098)
+        assert listeners.address_of(99, "node.example") == ("node.example", 19_092)  # unknown: bootstrap
+        assert listeners.advertised(port) == 19_092
+    assert ports(first) == {5: port + 6}
+    first.close()
+    second.close()
 
-    asyncio.run(run())
+
+@in_loop
+async def test_no_free_port_takes_the_place_of_one_that_others_lead_to() -> None:
+    port = free_range(10)
+    first = opener(port, advertised_port=65_530, reserved={port + 2})
+    with socket.create_server((LOOPBACK, port + 3)):
+        await first.open([Node(number, "broker.example", 9092) for number in (0, 1, 2, 8)])
+    assert ports(first) == {0: port + 1}  # the others: reserved, in use, advertised above 65535
+    first.update([Node(number, "broker.example", 9092) for number in (0, 2)])
+    assert first.address_of(2, "node.example") == ("node.example", 65_533)
+    first.close()
+
+
+@in_loop
+async def test_follower_opens_remaining_listeners_when_one_port_is_taken() -> None:
+    first = opener()
+    _, port = await first.open([OTHER])
+    second = follower(port)
+    await second.open([])
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        reported = [(NODE, taken.getsockname()[1]), *first]
+        for _ in range(3):
+            with pytest.raises(OSError, match="in use"):
+                await second.follow(reported)
+            assert second.port_of(5) == port
+    assert [*second] == reported[1:]
+    await second.follow(reported)
+    assert {*second} == {*reported}
+    first.close()
+    second.close()
 
 
 @pytest.mark.parametrize("reuse_port", [False, True])
-def test_shared_port_in_use_raises_os_error(reuse_port: bool) -> None:
-    async def run() -> None:
-        with (
-            socket.create_server((LOOPBACK, 0), reuse_port=reuse_port) as other,
-            pytest.raises(OSError, match="in use"),
-        ):
-            await opener(other.getsockname()[1]).open([])
-
-    asyncio.run(run())
+@in_loop
+async def test_shared_port_in_use_raises_os_error(reuse_port: bool) -> None:
+    with (
+        socket.create_server((LOOPBACK, 0), reuse_port=reuse_port) as other,
+        pytest.raises(OSError, match="in use"),
+    ):
+        await opener(other.getsockname()[1]).open([])

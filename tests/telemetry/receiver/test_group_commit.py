@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+from structlog.testing import capture_logs
+
 from telemetry.gateway.client_connection import ClientConnection, ListenerContext
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.receiver.group_commit import GroupCommit
 from tests.kit import wire
 from tests.kit.gateways import new_gateway
+from tests.kit.grpc_servers import in_loop
 
 MANY = 1_000
 
@@ -37,39 +41,53 @@ class Transport:
         self.written += b"".join(chunks)
 
 
-def test_a_turn_with_many_waiting_flushes_several_times_and_answers_all() -> None:
+@in_loop
+async def test_a_turn_with_many_waiting_flushes_several_times_and_answers_all() -> None:
     flushes: list[int] = []
     answered: list[bool] = []
-
-    async def turn() -> None:
-        commit = GroupCommit(lambda: flushes.append(len(answered)), ignore)
-        for _ in range(MANY):
-            commit.soon(answered.append)
-        assert 1 < len(flushes) < MANY / 10
-        before = len(answered)
-        assert before < MANY
-        await asyncio.sleep(0)
-        assert answered == [True] * MANY
+    commit = GroupCommit(lambda: flushes.append(len(answered)), ignore)
+    for _ in range(MANY):
         commit.soon(answered.append)
-        await asyncio.sleep(0)
-        assert len(answered) == MANY + 1
-
-    asyncio.run(turn())
+    assert 1 < len(flushes) < MANY / 10
+    assert len(answered) < MANY
+    await asyncio.sleep(0)
+    assert answered == [True] * MANY
+    commit.soon(answered.append)
+    await asyncio.sleep(0)
+    assert len(answered) == MANY + 1
     assert flushes == sorted(set(flushes))  # none without a reason
 
 
-def test_flush_that_syncs_runs_once_in_a_turn() -> None:
+@in_loop
+async def test_flush_that_syncs_runs_once_in_a_turn() -> None:
     flushes: list[int] = []
     answered: list[bool] = []
-
-    async def turn() -> None:
-        commit = GroupCommit(lambda: flushes.append(len(answered)), ignore, most_waiting=None)
-        for _ in range(MANY):
-            commit.soon(answered.append)
-        await asyncio.sleep(0)
-
-    asyncio.run(turn())
+    commit = GroupCommit(lambda: flushes.append(len(answered)), ignore, most_waiting=None)
+    for _ in range(MANY):
+        commit.soon(answered.append)
+    await asyncio.sleep(0)
     assert (flushes, answered) == ([0], [True] * MANY)
+
+
+@pytest.mark.parametrize("failure", [None, OSError(28, "No space left on device"), KeyError("a bug")])
+@in_loop
+async def test_all_are_answered_when_a_flush_or_an_answer_fails(failure: Exception | None) -> None:
+    answered: list[bool] = []
+    settled: list[bool] = []
+
+    def flush() -> None:
+        if failure:
+            raise failure
+
+    def broken(_: bool) -> None:
+        raise KeyError("a bug")
+
+    commit = GroupCommit(flush, settled.append)
+    with capture_logs():
+        for done in (broken, answered.append):
+            commit.soon(done)
+        await asyncio.sleep(0)
+    assert settled == answered == [failure is None]
 
 
 def test_answers_keep_their_order_when_a_push_is_committed_at_once() -> None:

@@ -36,34 +36,6 @@ def pushed(gateway: RunningGateway, client_id: str, since: int = 0) -> bool:
     return any(kind is RecordKind.PUSH and decode_push(body).client_id == client_id for kind, body in records)
 
 
-def check_cell(
-    family: str,
-    jvm: Jvm,
-    cluster: SecureCluster,
-    gateway: RunningGateway,
-    topic: str,
-    *,
-    protocol: str,
-    mechanism: str,
-    user: str,
-) -> None:
-    through = client(family, jvm, gateway.bootstrap, protocol, mechanism, user, cluster.authority.ca)
-    client_id, earlier = f"{family}-{protocol}-{mechanism or 'none'}".lower(), len(gateway.records)
-    pushes = family != "kafka-python"
-    through.produce(topic, RECORDS, lambda: not pushes or pushed(gateway, client_id, earlier))
-    through.transact(topic, COMMITTED, [b"aborted"] * 10)
-    expected_records = RECORDS + COMMITTED
-    assert checksum(through.consume(topic, len(expected_records))) == checksum(expected_records)
-    direct = client("librdkafka", jvm, cluster.bootstrap("PLAINTEXT"), "PLAINTEXT", "", user, cluster.authority.ca)
-    assert checksum(direct.consume(topic, len(expected_records))) == checksum(expected_records)
-    expected = user if mechanism else ANONYMOUS
-    usage = {pair for pair in gateway.meter.clients() if pair[1] == client_id}
-    assert usage == {(expected, client_id)}
-    if pushes:
-        assert pushed(gateway, client_id)
-        assert telemetry_users(gateway, client_id) == {expected}
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("protocol", "mechanism"), CELLS)
 def test_same_protocol_on_both_sides(
@@ -75,9 +47,23 @@ def test_same_protocol_on_both_sides(
     secure_gateway: StartGateway,
     new_secure_topic: Callable[[str], str],
 ) -> None:
-    gateway = secure_gateway(protocol, protocol)
+    gateway, ca = secure_gateway(protocol, protocol), secure_cluster.authority.ca
     topic = new_secure_topic(f"{family}-{protocol}-{mechanism}")
-    check_cell(family, jvm, secure_cluster, gateway, topic, protocol=protocol, mechanism=mechanism, user="alice")
+    through = client(family, jvm, gateway.bootstrap, protocol, mechanism, "alice", ca)
+    client_id, earlier = f"{family}-{protocol}-{mechanism or 'none'}".lower(), len(gateway.records)
+    pushes = family != "kafka-python"
+    through.produce(topic, RECORDS, lambda: not pushes or pushed(gateway, client_id, earlier))
+    through.transact(topic, COMMITTED, [b"aborted"] * 10)
+    expected_records = RECORDS + COMMITTED
+    assert checksum(through.consume(topic, len(expected_records))) == checksum(expected_records)
+    direct = client("librdkafka", jvm, secure_cluster.bootstrap("PLAINTEXT"), "PLAINTEXT", "", "alice", ca)
+    assert checksum(direct.consume(topic, len(expected_records))) == checksum(expected_records)
+    expected = "alice" if mechanism else ANONYMOUS
+    usage = {pair for pair in gateway.meter.clients() if pair[1] == client_id}
+    assert usage == {(expected, client_id)}
+    if pushes:
+        assert pushed(gateway, client_id)
+        assert telemetry_users(gateway, client_id) == {expected}
 
 
 @pytest.mark.parametrize(

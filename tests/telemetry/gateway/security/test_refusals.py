@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from exporters.model import Push, RecordKind
 from exporters.spool.records import decode_push
@@ -103,16 +102,6 @@ def accepted_or_refusal(bootstrap: str, mechanism: Mechanism) -> str:
         return refusal(bootstrap, mechanism)
     except pytest.fail.Exception:
         return ""
-
-
-def test_java_client_with_wrong_password_gets_sasl_authentication_exception(
-    jvm: Jvm, secure_cluster: SecureCluster, secure_gateway: StartGateway
-) -> None:
-    gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
-    properties = secure_cluster.client_properties("SASL_PLAINTEXT", "SCRAM-SHA-256")
-    properties["sasl.jaas.config"] = properties["sasl.jaas.config"].replace("alice-secret", "wrong-one")
-    with pytest.raises(Py4JJavaError, match="SaslAuthenticationException"):
-        JavaClient(jvm, gateway.bootstrap, "wrong", properties).produce("anything", [b"x"])
 
 
 @pytest.mark.parametrize("family", ["java", "librdkafka"])
