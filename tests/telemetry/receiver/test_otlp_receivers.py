@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import grpc.aio
 import httpx
 import pytest
 import zstandard
+from google.protobuf import json_format
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -138,24 +138,11 @@ async def test_request_is_queued_completely_or_not_at_all(tmp_path: Path) -> Non
 @pytest.mark.parametrize("as_json", [False, True])
 @in_loop
 async def test_http_accepts_protobuf_and_json_in_each_encoding(tmp_path: Path, encoding: str, as_json: bool) -> None:
-    text = json.dumps(
-        {
-            "resourceMetrics": [
-                {
-                    "resource": {"attributes": [{"key": "clientId", "value": {"stringValue": "app"}}]},
-                    "scopeMetrics": [
-                        {"metrics": [{"name": "m", "gauge": {"dataPoints": [{"timeUnixNano": "1", "asInt": "7"}]}}]}
-                    ],
-                }
-            ]
-        }
-    ).encode()
+    body = json_format.MessageToJson(REQUEST).encode() if as_json else BODY
     packs: dict[str, Callable[[bytes], bytes]] = {"identity": bytes, "gzip": gzip.compress, "zstd": zstandard.compress}
     async with opened(tmp_path) as receivers:
         content_type = "application/json; charset=utf-8" if as_json else "application/x-protobuf"
-        answer = await post(
-            receivers, packs[encoding](text if as_json else BODY), content_type=content_type, content_encoding=encoding
-        )
+        answer = await post(receivers, packs[encoding](body), content_type=content_type, content_encoding=encoding)
         assert (answer.status_code, answer.content) == (200, b"{}" if as_json else b"")
         assert answer.headers["content-type"].startswith(content_type.partition(";")[0])
         assert [push.client_id for push in receivers.pushes()] == ["app"]

@@ -57,6 +57,7 @@ def test_refused_get_contains_only_the_error_code() -> None:
     answer = sink.get()
     assert answer.body == struct.pack(">ih16si", 0, 89, bytes(16), 0) + b"\x01" + bytes(9) + b"\x01\x00"
     assert (answer.after_flush, answer.refusal) == (False, b"")
+    assert sink.receiver.counts.gets == {ErrorCode.NONE: 1, ErrorCode.THROTTLING_QUOTA_EXCEEDED: 1}
 
 
 def test_instance_is_recorded_once_per_connection() -> None:
@@ -76,11 +77,8 @@ def test_instance_without_requested_metrics_is_recorded_each_time() -> None:
     for _ in range(3):
         assert sink.get().after_flush
         sink.now_ms += 1000
-    assert [decode_instance(body).seen_at_ms for _, body in sink.spool.records] == [
-        NOW_MS,
-        NOW_MS + 1000,
-        NOW_MS + 2000,
-    ]
+    seen_ms = [decode_instance(body).seen_at_ms - NOW_MS for _, body in sink.spool.records]
+    assert seen_ms == [0, 1000, 2000]
 
 
 def test_subscription_change_does_not_record_the_instance_again() -> None:
@@ -103,7 +101,8 @@ def test_accepted_push_is_recorded_and_acknowledged_after_flush() -> None:
     assert (kind, rest) == (RecordKind.PUSH, [])
     assert (push.connection, push.client_id, push.client_instance_id) == (CONNECTION, "app", ID)
     assert (push.received_at_ms, push.subscription_id) == (NOW_MS, subscription_id(["*"], 1000, ID))
-    assert (push.terminating, push.compression_type, push.payload) == (True, 4, b"payload")
+    assert (push.terminating, push.compression_type, push.payload) == (True, 4, b"payload")  # not decompressed here
+    assert sink.receiver.counts.accepted_bytes == len(b"payload")
 
 
 @pytest.mark.parametrize("payload", [b"", None])
@@ -122,24 +121,19 @@ def test_refused_push_leaves_no_record() -> None:
 
 
 def test_payload_size_limit_is_inclusive() -> None:
-    assert code_of(Sink().push(bytes(MAX_BYTES))) == 0
-    assert code_of(Sink().push(bytes(MAX_BYTES + 1))) == 118
+    assert [code_of(Sink().push(bytes(size))) for size in (MAX_BYTES, MAX_BYTES + 1)] == [0, 118]
 
 
-def test_payload_is_not_decompressed_by_default() -> None:
-    assert code_of(Sink().push(b"junk", compression_type=4)) == 0
+LONG = "\ufffd" * 32_767
 
 
-def test_null_client_id_is_recorded_as_empty() -> None:
+@pytest.mark.parametrize(("client_id", "recorded"), [(None, ""), (LONG, stored_name(LONG))])
+def test_null_client_id_is_recorded_as_empty_and_a_long_one_as_prefix_and_hash(
+    client_id: str | None, recorded: str
+) -> None:
     sink = Sink()
-    sink.push(client_id=None)
-    assert decode_push(sink.spool.records[0][1]).client_id == ""
-
-
-def test_long_client_id_is_recorded_as_prefix_and_hash() -> None:
-    sink = Sink()
-    assert code_of(sink.push(client_id="\ufffd" * 32_767)) == 0
-    assert decode_push(sink.spool.records[0][1]).client_id == stored_name("\ufffd" * 32_767)
+    assert code_of(sink.push(client_id=client_id)) == 0
+    assert decode_push(sink.spool.records[0][1]).client_id == recorded
 
 
 def test_unknown_tagged_fields_are_ignored() -> None:

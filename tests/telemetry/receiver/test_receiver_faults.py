@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
+from functools import partial
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    Gauge,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from structlog.testing import capture_logs
 
 from exporters.model import RecordKind
@@ -23,32 +18,27 @@ from telemetry.decode.decoder import validate_payload
 from telemetry.receiver.receiver import Answer, TelemetryReceiver
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
+from tests.kit.otlp_payloads import resource
 from tests.telemetry.receiver.sink import ID, MAX_BYTES, PUSH_89, Sink, code_of, push_body
 
 # --- payloads validated on receipt
 
 
-class Validating(Sink):
+def validating(validate: Callable[[int, bytes], ErrorCode] | None = None) -> Sink:
     """A receiver that decodes before it acknowledges."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        limits = PayloadLimits(points=2)
-        self.receiver = TelemetryReceiver(
-            self.rules,
-            append=self.spool.append,
-            telemetry_max_bytes=MAX_BYTES,
-            validate_payload=lambda codec, payload: validate_payload(
-                codec, payload, max_decompressed_bytes=1000, limits=limits
-            ),
-        )
+    sink = Sink()
+    decodes = partial(validate_payload, max_decompressed_bytes=1000, limits=PayloadLimits(points=2))
+    sink.receiver = TelemetryReceiver(
+        sink.rules,
+        append=sink.spool.append,
+        telemetry_max_bytes=MAX_BYTES,
+        validate_payload=decodes if validate is None else validate,
+    )
+    return sink
 
 
 def metrics(points: int) -> bytes:
-    gauge = Gauge(data_points=[NumberDataPoint(as_int=1)] * points)
-    return MetricsData(
-        resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[Metric(name="m", gauge=gauge)])])]
-    ).SerializeToString()
+    return MetricsData(resource_metrics=[resource(points)]).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -64,28 +54,25 @@ def metrics(points: int) -> bytes:
     ],
 )
 def test_invalid_payload_is_refused_with_kafkas_code(payload: bytes, compression_type: int, code: int) -> None:
-    sink = Validating()
+    sink = validating()
     assert code_of(sink.push(payload, compression_type=compression_type, terminating=True)) == code
     assert len(sink.spool.records) == (code == 0)
     assert sink.receiver.counts.pushes == {ErrorCode(code): 1}
 
 
 def test_refused_terminating_push_does_not_terminate_the_instance() -> None:
-    sink = Validating()
+    sink = validating()
     assert code_of(sink.push(b"junk", compression_type=4, terminating=True)) == 87
     sink.now_ms += 1000
     assert code_of(sink.push(metrics(1))) == 0
 
 
+def broken(*_: object, **__: object) -> ErrorCode:
+    raise KeyError("a bug")
+
+
 def test_validator_exception_is_answered_with_89() -> None:
-    sink = Sink()
-
-    def broken(compression_type: int, payload: bytes) -> ErrorCode:
-        raise KeyError("a bug")
-
-    sink.receiver = TelemetryReceiver(
-        sink.rules, append=sink.spool.append, telemetry_max_bytes=MAX_BYTES, validate_payload=broken
-    )
+    sink = validating(broken)
     with capture_logs():
         assert sink.push() == Answer(PUSH_89, after_flush=False, refusal=b"")
     assert sink.spool.records == []
@@ -106,12 +93,15 @@ def test_append_failure_is_answered_with_89(failure: Exception) -> None:
     assert sink.receiver.counts.accepted_bytes == 0
 
 
-def test_unstored_terminating_push_may_be_retried() -> None:
+def test_unstored_terminating_push_and_unrecorded_instance_may_be_retried() -> None:
     sink = Sink()
     sink.spool.failure = SpoolFull()
-    assert code_of(sink.push(terminating=True)) == 89
+    assert [code_of(answer) for answer in (sink.get(), sink.push(terminating=True))] == [89, 89]
     sink.spool.failure = None
     assert code_of(sink.push(terminating=True)) == 0
+    sink.now_ms += 1000
+    assert code_of(sink.get()) == 0
+    assert [kind for kind, _ in sink.spool.records] == [RecordKind.PUSH, RecordKind.INSTANCE]
 
 
 def test_push_lost_by_failed_flush_may_be_retried() -> None:
@@ -125,16 +115,6 @@ def test_push_lost_by_failed_flush_may_be_retried() -> None:
     assert code_of(sink.push(terminating=True)) == 42
     sink.now_ms += 1000
     assert sink.get().after_flush  # it is recorded again
-
-
-def test_unrecorded_instance_is_recorded_on_retry() -> None:
-    sink = Sink()
-    sink.spool.failure = SpoolFull()
-    assert code_of(sink.get()) == 89
-    sink.spool.failure = None
-    sink.now_ms += 1000
-    assert code_of(sink.get()) == 0
-    assert [kind for kind, _ in sink.spool.records] == [RecordKind.INSTANCE]
 
 
 def test_repeated_faults_are_logged_with_backoff() -> None:
@@ -166,10 +146,6 @@ def test_oversize_push_is_decided_by_its_header() -> None:
 @pytest.mark.interpreted
 def test_internal_error_on_oversize_push_is_answered_with_89() -> None:
     sink = Sink()
-
-    def broken(*_: object, **__: object) -> None:
-        raise KeyError("a bug")
-
     sink.receiver.rules.push = broken  # type: ignore[assignment,method-assign] # a fault, injected
     with capture_logs():
         assert code_of(sink.oversize(push_body(b""))) == 89
@@ -202,18 +178,3 @@ def test_malformed_body_raises_protocol_error(api_key: int, body: bytes) -> None
     with pytest.raises(ProtocolError):
         sink.answer(api_key, body)
     assert len(sink.rules.instances) == 0
-
-
-# --- counts
-
-
-def test_requests_are_counted_by_code() -> None:
-    sink = Sink()
-    sink.get()
-    sink.get()
-    sink.push(b"payload")
-    sink.push(b"payload")
-    none, throttled = ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert sink.receiver.counts.gets == {none: 1, throttled: 1}
-    assert sink.receiver.counts.pushes == {none: 1, throttled: 1}
-    assert sink.receiver.counts.accepted_bytes == len(b"payload")
