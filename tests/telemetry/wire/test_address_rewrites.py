@@ -1,18 +1,15 @@
 """Rewritten responses, version by version, decoded by kio's generated schema as a second implementation."""
 
 import dataclasses
-import importlib
 import random
 import struct
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from telemetry.wire import address_rewrites as addresses
 from telemetry.wire.apis import APIS
-from tests.kit.kio_entities import decode, encode, message_type, random_entity
+from tests.kit.kio_entities import decode, encode, entity_of_fields, message_type, random_entity
 
 
 def produce(body: bytes, version: int, address_of: addresses.AddressOf) -> bytes:
@@ -84,19 +81,8 @@ def offered(body: bytes, version: int) -> dict[int, tuple[int, int]]:
 
 
 def broker_list(version: int, keys: dict[int, tuple[int, int]]) -> bytes:
-    entity_type = message_type("api_versions", version, "response")
-    key_type = importlib.import_module(entity_type.__module__).ApiVersion
-    fields = {f.name for f in dataclasses.fields(entity_type)}
-    entity = next(iter([_example(entity_type)]))
-    rows = tuple(key_type(api_key=k, min_version=low, max_version=high) for k, (low, high) in keys.items())
-    assert "api_keys" in fields
-    return encode(dataclasses.replace(entity, api_keys=rows))
-
-
-def _example(entity_type: Any) -> Any:
-    values: dict[str, Any] = {"error_code": ErrorCode.none, "api_keys": (), "throttle_time": timedelta(seconds=1)}
-    names = {f.name for f in dataclasses.fields(entity_type)}
-    return entity_type(**{k: v for k, v in values.items() if k in names})
+    rows = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in keys.items()]
+    return encode(entity_of_fields(message_type("api_versions", version, "response"), {"api_keys": rows}))
 
 
 @pytest.mark.parametrize("version", range(5))

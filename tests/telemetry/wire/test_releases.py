@@ -15,9 +15,9 @@ from telemetry.wire.address_rewrites import REWRITES
 from telemetry.wire.apis import APIS, DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA, SHARE_FETCH
 from tests.kit.kafka.client_jars import client_libs
 
-pytestmark = [pytest.mark.release, pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
-RELEASES = ("2.8.2", "3.9.1", "4.0.0", KAFKA_VERSION)
+RELEASES = [*(pytest.param(old, marks=pytest.mark.release) for old in ("2.8.2", "3.9.1", "4.0.0")), KAFKA_VERSION]
 BETWEEN_BROKERS = {4, 5, 6, 7}  # LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown: with ZooKeeper
 _CORRELATION_ID_BYTES = 4
 
