@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from exporters.model import Push, RecordKind
+from exporters.model import RecordKind
 from exporters.otlp.grpc_sender import GrpcSender
 from exporters.otlp.http_sender import HttpSender
 from exporters.otlp.outcome import OtlpSender
@@ -63,31 +64,16 @@ def spool(tmp_path: Path) -> Spool:
 
 
 def forwarder(
-    reader: MirrorReader,
-    sender: OtlpSender,
-    *,
-    max_lag_bytes: int = MIB,
-    is_stopping: Callable[[], bool] = lambda: False,
-    on_failure: Callable[[], None] = lambda: None,
+    reader: MirrorReader, protocol: str, address: str, headers: dict[str, str] | None = None, **options: Any
 ) -> Forwarder:
-    return Forwarder(
-        reader,
-        sender,
-        ForwardSelection(),
-        max_decompressed_bytes=MIB,
-        max_lag_bytes=max_lag_bytes,
-        is_stopping=is_stopping,
-        on_failure=on_failure,
-    )
-
-
-def http(address: str, headers: dict[str, str] | None = None) -> HttpSender:
-    url = f"http://{address}/v1/metrics"
-    return HttpSender(url, tls_files={}, headers=headers or {}, compression="gzip", timeout_s=20)
-
-
-def grpc_sender(address: str, headers: dict[str, str] | None = None) -> GrpcSender:
-    return GrpcSender(address, tls=None, headers=headers or {}, gzip=True, timeout_s=20)
+    sender: OtlpSender
+    if protocol == "grpc":
+        sender = GrpcSender(address, tls=None, headers=headers or {}, gzip=True, timeout_s=20)
+    else:
+        url = f"http://{address}/v1/metrics"
+        sender = HttpSender(url, tls_files={}, headers=headers or {}, compression="gzip", timeout_s=20)
+    options = {"max_lag_bytes": MIB, "is_stopping": lambda: False} | options
+    return Forwarder(reader, sender, ForwardSelection(), max_decompressed_bytes=MIB, **options)
 
 
 def drain(sending: Forwarder) -> None:
@@ -99,8 +85,7 @@ def drain(sending: Forwarder) -> None:
 def test_recovered_endpoint_receives_every_point_once(spool: Spool, protocol: str) -> None:
     [port] = free_ports(1)
     received, failed = Received(), threading.Event()
-    sender = http(f"127.0.0.1:{port}") if protocol == "http" else grpc_sender(f"127.0.0.1:{port}")
-    sending = forwarder(spool.reader(), sender, on_failure=failed.set)
+    sending = forwarder(spool.reader(), protocol, f"127.0.0.1:{port}", on_failure=failed.set)
     for value in range(1, 30):
         spool.push(value)
     thread = threading.Thread(target=drain, args=(sending,))
@@ -130,9 +115,8 @@ def test_nothing_is_lost_at_an_endpoint_that_refuses_everything(spool: Spool, pr
     for value in range(1, 40):
         spool.push(value)
     with ENDPOINTS[protocol](received) as address:
-        sender = http(address) if protocol == "http" else grpc_sender(address)
         reader = spool.reader()
-        sending = forwarder(reader, sender, on_failure=failures.release)
+        sending = forwarder(reader, protocol, address, on_failure=failures.release)
         thread = threading.Thread(target=drain, args=(sending,))
         thread.start()
         while (fault := sending.fault) is None or received.refused_empty < 2:
@@ -158,7 +142,7 @@ def test_only_the_push_that_is_refused_is_lost(
     received = Received()
     received.refuses_metric, received.refuses_with = "poison", Refusal(code)
     with ENDPOINTS[protocol](received) as address:
-        sending = forwarder(spool.reader(), http(address) if protocol == "http" else grpc_sender(address))
+        sending = forwarder(spool.reader(), protocol, address)
         drain(sending)  # that of the fixture
         spool.push(-1, "poison" if is_first else "g")
         for value in range(others):
@@ -179,7 +163,7 @@ def test_pushes_are_divided_until_an_endpoint_with_a_limit_of_size_accepts_them(
     for first in range(0, 300, 100):
         spool.record(payload(*(gauge(number(as_double=first + n), name=f"g{n % 7}") for n in range(100))))
     with ENDPOINTS[protocol](received) as address:
-        sending = forwarder(spool.reader(), http(address) if protocol == "http" else grpc_sender(address))
+        sending = forwarder(spool.reader(), protocol, address)
         drain(sending)
     assert received.values() == sorted([0, *range(300)])
     assert (sending.counts.points, sending.counts.lost_points.total(), sending.fault) == (301, 0, None)
@@ -192,7 +176,7 @@ def test_an_endpoint_that_refuses_empty_requests_gets_all_but_the_poisoned_push(
     for value in range(1, 10):
         spool.push(value, "poison" if value == place else "g")
     with ENDPOINTS["http"](received) as address:
-        sending = forwarder(spool.reader(), http(address))
+        sending = forwarder(spool.reader(), "http", address)
         drain(sending)
     assert received.values() == [value for value in range(10) if value != place or not place]
     assert sending.counts.lost_points[LostPoint.REFUSED] == bool(place)
@@ -206,13 +190,13 @@ def test_rejected_points_and_unreadable_pushes_are_counted(spool: Spool) -> None
     spool.record(b"")  # an empty push, as an old librdkafka sends it
     with ENDPOINTS["http"](received) as address:
         reader = spool.reader()
-        sending = forwarder(reader, http(address))
+        sending = forwarder(reader, "http", address)
         drain(sending)
         assert (sending.counts.points, sending.counts.pushes) == (1, 2)
         assert sending.counts.lost_points[LostPoint.REJECTED] == 1
         assert sending.counts.lost_pushes[LostPush.UNREADABLE] == 1
         reader.close()
-        again = forwarder(spool.reader(), http(address))
+        again = forwarder(spool.reader(), "http", address)
         assert again.counts == sending.counts, "counts outlive the process, as the position does"
         drain(again)
     assert len(received.requests) == 1
@@ -225,7 +209,7 @@ def test_unavailable_receiver_drops_pushes_beyond_the_lag_limit(spool: Spool) ->
         spool.push(value)
     spool.end_segment()
     with ENDPOINTS["http"](received) as address:
-        sending = forwarder(spool.reader(), http(address), max_lag_bytes=10)
+        sending = forwarder(spool.reader(), "http", address, max_lag_bytes=10)
         drain(sending)
         assert sending.counts.lost_pushes[LostPush.LAG] == 5
         spool.push(9)
@@ -238,7 +222,7 @@ def test_dropping_a_segment_ends_its_retries(spool: Spool) -> None:
     received = Received()
     received.answers.extend([Refusal(503, 0)] * 2)
     with ENDPOINTS["http"](received) as address:
-        sending = forwarder(spool.reader(), http(address), max_lag_bytes=10, on_failure=spool.end_segment)
+        sending = forwarder(spool.reader(), "http", address, max_lag_bytes=10, on_failure=spool.end_segment)
         drain(sending)
     assert sending.counts.lost_pushes[LostPush.LAG] == 1
     assert (received.requests, sending.counts.pushes) == ([], 0)
@@ -250,26 +234,18 @@ def test_unaccepted_push_is_sent_after_restart(spool: Spool) -> None:
     with ENDPOINTS["http"](received) as address:
         reader = spool.reader()
         with pytest.raises(Stopped):
-            forwarder(reader, http(address), is_stopping=lambda: received.refused > 0).step()
+            forwarder(reader, "http", address, is_stopping=lambda: received.refused > 0).step()
         reader.close()
-        drain(forwarder(spool.reader(), http(address)))
+        drain(forwarder(spool.reader(), "http", address))
     assert received.values() == [0]
 
 
 @pytest.mark.parametrize("protocol", ENDPOINTS)
-def test_headroom_receivers_keep_the_client_identity(spool: Spool, tmp_path: Path, protocol: str) -> None:
-    pushes: list[Push] = []
-
-    @in_loop
-    async def run() -> None:
-        import asyncio
-
-        async with opened(tmp_path / "receiver") as receivers:
-            sender = http(receivers.http, BEARER) if protocol == "http" else grpc_sender(receivers.grpc, BEARER)
-            await asyncio.to_thread(drain, forwarder(spool.reader(), sender))
-            pushes.extend(receivers.pushes())
-
-    run()
-    [push] = pushes
+@in_loop
+async def test_headroom_receivers_keep_the_client_identity(spool: Spool, tmp_path: Path, protocol: str) -> None:
+    async with opened(tmp_path / "receiver") as receivers:
+        sending = forwarder(spool.reader(), protocol, getattr(receivers, protocol), BEARER)
+        await asyncio.to_thread(drain, sending)
+        [push] = receivers.pushes()
     assert (push.client_id, push.client_instance_id) == ("app-1", bytes(range(16)))
     assert (push.connection.principal, push.connection.cluster) == ("alice", "prod")
