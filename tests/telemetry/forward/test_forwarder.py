@@ -72,8 +72,8 @@ def forwarder(
     else:
         url = f"http://{address}/v1/metrics"
         sender = HttpSender(url, tls_files={}, headers=headers or {}, compression="gzip", timeout_s=20)
-    options = {"max_lag_bytes": MIB, "is_stopping": lambda: False} | options
-    return Forwarder(reader, sender, ForwardSelection(), max_decompressed_bytes=MIB, **options)
+    defaults: dict[str, Any] = {"max_lag_bytes": MIB, "is_stopping": lambda: False}
+    return Forwarder(reader, sender, ForwardSelection(), max_decompressed_bytes=MIB, **defaults | options)
 
 
 def drain(sending: Forwarder) -> None:

@@ -135,8 +135,9 @@ async def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Pa
     """Each connection counts from its first moment; below the limit others are served meanwhile."""
     hello, process = client_hello(), psutil.Process()
     half = hello[: len(hello) // 2]
-    limits = {"max_connections": 500, "max_connections_per_address": 450, "handshake_timeout_s": 5.0}
-    async with attacked(tmp_path, **limits) as victim:
+    async with attacked(
+        tmp_path, max_connections=500, max_connections_per_address=450, handshake_timeout_s=5.0
+    ) as victim:
         before = process.memory_info().rss
         with contextlib.ExitStack() as stack:
             for number in itertools.count():
