@@ -16,6 +16,5 @@ cluster.py     the same SQL for a cluster: Replicated engines, Distributed table
 options.py     how a Store writes: cluster, quorum, compression, retention
 store.py       Store: durable, deduplicated inserts of Arrow tables; small query results
 managed/       a ClickHouse server as a child process: program, configuration, users
-stored_rows.py  asks a table for rows that may have been written: of an insert that was not answered
 In: Arrow tables and SQL. Out: rows, WriteErrors. Imports only exporters.model and the client library.
 """

@@ -87,7 +87,6 @@ class GrpcSender:
         return int(response.partial_success.rejected_data_points)
 
     def close(self) -> None:
-        """Closes the channel."""
         self._channel.close()
 
 

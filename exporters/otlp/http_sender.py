@@ -79,5 +79,4 @@ class HttpSender:
         raise error(f"HTTP {response.status}" + (f", to {to[:_MAX_DETAIL_CHARS]!r}" if to else ""))
 
     def close(self) -> None:
-        """Closes the connection."""
         self._pool.clear()

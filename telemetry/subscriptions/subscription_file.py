@@ -26,6 +26,7 @@ import structlog
 import yaml
 
 from exporters.printable import one_line
+from exporters.spool.positions import sync_directory
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription import DEFAULTS, MATCH, METRICS, parse_subscription
 
@@ -165,11 +166,7 @@ class SubscriptionFile:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
-        directory = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(target.parent)
         self._seen = self._stamp()
         self.rules.replace_all(resources, self._now_ms())
 
