@@ -75,7 +75,6 @@ class Request(NamedTuple):
     body: bytes
     frame: bytes
     connection: int
-    software_name: str
     now_ms: int
 
 
@@ -115,6 +114,7 @@ class ClientCheck:
     def __init__(self, *, interval_ms: int, patience_ms: int, client_instance_id: bytes) -> None:
         self.over = False
         self.complete = False
+        self.software_name = ""  # as the client states it
         self._interval_ms, self._patience_ms = interval_ms, patience_ms
         self._id = client_instance_id
         self._findings = Findings()
@@ -195,7 +195,7 @@ class ClientCheck:
         stage = SCRIPT[self._stage]
         metrics: tuple[str, ...] = ()
         if stage.wanted is Wanted.ALL:
-            metrics = (all_metrics_for(request.software_name),)
+            metrics = (all_metrics_for(self.software_name),)
         elif stage.wanted is Wanted.ONE_NAME:
             metrics = (min(self._check.names, default=_UNNAMED) if self._check else _UNNAMED,)
         offer = Offer(metrics, stage.codecs, stage.delta)

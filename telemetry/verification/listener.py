@@ -86,7 +86,7 @@ class VerificationListener:
     async def _converse(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers requests until one side hangs up."""
         host, port = writer.get_extra_info("sockname")[:2]
-        answers = _Answers(SinkNode(host, port, _CLUSTER_ID), self._check, number)
+        node = SinkNode(host, port, _CLUSTER_ID)
         while True:
             length = int.from_bytes(await reader.readexactly(4), "big")
             if not _LEAST_REQUEST_BYTES <= length <= _MAX_REQUEST_BYTES:
@@ -98,7 +98,7 @@ class VerificationListener:
             if self._check.complete and frame[:2] == METADATA.to_bytes(2, "big"):
                 await asyncio.sleep(_LATE_METADATA_S)
             try:
-                reply = answers.to(frame, self._now_ms())
+                reply = self._answer(frame, node, number)
             except ProtocolError as exc:
                 if int.from_bytes(frame[:2], "big") in _TELEMETRY:
                     self._check.unreadable(str(exc), frame)
@@ -108,17 +108,7 @@ class VerificationListener:
             if reply.hang_up:
                 return
 
-
-class _Answers:
-    """The responses on one connection."""
-
-    def __init__(self, node: SinkNode, check: ClientCheck, connection: int) -> None:
-        self._node = node
-        self._check = check
-        self._connection = connection
-        self._software_name = ""
-
-    def to(self, frame: bytes, now_ms: int) -> Reply:
+    def _answer(self, frame: bytes, node: SinkNode, connection: int) -> Reply:
         """The whole response, with its length field, to a request without it.
 
         Raises ProtocolError when the request cannot be read, or is of another API.
@@ -134,11 +124,11 @@ class _Answers:
         body = frame[reader.offset :]
         if key == API_VERSIONS:
             if version >= 3:
-                self._software_name = software_of(body)[0]
+                self._check.software_name = software_of(body)[0]
             offered = api_versions((*_TELEMETRY, *one_topic.VERSIONS), version, versions=one_topic.VERSIONS)
             return Reply(encode_response(api, version, correlation_id, offered))
         if key == METADATA:
-            listed = metadata(body, version, self._node, one_topic.TOPIC)
+            listed = metadata(body, version, node, one_topic.TOPIC)
             return Reply(encode_response(api, version, correlation_id, listed))
         least, newest = one_topic.VERSIONS.get(key, (0, -1))
         if least <= version <= newest:
@@ -146,8 +136,7 @@ class _Answers:
             return Reply(encode_response(api, version, correlation_id, answer) if answer else b"")
         if key not in _TELEMETRY:
             raise ProtocolError(f"cannot answer a request of API {key}")
-        request = Request(key, body, frame, self._connection, self._software_name, now_ms)
-        reply = self._check.answer(request)
+        reply = self._check.answer(Request(key, body, frame, connection, self._now_ms()))
         if not reply.body:
             return reply
         return reply._replace(body=encode_response(api, version, correlation_id, reply.body))

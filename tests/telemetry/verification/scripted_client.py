@@ -123,7 +123,7 @@ class ScriptedClient:
 
     def _send(self, api_key: int, body: bytes) -> Reply:
         frame = struct.pack(">hhih", api_key, 0, 1, -1) + b"\0" + body
-        return self.check.answer(Request(api_key, body, frame, self.connection, "scripted", self.now_ms))
+        return self.check.answer(Request(api_key, body, frame, self.connection, self.now_ms))
 
     def _payload(self) -> bytes:
         if self.fault == "sends JSON":

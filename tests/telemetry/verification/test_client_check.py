@@ -64,11 +64,11 @@ def test_violation_names_the_frame_that_broke_the_rule() -> None:
 def test_frame_of_a_push_that_is_too_large_is_shown_in_part() -> None:
     client = ScriptedClient()
     client.check.opened(1)
-    client.check.answer(Request(71, bytes(17), b"", 1, "", 0))
+    client.check.answer(Request(71, bytes(17), b"", 1, 0))
     size = TELEMETRY_MAX_BYTES + 1
     head = ID + (0x0714_0001).to_bytes(4, "big") + b"\0\0"
     body = head + bytes([size + 1 & 0x7F | 0x80, size + 1 >> 7 & 0x7F | 0x80, size + 1 >> 14]) + bytes(size) + b"\0"
-    client.check.answer(Request(PUSH_TELEMETRY, body, body, 1, "", INTERVAL_MS))
+    client.check.answer(Request(PUSH_TELEMETRY, body, body, 1, INTERVAL_MS))
     (verdict,) = [verdict for verdict in client.check.verdicts if verdict.rule is KipRule.TOO_LARGE]
     assert (len(verdict.frame), verdict.frame_bytes) == (MAX_FRAME_SHOWN_BYTES, len(body))
 
