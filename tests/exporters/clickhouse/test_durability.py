@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -14,20 +13,6 @@ from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 from tests.kit.fake_clickhouse import VERSION, fake_clickhouse, http
 from tests.kit.points import points
-
-
-@pytest.fixture
-def settings(clickhouse: RunningClickHouse) -> Iterator[Any]:
-    """Changes settings of the table of points until the test ends."""
-    changed: list[str] = []
-
-    def change(name: str, value: int) -> None:
-        changed.append(name)
-        clickhouse.store.query(f"ALTER TABLE headroom.points MODIFY SETTING {name} = {value}")
-
-    yield change
-    for name in changed:
-        clickhouse.store.query(f"ALTER TABLE headroom.points RESET SETTING {name}")
 
 
 def stored(store: QueriedStore, cluster: str) -> int:
@@ -40,16 +25,18 @@ def stored(store: QueriedStore, cluster: str) -> int:
     [("min_free_disk_bytes_to_perform_insert", 1 << 60, 243), ("parts_to_throw_insert", 1, 252)],
 )
 def test_full_server_raises_transient_error_and_stores_nothing(
-    clickhouse: RunningClickHouse, settings: Any, setting: str, value: int, code: int
+    clickhouse: RunningClickHouse, setting: str, value: int, code: int
 ) -> None:
     store, cluster = clickhouse.store, f"full-{code}"
     store.insert("points", points("one-part", 1), token=f"a-part-{code}")
-    settings(setting, value)
-    with pytest.raises(TransientWriteError) as refused:
-        store.insert("points", points(cluster, 10), token=cluster)
+    store.query(f"ALTER TABLE headroom.points MODIFY SETTING {setting} = {value}")
+    try:
+        with pytest.raises(TransientWriteError) as refused:
+            store.insert("points", points(cluster, 10), token=cluster)
+    finally:
+        store.query(f"ALTER TABLE headroom.points RESET SETTING {setting}")
     assert refused.value.code == code
     assert stored(store, cluster) == 0
-    store.query(f"ALTER TABLE headroom.points RESET SETTING {setting}")
     for _ in range(2):  # the same batch again, and once more
         store.insert("points", points(cluster, 10), token=cluster)
     assert stored(store, cluster) == 10

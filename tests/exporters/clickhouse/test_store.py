@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -106,34 +105,6 @@ def test_times_without_a_zone_are_utc(tmp_path: Path, monkeypatch: pytest.Monkey
     with running_clickhouse(tmp_path / "a b% ü&<") as clickhouse:
         asked = "SELECT timezone(), toUnixTimestamp(toDateTime('2026-01-01 00:00:00'))"
         assert clickhouse.store.query(asked) == [("UTC", 1_767_225_600)]
-
-
-def _write_until_killed(running: RunningClickHouse, first: int) -> int:
-    """The number of the batch that was being written."""
-    store, number = running.open_store(), first
-    with pytest.raises(TransientWriteError):
-        while True:
-            store.insert("points", points(f"batch-{number}", 5000), token=f"batch-{number}")
-            number += 1
-    return number
-
-
-@pytest.mark.clickhouse
-def test_sigkill_loses_no_rows_and_replay_duplicates_none(tmp_path: Path) -> None:
-    begun = -1
-    for pause_s in (0.25, 0.51):
-        with running_clickhouse(tmp_path) as clickhouse:
-            process = clickhouse.server.process
-            assert process is not None
-            killer = threading.Timer(pause_s, process.kill)  # the time of the kill, at a random point of some batch
-            killer.start()
-            begun = _write_until_killed(clickhouse, begun + 1)
-            killer.join()
-        with running_clickhouse(tmp_path) as clickhouse:
-            last = f"batch-{begun}"
-            clickhouse.store.insert("points", points(last, 5000), token=last)  # it was not confirmed
-            counted = "SELECT cluster, count() FROM headroom.points WHERE cluster LIKE 'batch-%' GROUP BY cluster"
-            assert dict(clickhouse.store.query(counted)) == {f"batch-{number}": 5000 for number in range(begun + 1)}
 
 
 def test_unreachable_server_raises_transient_error() -> None:

@@ -16,6 +16,7 @@ from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import TransientWriteError
 from telemetry.ingest.rollups import MS_PER_HOUR, ROLL_UP, Slice, number_of_series, slices
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
+from tests.kit.points import TIME, points
 
 HOUR = 498_667  # ends where November 2026 ends
 COLUMNS = "series_id, toUnixTimestamp(bucket), toString(temporality), min, max, sum, count, last, points"
@@ -36,20 +37,14 @@ class Point(NamedTuple):
     flags: int = 0
 
 
-def _insert(store: QueriedStore, points: list[Point], token: str) -> None:
-    count = len(points)
-    times = pa.array([point.ts_ms for point in points], pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
-    who = {"cluster": "c", "metric": "m", "principal": "p", "client_id": "a"}
-    columns: dict[str, Any] = {name: pa.array([text] * count).dictionary_encode() for name, text in who.items()}
-    columns |= {
-        "client_instance_id": pa.array([bytes(16)] * count, pa.binary(16)),
-        "ts": times,
-        "series_id": pa.array([point.series_id for point in points], pa.uint64()),
-        "value": pa.array([point.value for point in points], pa.float64()),
-        "flags": pa.array([point.flags for point in points], pa.uint8()),
-        "received_at": times,
+def _insert(store: QueriedStore, rows: list[Point], token: str) -> None:
+    columns = {
+        "ts": pa.array([point.ts_ms for point in rows], TIME),
+        "series_id": pa.array([point.series_id for point in rows], pa.uint64()),
+        "value": [point.value for point in rows],
+        "flags": pa.array([point.flags for point in rows], pa.uint8()),
     }
-    store.insert("points", pa.table(columns), token=token)
+    store.insert("points", points("c", len(rows), **columns), token=token)
 
 
 def _compute(store: QueriedStore, hour: int, of: int) -> list[Any]:
@@ -66,9 +61,9 @@ def _batches(store: QueriedStore, batches: list[list[Point]]) -> list[list[Any]]
     series: dict[str, Any] = {"series_id": pa.array([1], pa.uint64()), "temporality": pa.array(["delta"])}
     store.insert("series", pa.table(series), token="series")
     computed = []
-    for number, points in enumerate(batches):
-        _insert(store, points, f"batch-{number}")
-        _insert(store, points[:3], f"again-{number}")  # as if they had been pushed again
+    for number, batch in enumerate(batches):
+        _insert(store, batch, f"batch-{number}")
+        _insert(store, batch[:3], f"again-{number}")  # as if they had been pushed again
         _compute(store, HOUR, 1)
         once = _compute(store, HOUR + 1, 3)
         computed.append(_compute(store, HOUR, 2))
@@ -76,10 +71,10 @@ def _batches(store: QueriedStore, batches: list[list[Point]]) -> list[list[Any]]
     return computed
 
 
-def expected(points: list[Point]) -> list[Any]:
+def expected(pushed: list[Point]) -> list[Any]:
     """By plain Python."""
     groups: dict[tuple[int, int], dict[int, Point]] = defaultdict(dict)
-    for point in points:
+    for point in pushed:
         groups[point.series_id, point.ts_ms // MS_PER_HOUR][point.ts_ms] = point
     rows = []
     for (series_id, hour), by_time in groups.items():
@@ -96,15 +91,15 @@ def test_repeated_rollups_match_raw_points(clickhouse: RunningClickHouse) -> Non
     times = rng.sample(range(HOUR * MS_PER_HOUR, (HOUR + 2) * MS_PER_HOUR), 600)
     times[:3] = [HOUR * MS_PER_HOUR, (HOUR + 1) * MS_PER_HOUR - 1, (HOUR + 1) * MS_PER_HOUR]
     values = (math.nan, -0.5, 0.0, 1e300, 3.0, 7.25)
-    points = [
+    pushed = [
         Point(n % 4 * (1 << 62) + 1, ts_ms, rng.choice(values), rng.choice((0, 0, 0, 1, 2)))
         for n, ts_ms in enumerate(times)
     ]
-    points += [Point(9, times[0], math.nan), Point(10, times[0], math.inf)]
-    batches = [points[:400], points[400:]]
+    pushed += [Point(9, times[0], math.nan), Point(10, times[0], math.inf)]
+    batches = [pushed[:400], pushed[400:]]
     after_first, after_second = _batches(clickhouse.store, batches)
     assert _same(after_first, expected(batches[0]))
-    assert _same(after_second, expected(points))
+    assert _same(after_second, expected(pushed))
 
 
 MANY = 600_000  # series
