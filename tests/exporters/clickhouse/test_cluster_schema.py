@@ -33,21 +33,6 @@ def test_every_migration_statement_has_a_cluster_rule() -> None:
                 assert re.match(r"ALTER TABLE \{\{database\}\}\.\w+_local\b", statement), statement
 
 
-def test_every_local_table_has_a_distributed_table() -> None:
-    layout, rows, on_top = ClusterSchema("c"), set[str](), set[str]()
-    for statement in (
-        text for migration in schema.migrations(SCHEMA_VALUES) for text in layout.render(migration.statements)
-    ):
-        if match := re.match(r"CREATE TABLE IF NOT EXISTS \{\{database\}\}\.(\w+)_local", statement):
-            rows.add(match[1])
-        elif match := re.match(
-            r"CREATE OR REPLACE TABLE \{\{database\}\}\.(\w+) AS \{\{database\}\}\.\1_local", statement
-        ):
-            on_top.add(match[1])
-    assert rows == on_top
-    assert {"points", "series", "quota_usage", "job_runs", "points_1h"} <= rows
-
-
 def test_table_is_replicated_and_sharded_by_client() -> None:
     below, on_top = on_cluster(TABLE + OWN)
     assert below.startswith("CREATE TABLE IF NOT EXISTS {{database}}.t_local\n")

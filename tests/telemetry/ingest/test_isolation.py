@@ -14,7 +14,6 @@ from exporters.clickhouse.store import PermanentWriteError, TransientWriteError
 from exporters.model import DropReason, RecordKind
 from exporters.spool.reader import Batch
 from exporters.spool.records import encode_rows
-from telemetry.ingest import arrow_tables as tables
 from telemetry.ingest.progress import Suspect, suspect_after
 from telemetry.ingest.quarantine import held
 from tests.telemetry.ingest.bench import JAVA, USAGE, Bench
@@ -94,22 +93,6 @@ def test_bad_push_is_quarantined_and_others_are_stored(bench: Bench, table: str,
     if table != "pushes":
         codes = {push["client_id"]: push["error_code"] for push in bench.store.rows("pushes")}
         assert codes == {f"good-{n}": 0 for n in range(9) if n != 4} | {BAD: 0 if table == "client_instances" else -1}
-
-
-def test_internal_error_is_isolated_to_its_push(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tables.points_table
-
-    def fails(outcomes: Any) -> Any:
-        if any(outcome.push.client_id == BAD for outcome in outcomes):
-            raise pa.ArrowInvalid("Take operation overflowed")
-        return real(outcomes)
-
-    monkeypatch.setattr(tables, "points_table", fails)
-    for n in range(5):
-        bench.push(client_id=BAD if n == 2 else f"good-{n}")
-    assert bench.step() == 5
-    assert bench.balance() == (4, 1, 0)
-    assert {row["client_id"] for row in bench.store.rows("points")} == {"good-0", "good-1", "good-3", "good-4"}
 
 
 def test_single_failure_quarantines_nothing(bench: Bench) -> None:

@@ -246,23 +246,29 @@ def test_other_payers_use_of_an_id_has_no_effect_on_the_instance(terminating: bo
 # --- subscriptions read periodically from a cluster
 
 
-def test_replace_all_is_one_version() -> None:
-    broker = Broker()
-    broker.rules.replace_all({"one": SUB_1, "two": {"metrics": "a"}}, NOW_MS)
-    assert (broker.rules.subscriptions.version, len(broker.rules.subscriptions)) == (1, 2)
-    broker.rules.replace_all({"two": {"metrics": "b"}}, NOW_MS + 5)
-    assert (broker.rules.subscriptions.version, len(broker.rules.subscriptions)) == (2, 1)
-    assert broker.granted().selection.metrics == ("b",)
-    assert broker.rules.changed_at_ms == NOW_MS + 5
+TWO = {"one": SUB_1, "two": {"metrics": "a"}}
+# what is read, the names of those in force after it, and their version
+READINGS: dict[str, list[tuple[dict[str, dict[str, str]], set[str], int]]] = {
+    "what differs": [(TWO, {"one", "two"}, 1), ({"two": {"metrics": "b"}}, {"two"}, 2)],
+    "what is equal": [(TWO, {"one", "two"}, 1), (dict(reversed(TWO.items())), {"one", "two"}, 1)],
+    "what becomes invalid": [
+        ({"sub": SUB_1}, {"sub"}, 1),
+        ({"sub": {"match": "client_id=["}}, set(), 2),
+        ({}, set(), 2),
+    ],
+    "what has no values": [({"sub": {}}, set(), 0)],
+}
 
 
-def test_replace_all_with_equal_subscriptions_changes_nothing() -> None:
-    broker = Broker()
-    broker.rules.replace_all({"one": SUB_1, "two": {"metrics": "a"}}, NOW_MS)
-    broker.granted()
-    broker.rules.replace_all({"two": {"metrics": "a"}, "one": dict(SUB_1)}, NOW_MS + 1)
-    assert (broker.rules.subscriptions.version, broker.rules.changed_at_ms) == (1, NOW_MS)
-    assert broker.get() is THROTTLED
+@pytest.mark.parametrize("reading", READINGS)
+def test_each_reading_that_changes_something_is_one_version(reading: str) -> None:
+    rules, changed_at_ms = Broker().rules, 0
+    for at_ms, (resources, names, version) in enumerate(READINGS[reading], NOW_MS):
+        if version != rules.subscriptions.version:
+            changed_at_ms = at_ms
+        rules.replace_all(resources, at_ms)
+        assert (set(rules.subscriptions), rules.subscriptions.version) == (names, version)
+        assert rules.changed_at_ms == changed_at_ms
 
 
 def test_invalid_subscription_is_skipped_and_logged_once() -> None:
@@ -273,21 +279,6 @@ def test_invalid_subscription_is_skipped_and_logged_once() -> None:
     assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (1, 1)
     assert [(entry["log_level"], entry["name"]) for entry in logs] == [("warning", "bad")]
     assert r"character property: \p" in logs[0]["error"]
-
-
-def test_subscription_that_becomes_invalid_is_removed() -> None:
-    broker = Broker()
-    broker.rules.replace_all({"sub": SUB_1}, NOW_MS)
-    broker.rules.replace_all({"sub": {"match": "client_id=["}}, NOW_MS)
-    assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (0, 2)
-    broker.rules.replace_all({}, NOW_MS)
-    assert broker.rules.subscriptions.version == 2
-
-
-def test_resource_without_values_is_not_a_subscription() -> None:
-    broker = Broker()
-    broker.rules.replace_all({"sub": {}}, NOW_MS)
-    assert (len(broker.rules.subscriptions), broker.rules.subscriptions.version) == (0, 0)
 
 
 @pytest.mark.java
