@@ -50,6 +50,16 @@ def test_uuid_text_is_base64url_without_padding() -> None:
     assert uuid_text(A) == "ABEiM0RVZneImaq7zN3u_w"
 
 
+def test_map_that_grows_has_each_key_once_until_it_is_removed() -> None:
+    keys, names = ConcurrentMapKeys(), [f"sub-{n}" for n in range(60)]
+    for name in names * 2:
+        keys.put(name)
+    assert sorted(keys) == sorted(names) == sorted(hash_set(names * 2))
+    for name in names:
+        keys.remove(name)
+    assert list(keys) == []
+
+
 @pytest.mark.java
 def test_iteration_orders_match_the_jdk(jvm: Jvm) -> None:
     rng = random.Random(11)
