@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from headroom.demo.processes import complaint, first_line, start, stop
+from tests.kit.serving import eventually
 
 # Prints the pid of a child that it starts, then both wait.
 PARENT = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
@@ -30,23 +32,17 @@ def python(code: str) -> subprocess.Popen[bytes]:
 
 
 def has_ended(pid: int) -> bool:
-    """Polls, because only children can be waited for. A zombie has ended."""
-    deadline_s = time.monotonic() + 60
-    while time.monotonic() < deadline_s:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.02)
-    return False
+    """A zombie has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def test_stop_ends_the_process_and_its_children() -> None:
     process = python(PARENT)
     grandchild = int(first_line(process, 10))
     assert stop(process) == -signal.SIGTERM
-    assert has_ended(grandchild)
+    eventually(partial(has_ended, grandchild), bool)
 
 
 def test_process_that_ignores_sigterm_is_killed() -> None:
@@ -61,7 +57,7 @@ def test_children_end_with_their_parent() -> None:
     child = int(first_line(us, 10))
     us.kill()
     us.wait()
-    assert has_ended(child)
+    eventually(partial(has_ended, child), bool)
 
 
 def test_first_line_times_out() -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from headroom.cli.cluster import asked
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
-from quota_metrics.cluster.facts import AddressQuota, ClusterFacts, HostAcl
+from quota_metrics.cluster.facts import AddressQuota, HostAcl
 from quota_metrics.cluster.reading import read_facts
-from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.windows import QuotaWindow
 from tests.kit.quota_callback import CLASS, LIMIT_CONFIG, libs_with_callback
-from tests.kit.secure_cluster import login
 from tests.quota_metrics.conftest import SecureBroker
 
 pytestmark = pytest.mark.kafka
@@ -40,20 +38,6 @@ def configured(java: str, kafka_libs: Path, tmp_path_factory: pytest.TempPathFac
         yield running
 
 
-def facts_of(admin: KafkaAdmin) -> ClusterFacts:
-    async def read() -> ClusterFacts:
-        try:
-            return await read_facts(admin)
-        finally:
-            await admin.close()
-
-    return asyncio.run(read())
-
-
-def facts_at(bootstrap: str) -> ClusterFacts:
-    return facts_of(KafkaAdmin([(host, int(port)) for host, port in (a.split(":") for a in bootstrap.split(","))]))
-
-
 @pytest.mark.java
 def test_configured_cluster(configured: LocalCluster, jvm: Jvm) -> None:
     common = jvm.classes.org.apache.kafka.common
@@ -72,7 +56,7 @@ def test_configured_cluster(configured: LocalCluster, jvm: Jvm) -> None:
     with Admin(jvm, configured.bootstrap) as admin:
         admin.alter_quota({"ip": None}, {"connection_creation_rate": 200.0})
         admin.create_topics(["t"], leader_replication_throttled_replicas="*")
-    facts = facts_at(configured.bootstrap)
+    facts = asked(read_facts, configured.bootstrap, None, 60_000)
     assert facts.unread == ()
     assert [broker.broker_id for broker in facts.brokers] == [1, 2]
     for broker in facts.brokers:
@@ -95,8 +79,8 @@ def test_configured_cluster(configured: LocalCluster, jvm: Jvm) -> None:
 
 
 def test_missing_rights_are_facts_too(secure_kafka: SecureBroker) -> None:
-    properties = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": login("PLAIN", "alice")}
-    facts = facts_of(secure_kafka.admin("SASL_PLAINTEXT", properties))
+    cluster, protocol = secure_kafka.cluster, "SASL_PLAINTEXT"
+    facts = asked(read_facts, cluster.bootstrap(protocol), cluster.command_config(protocol, "alice"), 60_000)
     assert {unread.what for unread in facts.unread} == {
         "configuration of broker 1",
         "connection_creation_rate of addresses",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from headroom.demo.processes import LOOPBACK, free_ports, start, stop
 from quota_metrics.jmx.scrape import Agent, ScrapeError, Target, scrape
 from quota_metrics.jmx.sensors import SensorReading
 from tests.kit.kafka.jmx import jmx_options
+from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.slow]
 
@@ -126,26 +126,16 @@ def exposed(
         )
 
 
-def eventually(read: Callable[[], SensorReading], is_complete: Callable[[SensorReading], bool]) -> SensorReading:
-    """The first reading that is as expected, or the last one of a minute."""
-    deadline_s = time.monotonic() + 60
-    while True:
-        try:
-            reading = read()
-        except ScrapeError:  # it starts
-            reading = SensorReading({})
-        if is_complete(reading) or time.monotonic() > deadline_s:
-            return reading
-        time.sleep(0.2)
-
-
 @pytest.mark.parametrize("exporter", [*RULES, "Strimzi's Metrics Reporter"])
 def test_each_exporter_shows_the_same_clients(exposed: Exposed, exporter: str) -> None:
     target = Target(1, Agent.PROMETHEUS, exposed.by_exporter[exporter])
 
     def read() -> SensorReading:
         exposed.produce()
-        return scrape(target, timeout_s=10, max_bytes=1 << 24)
+        try:
+            return scrape(target, timeout_s=10, max_bytes=1 << 24)
+        except ScrapeError:  # it starts
+            return SensorReading({})
 
     def rates(reading: SensorReading) -> dict[tuple[str, str], float]:
         produced = {place[1:]: values for place, values in reading.values.items() if place[0] == "Produce"}

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from headroom.cli.cluster import asked
 from headroom.cli.quotas.commands import app
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
@@ -48,17 +49,8 @@ ENTITIES = [
 IP_ENTITIES = [entity_of({"ip": "1.2.3.4"}), entity_of({"ip": None})]
 
 
-def asking(kafka: LocalCluster, ask: Callable[[KafkaAdmin], Awaitable[Any]]) -> Any:
-    host, _, port = kafka.bootstrap.rpartition(":")
-
-    async def run() -> Any:
-        admin = KafkaAdmin([(host, int(port))], timeout_ms=60_000)
-        try:
-            return await ask(admin)
-        finally:
-            await admin.close()
-
-    return asyncio.run(run())
+def asking(kafka: LocalCluster, ask: Callable[[KafkaAdmin], Coroutine[Any, Any, Any]]) -> Any:
+    return asked(ask, kafka.bootstrap, None, 60_000)
 
 
 def alter(kafka: LocalCluster, *alterations: QuotaAlteration, validate_only: bool = False) -> list[Altered]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from exporters.model import CONTROLLER
 from headroom.demo.jvm import Jvm
 from headroom.demo.serving import Serving
 from quota_metrics.jmx.scrape import Agent, scrape
-from tests.kit.serving import rows
+from tests.kit.serving import eventually, page, rows
 from tests.quota_metrics.measure import quota_truth
 from tests.quota_metrics.measure.quota_truth import CONSUMER, CONSUMES, PRODUCER, PRODUCES, SHARED, USER, Bucket, Loaded
 from tests.telemetry.conftest import now_ms
@@ -74,8 +73,8 @@ def test_mutations_match_the_controller(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize("agent", list(Agent))
-def test_scraped_rates_match_jmx(loaded: Loaded, agent: Agent, wait_for: Callable[[Callable[[], bool]], None]) -> None:
-    wait_for(lambda: set(BUCKETS) <= loaded.truth.sensors().keys())
+def test_scraped_rates_match_jmx(loaded: Loaded, agent: Agent) -> None:
+    eventually(loaded.truth.sensors, lambda sensors: set(BUCKETS) <= sensors.keys())
     rounds: list[tuple[float, list[float]]] = []  # how long it took, and distances from the broker's values around it
     for _ in range(20):
         begun = time.monotonic()
@@ -98,9 +97,7 @@ def test_scraped_rates_match_jmx(loaded: Loaded, agent: Agent, wait_for: Callabl
 
 
 @pytest.mark.clickhouse
-def test_scraped_usage_is_served_and_stored(
-    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_scraped_usage_is_served_and_stored(loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The load does not pass through this Headroom, so all of its values come from the broker."""
     target = loaded.agents[Agent.JOLOKIA]
     targets = [{"broker_id": 1, "agent": "jolokia", "url": target.url}]
@@ -110,36 +107,15 @@ def test_scraped_usage_is_served_and_stored(
     monkeypatch.setenv("HEADROOM_QUOTAS__JMX__INTERVAL_MS", "500")
     with Serving(loaded.bootstrap, tmp_path) as serving:
         of_client = f'{{client_id="{PRODUCES}",kafka_cluster="demo",quota_type="Produce",source="jmx",user="{USER}"}}'
-        wait_for(lambda: f"kafka_client_quota_utilization_ratio{of_client}" in metrics(serving))
-        values = dict(line.rsplit(" ", 1) for line in metrics(serving).splitlines())
+        text = eventually(
+            lambda: page(serving.http, "/metrics"),
+            lambda text: f"kafka_client_quota_utilization_ratio{of_client}" in text,
+        )
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines())
         assert values[f"kafka_client_quota_limit{of_client}"] == "300000.0"
-        assert (
-            0.8 < float(values[f"kafka_client_quota_utilization_ratio{of_client}"]) < 1.5
-        )  # it wants more than it may
+        utilization = float(values[f"kafka_client_quota_utilization_ratio{of_client}"])
+        assert 0.8 < utilization < 1.5  # it wants more than it may
         assert float(values[f"kafka_client_throttle_seconds{of_client}"]) > 0
         assert values["headroom_jmx_scrape_failures_total"] == "0.0"
-        wait_for(lambda: stored(serving) >= {(kind, user, client) for kind, user, client in BUCKETS})
-
-
-def metrics(serving: Serving) -> str:
-    connection = HTTPConnection(serving.http, timeout=60)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
-    return text
-
-
-def stored(serving: Serving) -> set[Bucket]:
-    query = "SELECT DISTINCT quota_key, user, client_id FROM headroom.quota_usage WHERE source = 'jmx' AND rate > 0"
-    return {(quota_key, user, client_id) for quota_key, user, client_id in rows(serving.sql, query)}
-
-
-@pytest.fixture
-def wait_for() -> Callable[[Callable[[], bool]], None]:
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-
-    return wait
+        query = "SELECT DISTINCT quota_key, user, client_id FROM headroom.quota_usage WHERE source = 'jmx' AND rate > 0"
+        eventually(lambda: {*rows(serving.sql, query)}, lambda stored: stored >= {*BUCKETS})

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import clickhouse_connect
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +21,7 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from headroom.demo.serving import Serving
 from tests.kit.paced_load import Load, Paced, Reported
+from tests.kit.serving import eventually, rows
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.alone]
 
@@ -80,21 +80,13 @@ def runs(
         kafka_admin.alter_quota(EVERYONE, CHANGED)
         time.sleep(11)  # the broker's windows are empty then, as they were before
         real = Run(*LOAD.run(jvm, serving.kafka, "real"))
-        wait_until_stored(serving.sql, real.end_s)
+        # Rows of a client go on for the ten seconds of its window, so newer ones come.
+        newest = "SELECT toUnixTimestamp(max(ts)) FROM headroom.quota_usage"
+        eventually(lambda: rows(serving.sql, newest)[0][0], lambda stored_s: stored_s > real.end_s + 1)
         yield recorded, real, serving.sql
     finally:
         kafka_admin.alter_quota(EVERYONE, dict.fromkeys(GENEROUS))
         serving.stop()
-
-
-def wait_until_stored(sql: str, end_s: int) -> None:
-    """Rows of a client go on for the ten seconds of its window, so newer ones come."""
-    client = clickhouse_connect.get_client(dsn=f"http://{sql}/headroom")
-    deadline = time.monotonic() + 120
-    while client.query("SELECT toUnixTimestamp(max(ts)) FROM headroom.quota_usage").result_rows[0][0] <= end_s + 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    client.close()
 
 
 def change(values: dict[str, float]) -> str:

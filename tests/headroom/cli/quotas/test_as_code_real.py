@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +78,9 @@ def test_drift_finds_a_change_of_kafkas_tool(
 
 def drifted(kafka: LocalCluster, file: str) -> list[dict[str, object]]:
     """Once the broker has followed its controller."""
-    deadline = time.monotonic() + 60
-    while True:
-        result = run(kafka, "drift", "-f", file, "--output", "json")
-        if result.exit_code == 4:
-            found: list[dict[str, object]] = json.loads(result.stdout)
-            return found
-        assert time.monotonic() < deadline, result.output
+    asked = partial(run, kafka, "drift", "-f", file, "--output", "json")
+    found: list[dict[str, object]] = json.loads(eventually(asked, lambda result: result.exit_code == 4).stdout)
+    return found
 
 
 def test_apply_is_idempotent_and_its_undo_brings_back(
