@@ -97,7 +97,15 @@ def run_demo(output: Path, *, keep: bool = False) -> int:
 
 def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, keep: bool) -> None:
     """Raises DemoError when something does not work."""
-    _make_room(output)
+    try:  # the report of an earlier run goes
+        output.mkdir(parents=True, exist_ok=True)
+        for name in (REPORT, "report.html", "headroom.parquet"):
+            (output / name).unlink(missing_ok=True)
+        for screenshot in output.glob("page-*.png"):
+            screenshot.unlink()
+        shutil.rmtree(output / "logs", ignore_errors=True)
+    except OSError as exc:
+        raise DemoError(f"cannot write to {output}: {exc.strerror}") from exc
     scenario.build()
     minute = scenario.measure()
     pictures = take_screenshots(scenario.serving.http, CLUSTER, output)
@@ -110,16 +118,3 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, kee
     for shown in report.to_table(rows, console.width if console.is_terminal else None):
         console.print(shown, soft_wrap=True)
     tell(f"left in {output}/: {', '.join(sorted(file.name for file in output.iterdir()))}")
-
-
-def _make_room(output: Path) -> None:
-    """Removes the report of an earlier run. Raises DemoError."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        for name in (REPORT, "report.html", "headroom.parquet"):
-            (output / name).unlink(missing_ok=True)
-        for screenshot in output.glob("page-*.png"):
-            screenshot.unlink()
-        shutil.rmtree(output / "logs", ignore_errors=True)
-    except OSError as exc:
-        raise DemoError(f"cannot write to {output}: {exc.strerror}") from exc

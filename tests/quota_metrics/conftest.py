@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,14 +25,28 @@ class SecureBroker:
     cluster: SecureCluster
     tls: Mapping[str, str]
 
-    def admin(
-        self, listener: str, more: Mapping[str, str] = {}, *, protocol: str = "", timeout_ms: int = 60_000
-    ) -> KafkaAdmin:
-        """A client of the listener, with more properties. `protocol`: another one than the listener's."""
+    def asked(
+        self,
+        ask: Callable[[KafkaAdmin], Awaitable[Any]],
+        listener: str,
+        more: Mapping[str, str] = {},
+        *,
+        protocol: str = "",
+        timeout_ms: int = 60_000,
+    ) -> Any:
+        """By a client of the listener, with more properties. `protocol`: another one than the listener's."""
         spoken = protocol or listener
         properties = {"security.protocol": "SSL" if spoken == "MTLS" else spoken, **self.tls, **more}
         host, _, port = self.cluster.bootstrap(listener).rpartition(":")
-        return KafkaAdmin([(host, int(port))], timeout_ms=timeout_ms, security=security(properties))
+
+        async def run() -> Any:
+            admin = KafkaAdmin([(host, int(port))], timeout_ms=timeout_ms, security=security(properties))
+            try:
+                return await ask(admin)
+            finally:
+                await admin.close()
+
+        return asyncio.run(run())
 
 
 @pytest.fixture(scope="session")

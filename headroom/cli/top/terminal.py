@@ -67,7 +67,13 @@ def run_screen(
             if not rows.is_open and not state.is_paused and time.monotonic() >= due_s:
                 rows.ask(read)
                 due_s = time.monotonic() + interval_s
-            state = _answered(state, rows, rates)
+            try:
+                if (newest := rows.answer()) is not None:
+                    state = refreshed(state, newest, time.time())
+                if (rates_now := rates.answer()) is not None and rates.about[0] == state.detail:
+                    state = replace(state, usage=tuple(rates_now))
+            except ConnectionError as exc:
+                state = replace(state, fault=f"{exc}; asking again")
             row = state.detailed
             if row is not None and not state.is_paused and not rates.is_open and rates.about != (state.detail, due_s):
                 rates.ask(partial(usage, row), (state.detail, due_s))
@@ -78,17 +84,6 @@ def run_screen(
                 shown = frame
             for key in keys_of(_typed()):
                 state = pressed(state, key)
-
-
-def _answered(state: TopState, rows: _Question[list[Row]], rates: _Question[list[tuple[float, float]]]) -> TopState:
-    try:
-        if (newest := rows.answer()) is not None:
-            state = refreshed(state, newest, time.time())
-        if (rates_now := rates.answer()) is not None and rates.about[0] == state.detail:
-            state = replace(state, usage=tuple(rates_now))
-    except ConnectionError as exc:
-        return replace(state, fault=f"{exc}; asking again")
-    return state
 
 
 def _frame(state: TopState) -> str:

@@ -32,13 +32,6 @@ def login(mechanism: str, user: str = "admin", secret: str = "") -> dict[str, st
     return {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": secret or password(user)}
 
 
-async def described(admin: KafkaAdmin) -> Any:
-    try:
-        return await admin.describe_client_quotas()
-    finally:
-        await admin.close()
-
-
 @pytest.mark.parametrize(
     ("listener", "properties"),
     [
@@ -55,18 +48,17 @@ async def described(admin: KafkaAdmin) -> Any:
 def test_quotas_are_altered_over_each_protocol(
     secure_kafka: SecureBroker, listener: str, properties: dict[str, str]
 ) -> None:
-    async def run() -> Any:
-        entity = entity_of({"user": f"of-{listener}-{properties.get('sasl.mechanism')}"})
-        admin = secure_kafka.admin(listener, properties)
+    entity = entity_of({"user": f"of-{listener}-{properties.get('sasl.mechanism')}"})
+
+    async def alter(admin: KafkaAdmin) -> Any:
         (result,) = await admin.alter_client_quotas([QuotaAlteration(entity, {"producer_byte_rate": 1000.0})])
         assert result.error_code == 0
         quotas: dict[Entity, dict[str, float]] = {}
         while entity not in quotas:  # the controller has applied it, the broker follows
             quotas = await admin.describe_client_quotas()
-        await admin.close()
         return quotas[entity]
 
-    assert asyncio.run(run()) == {"producer_byte_rate": 1000.0}
+    assert secure_kafka.asked(alter, listener, properties) == {"producer_byte_rate": 1000.0}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +91,7 @@ def test_invalid_credentials_raise_authentication_error(
         file = secure_kafka.cluster.directory / properties["ssl.truststore.location"]
         properties = {"ssl.truststore.location": str(file)}
     with pytest.raises(AuthenticationError, match=message) as caught:
-        asyncio.run(described(secure_kafka.admin(listener, properties)))
+        secure_kafka.asked(KafkaAdmin.describe_client_quotas, listener, properties)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -110,28 +102,26 @@ def test_invalid_credentials_raise_authentication_error(
 )
 def test_wrong_protocol_raises_an_error_with_the_port(secure_kafka: SecureBroker, listener: str, as_if: str) -> None:
     with pytest.raises((BrokerUnreachableError, AuthenticationError, NotKafkaError)) as caught:
-        asyncio.run(described(secure_kafka.admin(listener, protocol=as_if, timeout_ms=3000)))
+        secure_kafka.asked(KafkaAdmin.describe_client_quotas, listener, protocol=as_if, timeout_ms=3000)
     assert secure_kafka.cluster.bootstrap(listener) in str(caught.value)
 
 
 def test_unauthorized_user_is_refused(secure_kafka: SecureBroker) -> None:
-    async def run() -> Any:
-        admin = secure_kafka.admin("SASL_PLAINTEXT", login("PLAIN", "alice"))
+    async def alter(admin: KafkaAdmin) -> Any:
         (result,) = await admin.alter_client_quotas(
             [QuotaAlteration(entity_of({"user": "x"}), {"producer_byte_rate": 1.0})]
         )
         assert result.error_code == 31
-        await described(admin)
+        await admin.describe_client_quotas()
 
     with pytest.raises(
         RefusedError, match=r"^DescribeClientQuotas was refused with CLUSTER_AUTHORIZATION_FAILED \(31\)"
     ):
-        asyncio.run(run())
+        secure_kafka.asked(alter, "SASL_PLAINTEXT", login("PLAIN", "alice"))
 
 
 def test_expired_session_is_reestablished(secure_kafka: SecureBroker) -> None:
-    async def run() -> int:
-        admin = secure_kafka.admin("SASL_PLAINTEXT", login("PLAIN"))
+    async def describe(admin: KafkaAdmin) -> int:
         failures = 0
         for _ in range(4):
             try:
@@ -139,20 +129,15 @@ def test_expired_session_is_reestablished(secure_kafka: SecureBroker) -> None:
             except ClusterError:
                 failures += 1
             await asyncio.sleep(REAUTHENTICATION_MS / 1000 / 2)
-        await admin.close()
         return failures
 
-    assert asyncio.run(run()) == 0
+    assert secure_kafka.asked(describe, "SASL_PLAINTEXT", login("PLAIN")) == 0
 
 
 def test_mechanisms_of_a_listener_are_known(secure_kafka: SecureBroker) -> None:
-    async def run(listener: str, properties: dict[str, str]) -> set[str]:
-        admin = secure_kafka.admin(listener, properties)
+    async def mechanisms(admin: KafkaAdmin) -> set[str]:
         await admin.describe_cluster()
-        try:
-            return set(await admin.offered_mechanisms())
-        finally:
-            await admin.close()
+        return set(await admin.offered_mechanisms())
 
-    assert asyncio.run(run("SASL_PLAINTEXT", login("SCRAM-SHA-256"))) == set(MECHANISMS)
-    assert asyncio.run(run("PLAINTEXT", {})) == set()
+    assert secure_kafka.asked(mechanisms, "SASL_PLAINTEXT", login("SCRAM-SHA-256")) == set(MECHANISMS)
+    assert secure_kafka.asked(mechanisms, "PLAINTEXT") == set()

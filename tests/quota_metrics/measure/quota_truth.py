@@ -10,8 +10,9 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from quota_metrics.jmx.scrape import Agent, Target
 from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.windows import Rate
 from tests.kit.kafka.jmx import jmx_options
+from tests.kit.serving import running
 from tests.telemetry.conftest import RunningGateway, now_ms
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
@@ -186,27 +188,17 @@ def set_quotas(admin: Admin) -> None:
     admin.alter_quota({"client-id": MUTATES}, {MUTATIONS: 100.0})
 
 
-@contextmanager
-def load(bootstrap: str, topic: str) -> Iterator[None]:
+def load(bootstrap: str, topic: str) -> AbstractContextManager[None]:
     """A producer and a consumer that want more than they may, and two producers that share a user's quota."""
-    done = threading.Event()
-    clients = [
-        threading.Thread(target=produce, args=(bootstrap, topic, PRODUCES, 8, done)),
-        threading.Thread(target=produce, args=(bootstrap, topic, "shared-1", 8, done)),
-        threading.Thread(target=produce, args=(bootstrap, topic, "shared-2", 3, done)),
-        threading.Thread(target=consume, args=(bootstrap, topic, CONSUMES, done)),
-        threading.Thread(target=produce_at_times, args=(bootstrap, topic, STEADY, 5, 0.5, done)),
-        threading.Thread(target=produce_at_times, args=(bootstrap, topic, BURSTY, 60, 7.0, done)),
-        threading.Thread(target=produce_at_times, args=(bootstrap, topic, IDLE, 0, 1.0, done)),
-    ]
-    for client in clients:
-        client.start()
-    try:
-        yield
-    finally:
-        done.set()
-        for client in clients:
-            client.join()
+    return running(
+        partial(produce, bootstrap, topic, PRODUCES, 8),
+        partial(produce, bootstrap, topic, "shared-1", 8),
+        partial(produce, bootstrap, topic, "shared-2", 3),
+        partial(consume, bootstrap, topic, CONSUMES),
+        partial(produce_at_times, bootstrap, topic, STEADY, 5, 0.5),
+        partial(produce_at_times, bootstrap, topic, BURSTY, 60, 7.0),
+        partial(produce_at_times, bootstrap, topic, IDLE, 0, 1.0),
+    )
 
 
 def produce(bootstrap: str, topic: str, client_id: str, in_flight: int, done: threading.Event) -> None:
