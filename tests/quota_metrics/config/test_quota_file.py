@@ -153,14 +153,6 @@ def test_exported_rules_are_read_again(rules: dict[Entity, dict[str, float]]) ->
     assert {quota.entity: quota.values for quota in again} == rules
 
 
-def test_export_keeps_owner_comment_and_expiry() -> None:
-    declared = quotas_of(GOOD)
-    rules = {declared[0].entity: {"producer_byte_rate": 5.0}, entity_of({"user": "new"}): {"producer_byte_rate": 6.0}}
-    alice, new = declared_of(rules, declared)
-    assert (alice.owner, alice.expires, alice.values) == ("payments", declared[0].expires, {"producer_byte_rate": 5.0})
-    assert (new.owner, new.expires) == ("", None)
-
-
 def test_what_a_file_cannot_hold_is_named_and_the_rest_is_held() -> None:
     alice = entity_of({"user": "alice"})
     odd = {

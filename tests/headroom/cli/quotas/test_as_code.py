@@ -170,18 +170,13 @@ def test_scram_users_are_named_as_ignored_and_the_quotas_are_taken(tmp_path: Pat
     ]
 
 
-def test_export_into_the_file_keeps_its_owners(tmp_path: Path, rules: str) -> None:
-    file = written(tmp_path, STRICT)
+def test_export_into_the_file_keeps_owner_comment_and_expiry(tmp_path: Path, rules: str) -> None:
+    file = written(tmp_path, STRICT + "    comment: why\n    expires: 2999-01-31\n")
     assert run("export", "-f", file, "--from", rules).exit_code == 0
     quotas = {quota.entity: quota for quota in quotas_of(Path(file).read_text())}
-    assert quotas[("user", "alice"),].owner == "payments"
-    assert quotas[("user", "alice"),].values == {PRODUCER: 5000.0}
-
-
-def test_drift_names_values_that_the_file_does_not_have(tmp_path: Path, rules: str) -> None:
-    result = run("drift", "-f", written(tmp_path, STRICT), "--from", rules)
-    assert result.exit_code == 4
-    assert "not in the file" in result.stdout
+    alice, others = quotas[("user", "alice"),], quotas[("client-id", None),]
+    assert (alice.owner, alice.comment, str(alice.expires)) == ("payments", "why", "2999-01-31")
+    assert (alice.values, others.owner, others.expires) == ({PRODUCER: 5000.0}, "", None)
 
 
 ODD = (
