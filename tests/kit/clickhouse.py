@@ -120,6 +120,11 @@ class RunningClickHouse:
         self.store = self.open_store()
         self.store.migrate(SCHEMA_VALUES)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """With these variables `headroom serve` writes to this server."""
+        return {"HEADROOM_CLICKHOUSE": self.writer.url, "HEADROOM_CLICKHOUSE_PASSWORD": self.writer.password}
+
     def open_store(self) -> QueriedStore:
         return QueriedStore(self.writer)
 

@@ -1,4 +1,4 @@
-"""Two gateways with one broker and one store: their usage adds up to the broker's in every bucket, the quota that
+"""Two gateways with one broker and one store: their usage adds up to the broker's, the quota that
 throttles a client of both is named, and one may be killed."""
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
+from exporters.clickhouse.connection import WRITER
 from headroom.cli.gateway import share_command
 from headroom.cli.serve_api import ask
 from headroom.demo.admin import Admin
@@ -34,18 +34,17 @@ USER = "ANONYMOUS"
 SPREAD, HALF = "spread", "half"  # clients at both gateways; one at a gateway and one at the broker itself
 HOT = "hot"  # above its byte rate only at both gateways together, and under a request quota, too
 SAMPLES = 15  # seconds in which the broker's JMX was read
-TOLERANCE = 0.02
 TICK_S = 0.05
 RECORD_BYTES = 10_000
 
 
 class Two(NamedTuple):
-    """`brokers`: the address of the cluster itself."""
+    """`brokers`: the address of the cluster itself; `sql`: that of the store."""
 
     brokers: str
     first: Served
     second: Served
-    store: RunningClickHouse
+    sql: str
 
 
 @pytest.fixture
@@ -71,36 +70,23 @@ def two(
                 admin.alter_quota({"user": USER, "client-id": client_id}, {"producer_byte_rate": 1_000_000.0})
             admin.alter_quota({"user": USER, "client-id": HOT}, {"producer_byte_rate": 200_000.0})
             admin.alter_quota({"user": USER, "client-id": HOT}, {"request_percentage": 190.0})
-        store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
-        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
+        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", clickhouse.writer.url]
+        jmx = {"HEADROOM_QUOTAS__JMX__TARGETS": json.dumps([target]), "HEADROOM_QUOTAS__JMX__INTERVAL_MS": "500"}
         served: list[Served] = []
-        for name in ("first", "second"):
+        for name, environment in (("first", {}), ("second", jmx)):
             (tmp_path / name).mkdir()
-            served.append(stack.enter_context(Served(tmp_path / name, *arguments, "--gateway-id", name)))
-            monkeypatch.setenv("HEADROOM_QUOTAS__JMX__TARGETS", json.dumps([target]))  # the second one reads JMX
-            monkeypatch.setenv("HEADROOM_QUOTAS__JMX__INTERVAL_MS", "500")
+            gateway = Served(tmp_path / name, *arguments, "--gateway-id", name, environment=environment)
+            served.append(stack.enter_context(gateway))
         first, second = served
-        yield Two(kafka.bootstrap, first, second, clickhouse)
+        yield Two(kafka.bootstrap, first, second, clickhouse.url.partition("//")[2])
 
 
-def steady(
-    bootstrap: str, client_id: str, done: threading.Event, tick_s: float = TICK_S, size: int = RECORD_BYTES
-) -> None:
+def steady(bootstrap: str, client_id: str, done: threading.Event) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id, "linger.ms": 0})
-    while not done.wait(tick_s):
-        producer.produce("load", bytes(size))
+    while not done.wait(TICK_S):
+        producer.produce("load", bytes(RECORD_BYTES))
         producer.poll(0)
     producer.purge()
-
-
-def reads(bootstrap: str, client_id: str, done: threading.Event, wait_ms: int) -> None:
-    """A consumer whose fetches wait for so long."""
-    waits = {"fetch.wait.max.ms": wait_ms, "fetch.min.bytes": 10_000_000}
-    consumer = Consumer({"bootstrap.servers": bootstrap, "client.id": client_id, "group.id": client_id, **waits})
-    consumer.assign([TopicPartition("load", 0, OFFSET_END)])
-    while not done.is_set():
-        consumer.consume(500, 0.1)
-    consumer.close()
 
 
 class Kept:
@@ -190,39 +176,6 @@ def test_usage_of_two_gateways_adds_up_and_one_may_be_killed(
     assert stored(two.brokers, len(kept.values)) == Counter(kept.values)
 
 
-# A bucket of each at the broker: producers by the pause between records and their size, consumers by the time that a
-# fetch waits. Slower ones have fewer requests than Kafka's windows, whose rates then differ from those of their parts.
-PRODUCERS: Final = {
-    f"writes-{number}": (tick_s, size)
-    for number, (tick_s, size) in enumerate(
-        [(0.02, 500), (0.05, 200), (0.1, 4_000), (0.1, 100), (0.2, 8_000), (0.2, 1_000), (0.3, 3_000), (0.3, 9_000)]
-    )
-}
-CONSUMERS: Final = {f"reads-{wait_ms}": wait_ms for wait_ms in (20, 50, 100, 150, 200, 250, 300, 400)}
-ALL: Final = {*PRODUCERS, *CONSUMERS}
-
-
-@pytest.mark.alone
-def test_usage_of_each_bucket_is_the_brokers(two: Two, jvm: Jvm) -> None:
-    with Admin(jvm, two.brokers) as admin:
-        entity = {"user": USER, "client-id": None}
-        admin.alter_quota(entity, {"producer_byte_rate": 1e9, "consumer_byte_rate": 1e9})
-    gateways = (two.first.kafka, two.second.kafka)
-    clients = [partial(steady, to, who, tick_s=tick_s, size=size)
-               for to in gateways for who, (tick_s, size) in PRODUCERS.items()]  # fmt: skip
-    consumers = [partial(reads, to, who, wait_ms=wait_ms) for to in gateways for who, wait_ms in CONSUMERS.items()]
-    with running(*clients, *consumers):
-        found = eventually(lambda: of_buckets(two), lambda found: len(found) == 16 and min(found.values())[0] >= 90)
-    print({name: round(share, 4) for name, (_, share) in found.items()})
-    assert {name: share for name, (_, share) in found.items() if abs(share - 1) >= TOLERANCE} == {}
-
-
-def of_buckets(two: Two) -> dict[str, tuple[int, float]]:
-    """Of each client: seconds in which the broker's JMX was read, and our part of its usage."""
-    found = ask(two.second.http, "/api/v1/gateway-share", {"cluster": CLUSTER, "user": USER})
-    return {row["client_id"]: (row["samples"], row["share"]) for row in found if row["client_id"] in ALL}
-
-
 @pytest.mark.spark
 @pytest.mark.alone
 def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
@@ -235,7 +188,7 @@ def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
             f" WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway'"
             " AND ts > now() - INTERVAL 30 SECOND GROUP BY quota_key HAVING sum(muted_ms) > 0"
         )
-        return {str(quota_key): int(muted) for quota_key, muted in rows(two.store.url.partition("//")[2], query)}
+        return {str(quota_key): int(muted) for quota_key, muted in rows(two.sql, query)}
 
     clients = [lambda done, to=to: steady(to, HOT, done) for to in (two.first.kafka, two.second.kafka)]
     with running(*clients):
@@ -245,13 +198,12 @@ def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
         eventually(lambda: _levels_of_minute(two), is_right, 2 * PATIENCE_S)  # of a whole minute, as the job's
         query = f"""SELECT quota_key, reason FROM headroom.headroom_now WHERE cluster = '{CLUSTER}'
                     AND client_id = '{HOT}' AND source = 'gateway' AND level IN ('throttled', 'critical')"""
-        ((quota_key, reason),) = rows(two.store.url.partition("//")[2], query)
+        ((quota_key, reason),) = rows(two.sql, query)
         assert (quota_key, "wants more than producer_byte_rate 200.0 kB/s" in reason) == ("producer_byte_rate", True)
         by_top = json.loads(output_of("top", "--http", two.first.http, "--once", "--output", "json"))
         named = [row["quota_key"] for row in by_top if row["client_id"] == HOT and row["level"] == "throttled"]
         assert named == ["producer_byte_rate"]
-        url = f"http://headroom_writer@{two.store.host}:{two.store.port}"
-        store = ["--url", url, "--cluster", CLUSTER, "--since", "1m", "--output", "json"]
+        store = ["--url", f"http://{WRITER}@{two.sql}", "--cluster", CLUSTER, "--since", "1m", "--output", "json"]
         by_job = json.loads(output_of("job", "quota-headroom", *store))
         assert is_right({row["quota_key"]: row["level"] for row in by_job if row["client_id"] == HOT})
 
@@ -272,4 +224,4 @@ def _levels_of_minute(two: Two) -> dict[str, str]:
     query = f"""SELECT quota_key, toString(level) FROM headroom.headroom_by_minute
                 WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway'
                 ORDER BY window_start DESC LIMIT 1 WITH TIES"""
-    return {str(quota_key): str(level) for quota_key, level in rows(two.store.url.partition("//")[2], query)}
+    return {str(quota_key): str(level) for quota_key, level in rows(two.sql, query)}

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-import httpx
 import pytest
 import yaml
 from playwright.sync_api import Browser, sync_playwright
 
-from exporters.model import QuotaLimit, TopicSample, UsageSample
-from telemetry.ingest.arrow_tables import limits_table, topics_table, usage_table
+from exporters.model import QuotaLimit, TopicSample
+from headroom.cli.serve_api import ask
+from telemetry.ingest.arrow_tables import limits_table, topics_table
 from tests.headroom.web.watched_page import HOSTILE, Watched
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
+from tests.kit.levels import now_ms, sample, write
 from tests.kit.serving import Served, eventually
 
 # A subscription with a name, metrics and a selector that are not plain text.
@@ -35,10 +35,8 @@ owners:
 """
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
+# What the rule has that decides about alice's clients.
+OF_ALICE: dict[str, Any] = {"limit": 1e5, "matched_entity": "user=alice, client-id=<default>", "bucket_user": "alice"}
 _TELEMETRY = (
     """INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,
            software_version, source_address, first_seen, last_seen, pushes, points)
@@ -71,26 +69,16 @@ _TELEMETRY = (
 def write_usage(store: QueriedStore) -> None:
     """Clients at every level, one of them with a hostile name."""
     end_ms = now_ms() // 1000 * 1000
-    shares = {
-        "app-ok": 0.2,
-        "app-watch": 0.7,
-        "app-warn": 0.85,
-        "app-critical": 0.99,
-        "app-throttled": 1.0,
-        HOSTILE: 0.9,
-    }
-    for number, (name, share) in enumerate(shares.items()):
-        throttle_ms = 400.0 if name == "app-throttled" else 0.0
-        rows = [
-            UsageSample(
-                "prod", "producer_byte_rate", end_ms - ago * 1000, HOSTILE if name == HOSTILE else "alice", name, "",
-                1 + number % 2, int(share * 1e5), share * 1e5, throttle_ms * (ago % 5 == 0),
-                0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
-                muted_ms=int(throttle_ms) * (ago % 5 == 0),
-            )
-            for ago in range(-3600, 3600)  # an hour back, and one ahead: other tests run between those of the pages
-        ]  # fmt: skip
-        store.insert("quota_usage", usage_table(rows, end_ms), token=f"usage-{number}")
+    shares = {"app-ok": 0.2, "app-watch": 0.7, "app-warn": 0.85, "app-critical": 0.99, "app-throttled": 1.0}
+    for number, (name, share) in enumerate({**shares, HOSTILE: 0.9}.items()):
+        user = HOSTILE if name == HOSTILE else "alice"
+        client = {**OF_ALICE, "user": user, "client_id": name, "bucket_client_id": name, "broker_id": 1 + number % 2}
+        rows = []
+        for ago in range(-3600, 3600):  # an hour back, and one ahead: other tests run between those of the pages
+            muted_ms = 400 if name == "app-throttled" and ago % 5 == 0 else 0
+            usage = {"bytes": int(share * 1e5), "throttle_ms": float(muted_ms), "muted_ms": muted_ms}
+            rows.append(sample("prod", end_ms - ago * 1000, share * 1e5, **usage, **client))
+        write(store, rows, f"usage-{number}")
     limits = [
         QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", end_ms - 3_600_000, 1e5),
         QuotaLimit("hostile", HOSTILE, HOSTILE, "", "producer_byte_rate", end_ms - 10_000, 1e5),
@@ -138,15 +126,9 @@ def serving(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFact
     (directory / "owners.yaml").write_text(_OWNERS)
     files = {name: str(directory / f"{name}.yaml") for name in ("subscriptions", "owners")}
     (directory / "serve.yaml").write_text(yaml.safe_dump(files))
-    settings = ["--clickhouse", clickhouse.writer.url, "--config", str(directory / "serve.yaml")]
-    with ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as environment:  # for this child only: other tests find passwords in files
-            environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
-            running = stack.enter_context(Served(directory, *settings))
+    with Served(directory, "--config", str(directory / "serve.yaml"), environment=clickhouse.environment) as running:
         eventually(running.ready, lambda found: found[0] == 200)
-        eventually(
-            lambda: httpx.get(f"http://{running.http}/api/v1/headroom", timeout=60).json(), bool
-        )  # a minute was computed
+        eventually(lambda: ask(running.http, "/api/v1/headroom", {}), bool)  # a minute was computed
         yield running
 
 

@@ -79,10 +79,7 @@ def take(
     """Writes the pictures; returns complaints by picture."""
     client = httpx.get(f"{address}/api/v1/headroom", timeout=60).json()[0]
     urls = {name: address + path for name, path in pages_of(client).items()}
-    found: dict[str, list[str]] = {}
-    for theme, width in itertools.product(themes, widths):
-        found |= _of_urls(browser, urls, target, (width, theme))
-    return found
+    return _of_urls(browser, urls, target, (widths, themes), whole=False)
 
 
 def take_reports(
@@ -95,30 +92,32 @@ def take_reports(
         running.job(job, "--output", "html", "--path", str(report))
         urls[job] = report.resolve().as_uri()
     urls |= {f"forecast-{each.client_id}": running.page_of(each) for each in (RISING, THROTTLED)}
-    found: dict[str, list[str]] = {}
-    for theme, width in itertools.product(themes, widths):
-        found |= _of_urls(browser, urls, target, (width, theme), whole=True)
-    return found
+    return _of_urls(browser, urls, target, (widths, themes), whole=True)
 
 
 def _of_urls(
-    browser: Browser, urls: Mapping[str, str], target: Path, look: tuple[int, str], *, whole: bool = False
+    browser: Browser,
+    urls: Mapping[str, str],
+    target: Path,
+    looks: tuple[Iterable[int], Iterable[str]],
+    *,
+    whole: bool,
 ) -> dict[str, list[str]]:
-    width, theme = look
-    context = browser.new_context(
-        viewport={"width": width, "height": WIDTHS[width]},
-        color_scheme="dark" if theme == "dark" else "light",
-        bypass_csp=True,  # axe is put into the page
-    )
-    page = context.new_page()
     found: dict[str, list[str]] = {}
-    for name, url in urls.items():
-        picture = f"{name}-{width}-{theme}"
-        settle(page, url)
-        page.screenshot(path=target / f"{picture}.png", full_page=whole)
-        if told := complaints(page):
-            found[picture] = told
-    context.close()
+    for width, theme in itertools.product(*looks):
+        context = browser.new_context(
+            viewport={"width": width, "height": WIDTHS[width]},
+            color_scheme="dark" if theme == "dark" else "light",
+            bypass_csp=True,  # axe is put into the page
+        )
+        page = context.new_page()
+        for name, url in urls.items():
+            picture = f"{name}-{width}-{theme}"
+            settle(page, url)
+            page.screenshot(path=target / f"{picture}.png", full_page=whole)
+            if told := complaints(page):
+                found[picture] = told
+        context.close()
     return found
 
 

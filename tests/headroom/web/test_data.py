@@ -81,14 +81,17 @@ def test_query_that_outlives_its_result_is_not_asked_twice(monkeypatch: pytest.M
     assert len(store.asked) == 2
 
 
-def test_refused_payer_has_its_costs_however_little_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_payers_over_budget_come_first_with_their_costs_then_the_costliest(monkeypatch: pytest.MonkeyPatch) -> None:
     every = [
-        {"payer": f"User:{n:02}", "pushes": 1.0, "bytes": 1.0, "points": 100.0 - n, "instances": 1.0} for n in range(30)
+        {"payer": f"User:{n:02}", "pushes": 1.0, "bytes": 10.0, "points": 100.0 - n, "instances": 2.0}
+        for n in range(30)
     ]
     store = CountedStore(lambda parameters: every[: parameters["limit"]])
-    over = [{"payer": "User:29", "refused": {"requests": 1}, "last_refused_ms": 1}]
-    asked = data_of(store, monkeypatch, {"over_budget": over, "left_out": []})
+    over = {"payer": "User:29", "refused": {"requests": 3, "bytes": 4}, "last_refused_ms": 5}
+    left_out = {"payer": "10.0.0.9", "exchanges": 7, "last_ms": 1}
+    asked = data_of(store, monkeypatch, {"over_budget": [over], "left_out": [left_out]})
     rows = asyncio.run(asked.payers({"limit": "5"}))
     assert [sql for sql, _ in store.asked] == [COSTS]
-    assert [(row["payer"], row["points"]) for row in rows][:2] == [("User:29", 71), ("User:00", 100)]
-    assert len(rows) == 5
+    assert [row["payer"] for row in rows] == ["User:29", "10.0.0.9", "User:00", "User:01", "User:02"]
+    assert rows[0] == {**over, "not_metered": 0, "pushes": 1, "bytes": 10, "points": 71, "instances": 2}
+    assert (rows[1]["not_metered"], rows[1]["points"], rows[2]["refused"]) == (7, 0, {})

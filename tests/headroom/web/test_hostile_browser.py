@@ -54,11 +54,6 @@ def test_hostile_names_are_escaped_on_every_page(served: str, watched: Watched, 
         watched.faults[:] = [fault for fault in watched.faults if "status of 400" not in fault]
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_foreign_hosts_are_refused_on_every_path(served: str, path: str) -> None:
-    assert HTTP.get(served + path, headers={"host": "evil.example"}).status_code == 421
-
-
 @pytest.fixture
 def evil() -> Iterator[str]:
     """Another site on this machine: `localhost`, where the service is 127.0.0.1."""

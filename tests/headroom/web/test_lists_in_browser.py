@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -11,11 +10,13 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from exporters.model import QuotaKey, QuotaLimit, UsageSample
+from exporters.model import QuotaKey, QuotaLimit
 from quota_metrics.amounts import of_limit_text, quota_word
-from telemetry.ingest.arrow_tables import limits_table, usage_table
+from telemetry.ingest.arrow_tables import limits_table
+from tests.headroom.web.conftest import OF_ALICE
 from tests.headroom.web.watched_page import Watched
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.levels import now_ms, sample, write
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
@@ -27,20 +28,17 @@ HTTP = httpx.Client(timeout=60)
 @pytest.fixture(scope="module", autouse=True)
 def more(clickhouse: RunningClickHouse) -> None:
     """Many rules; a client that stopped three hours ago; usage of a client without an id."""
-    now_ms = time.time_ns() // 1_000_000
+    began_ms = now_ms()
     rules = [
-        QuotaLimit("many", f"user-{n:03}", "", "", "producer_byte_rate", now_ms - 60_000, 1e6) for n in range(RULES)
+        QuotaLimit("many", f"user-{n:03}", "", "", "producer_byte_rate", began_ms - 60_000, 1e6) for n in range(RULES)
     ]
-    clickhouse.store.insert("quota_limits", limits_table(rules, now_ms), token="many-rules")
+    clickhouse.store.insert("quota_limits", limits_table(rules, began_ms), token="many-rules")
     rows = [
-        UsageSample(
-            "prod", "producer_byte_rate", now_ms // 1000 * 1000 - 1000 * (before_s + ago), "alice", name, "", 1, 50_000,
-            50_000.0, 0.0, 0, "gateway", "gw", 1000, 1e5, True, "user=alice, client-id=<default>", "alice", name,
-        )
+        sample("prod", at_ms, 50_000.0, client_id=name, bucket_client_id=name, **OF_ALICE)
         for name, before_s in (("stopped-app", STOPPED_S), ("", STOPPED_S + 60))
-        for ago in range(300)
-    ]  # fmt: skip
-    clickhouse.store.insert("quota_usage", usage_table(rows, now_ms), token="stopped")
+        for at_ms in range(began_ms // 1000 * 1000 - 1000 * before_s, 0, -1000)[:300]
+    ]
+    write(clickhouse.store, rows, "stopped")
 
 
 def test_stopped_client_is_found_with_its_chart(served: str, watched: Watched) -> None:

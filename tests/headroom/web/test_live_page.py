@@ -14,10 +14,9 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from exporters.model import UsageSample
-from telemetry.ingest.arrow_tables import usage_table
 from tests.headroom.web.watched_page import Watched
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.levels import now_ms, sample, write
 from tests.kit.serving import Served, eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
@@ -67,11 +66,8 @@ def test_fresh_page_says_within_two_seconds_why_the_store_does_not_answer(
             for path in ("/?q=another", "/clients/detail?client_id=app-ok", "/quotas", "/subscriptions"):
                 began = time.monotonic()
                 answer = client.get(path)
-                took_s = time.monotonic() - began
-                assert (answer.status_code, took_s < 10.0) == (503, True), (
-                    path,
-                    took_s,
-                )  # 2 s on a machine that is not busy
+                took_s = time.monotonic() - began  # 2 s on a machine that is not busy
+                assert (answer.status_code, took_s < 10.0) == (503, True), (path, took_s)
                 assert f"cannot reach http://{clickhouse.host}:{clickhouse.port}: no answer in time" in answer.text
                 assert 'href="/status#store"' in answer.text
                 assert 'href="/runbooks/HeadroomStoreDown"' in answer.text
@@ -90,18 +86,12 @@ def test_other_files_are_no_runbooks(served: str, path: str) -> None:
 @pytest.fixture
 def lagging(tmp_path: Path) -> Iterator[str]:
     """A Headroom whose newest rows are ten minutes old."""
-    end_ms = time.time_ns() // 1_000_000 // 60_000 * 60_000 - 600_000
-    rows = [
-        UsageSample(
-            "prod", "producer_byte_rate", end_ms - ago * 1000, "alice", "late-app", "", 1, 85_000, 85_000.0,
-            0.0, 0, "gateway", "gw", 1000, 1e5, True, "user=alice", "alice", "",
-        )
-        for ago in range(1, 61)
-    ]  # fmt: skip
-    with running_clickhouse(tmp_path / "clickhouse") as own, pytest.MonkeyPatch.context() as environment:
-        own.store.insert("quota_usage", usage_table(rows, end_ms + 600_000), token="lagging")
-        environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", own.writer.password)
-        with Served(tmp_path, "--clickhouse", own.writer.url) as served:
+    end_ms = now_ms() // 60_000 * 60_000 - 600_000
+    late = {"client_id": "late-app", "limit": 1e5, "bucket_user": "alice"}
+    rows = [sample("prod", end_ms - ago * 1000, 85_000.0, **late) for ago in range(1, 61)]
+    with running_clickhouse(tmp_path / "clickhouse") as own:
+        write(own.store, rows, "lagging")
+        with Served(tmp_path, environment=own.environment) as served:
             yield f"http://{served.http}"
 
 

@@ -16,10 +16,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 MAX_FIRST_VIEW_BYTES = 100_000
 HTTP = httpx.Client(timeout=60)
 
-# Numbers that reach into the next column.
-_OVERFLOWING = """[...document.querySelectorAll("td.number")].filter(cell => cell.scrollWidth > cell.clientWidth + 1)
-    .map(cell => cell.innerText)"""
-
 
 def names(page: Page) -> list[str]:
     return page.locator("table.clients tbody td.who div > a").all_inner_texts()
@@ -32,7 +28,6 @@ def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: W
     assert names(page)[:2] == ["app-throttled", "app-critical"]
     levels = page.locator("table.clients tbody .level").all_inner_texts()
     assert levels == ["throttled", "critical", "warn", "warn", "watch", "ok"]
-    assert page.evaluate(_OVERFLOWING) == []
     page.locator(".levels a", has_text="critical").click()
     assert names(page) == ["app-critical"]
     page.locator(".levels a", has_text="all").click()

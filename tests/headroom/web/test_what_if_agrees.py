@@ -88,15 +88,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, st
     with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
         for number in range(CASES):
             write(running, f"case-{number}", draw)
-        with pytest.MonkeyPatch.context() as environment:
-            environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", running.writer.password)
-            served = Served(directory, "--clickhouse", running.writer.url)
-            served.__enter__()
-        try:
+        with Served(directory, environment=running.environment) as served:
             eventually(served.ready, lambda ready: ready[0] == 200)
             yield served, running.url, [drawn_case(draw, f"case-{number}") for number in range(CASES)]
-        finally:
-            served.stop()
 
 
 def page_rows(html: str) -> list[list[str]]:

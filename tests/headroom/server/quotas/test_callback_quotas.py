@@ -11,16 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from confluent_kafka import Producer
 
+from headroom.cli.serve_api import ask
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.quota_callback import CLASS, LIMIT, LIMIT_CONFIG, libs_with_callback
-from tests.kit.serving import Served, eventually, output_of, running
+from tests.kit.serving import Served, eventually, output_of, page, running
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
 
@@ -54,19 +54,16 @@ def served(
     jvm: Jvm,
     clickhouse: RunningClickHouse,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[tuple[LocalCluster, Served]]:
     libs = libs_with_callback(java, kafka_libs, tmp_path / "callback")
-    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
     properties = {"client.quota.callback.class": CLASS, LIMIT_CONFIG: str(LIMIT)}
     with ExitStack() as stack:
         kafka = stack.enter_context(LocalCluster(java, libs, properties=properties))
         with Admin(jvm, kafka.bootstrap) as admin:
             admin.create_topics([client.client_id for client in CLIENTS])
             admin.alter_quota({"client-id": None}, {"producer_byte_rate": RULE})
-        store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
-        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
-        yield kafka, stack.enter_context(Served(tmp_path, *arguments))
+        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER]
+        yield kafka, stack.enter_context(Served(tmp_path, *arguments, environment=clickhouse.environment))
 
 
 @pytest.fixture
@@ -99,7 +96,7 @@ def load(bootstrap: str, client: Client, done: threading.Event) -> None:
 
 
 def verdicts(http: str) -> dict[str, dict[str, Any]]:
-    rows = httpx.get(f"http://{http}/api/v1/headroom", params={"cluster": CLUSTER}, timeout=30).json()
+    rows = ask(http, "/api/v1/headroom", {"cluster": CLUSTER})
     return {row["client_id"]: row for row in rows if row["quota_key"] == "producer_byte_rate"}
 
 
@@ -119,9 +116,9 @@ def test_verdict_names_class_and_implied_limit(served: tuple[LocalCluster, Serve
             f"not explained by producer_byte_rate 5.0 MB/s of client-id=<default>; the brokers use {CLASS}"
             in row["reason"]
         )
-    page = httpx.get(f"http://{headroom.http}/", params={"cluster": CLUSTER}, timeout=30).text
-    assert CLASS in page
-    assert "implied " in page
+    overview = page(headroom.http, f"/?cluster={CLUSTER}")
+    assert CLASS in overview
+    assert "implied " in overview
     resolve = ["quotas", "resolve", "--bootstrap-server", kafka.bootstrap, "--client-id", "orders", "--output", "json"]
     (resolved,) = json.loads(output_of(*resolve, "--user", "ANONYMOUS", "--http", headroom.http, within_s=120))
     assert resolved["callback_classes"] == [CLASS]

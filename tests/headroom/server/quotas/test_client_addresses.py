@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 
+from headroom.cli.serve_api import ask
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
@@ -49,17 +49,14 @@ def behind(
     jvm: Jvm,
     clickhouse: RunningClickHouse,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Behind]:
-    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
     (tmp_path / "serve.yaml").write_text("processes: 2\nlistener: {proxy_protocol: v2, proxy_networks: [127.0.0.1]}\n")
     properties = {"max.connections.per.ip": str(MOST), "max.connections.per.ip.overrides": "127.0.0.1:1000"}
-    store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
     with ExitStack() as stack:
         kafka = stack.enter_context(LocalCluster(java, kafka_libs, properties=properties))
         admin = stack.enter_context(Admin(jvm, kafka.bootstrap))
-        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
-        served = stack.enter_context(Served(tmp_path, *arguments, "--config", str(tmp_path / "serve.yaml")))
+        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--config", str(tmp_path / "serve.yaml")]
+        served = stack.enter_context(Served(tmp_path, *arguments, environment=clickhouse.environment))
         balancer = stack.enter_context(proxy_hop(_address(served.kafka)))
         yield Behind(admin, _address(kafka.bootstrap), balancer, served.http)
 
@@ -148,5 +145,5 @@ def _one_by_one(to: tuple[str, int], source: str) -> Counter[str]:
 
 
 def _verdicts(http: str) -> dict[str, dict[str, Any]]:
-    rows = httpx.get(f"http://{http}/api/v1/headroom", params={"cluster": CLUSTER}, timeout=30).json()
+    rows = ask(http, "/api/v1/headroom", {"cluster": CLUSTER})
     return {row["client_id"]: row for row in rows if row["quota_key"] == "connection_creation_rate"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from html import unescape
 from pathlib import Path
-from typing import NamedTuple
 
-import httpx
 import pytest
 from kio.schema.metadata.v8.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import TopicName
@@ -18,11 +17,10 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.frames import decoded, encoded
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.serving import Served, output_of
+from tests.kit.serving import Served, output_of, page
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
-CLUSTER = "host-acls"
 PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -31,26 +29,18 @@ DENIED, GUARDED = "127.0.0.9", "guarded"
 TOPIC_AUTHORIZATION_FAILED = 29
 
 
-class Guarded(NamedTuple):
-    kafka: LocalCluster
-    served: Served
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def guarded(
-    java: str, kafka_libs: Path, jvm: Jvm, clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Guarded]:
+    java: str, kafka_libs: Path, jvm: Jvm, clickhouse: RunningClickHouse, tmp_path: Path
+) -> Iterator[tuple[LocalCluster, Served]]:
     with ExitStack() as stack:
-        patched = stack.enter_context(pytest.MonkeyPatch.context())
-        patched.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
         kafka = stack.enter_context(LocalCluster(java, kafka_libs, properties=PROPERTIES))
         with Admin(jvm, kafka.bootstrap) as admin:
             admin.create_topics([GUARDED])
         deny_address(jvm, kafka.bootstrap)
-        store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
-        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store]
-        served = stack.enter_context(Served(tmp_path_factory.mktemp("guarded"), *arguments))
-        yield Guarded(kafka, served)
+        arguments = ["--upstream", kafka.bootstrap, "--cluster", "host-acls"]
+        served = Served(tmp_path, *arguments, environment=clickhouse.environment)
+        yield kafka, stack.enter_context(served)
 
 
 def deny_address(jvm: Jvm, bootstrap: str) -> None:
@@ -84,7 +74,7 @@ def topic_error(address: str, source: str) -> int:
     return int(topic.error_code)
 
 
-def test_acl_of_an_address_that_the_gateway_hides_is_said(guarded: Guarded) -> None:
+def test_acl_of_an_address_that_the_gateway_hides_is_said(guarded: tuple[LocalCluster, Served]) -> None:
     kafka, served = guarded
     assert topic_error(kafka.bootstrap, DENIED) == TOPIC_AUTHORIZATION_FAILED
     assert topic_error(served.kafka, DENIED) == 0  # the broker sees the gateway's address, and Headroom says so:
@@ -94,5 +84,5 @@ def test_acl_of_an_address_that_the_gateway_hides_is_said(guarded: Guarded) -> N
     )
     assert f"ACL: {rule}" in output_of("cluster", "show", "--http", served.http)
     remark = "1 ACLs name addresses of clients: brokers compare them with the gateway's"
-    assert remark in httpx.get(f"http://{served.http}/status", timeout=30).text.replace("&#39;", "'")
+    assert remark in unescape(page(served.http, "/status"))
     assert served.log.read_text().count(remark) == 1

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from exporters import self_metrics as catalogue
 from exporters.model import UsageSample
-from headroom.config.settings import JmxConfig, JmxTarget
+from headroom.config.quotas import JmxConfig, JmxTarget
 from headroom.server.quotas.jmx_scraper import JmxScraper
 from quota_metrics.jmx.scrape import Agent, ScrapeError, Target
 from quota_metrics.jmx.sensors import SensorReading

@@ -17,8 +17,8 @@ from headroom.web import queries
 from headroom.web.data import Data
 from headroom.web.usage_chart import ARRIVING_S, RESTARTS, USAGE
 from quota_metrics.verdict.thresholds import Thresholds
-from telemetry.ingest.arrow_tables import usage_table
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.levels import sample, write
 
 pytestmark = pytest.mark.clickhouse
 
@@ -31,23 +31,20 @@ EVERYONE = {
 }  # fmt: skip
 
 
-def sample(cluster: str, client_id: str, at_s: int, *, source: str = "gateway", interval_ms: int = 1000) -> UsageSample:
-    return UsageSample(
-        cluster, "producer_byte_rate", at_s * 1000, "alice", client_id, "", 1, 60_000, 60_000.0, 0.0, 0, source, "gw",
-        interval_ms, 1e5, True, "user=alice", "alice", "",
-    )  # fmt: skip
+def used(client_id: str, after_s: int, **more: Any) -> UsageSample:
+    return sample("east", 1000 * (HOUR_S + after_s), 60_000.0, client_id=client_id, limit=1e5, **more)
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningClickHouse, ClickHouse]]:
     """A server with usage and no computed minute, and the connection that pages have."""
     rows = [
-        *(sample("east", "burst", HOUR_S + at) for at in range(600, 660)),
-        *(sample("east", "steady", HOUR_S + at) for at in range(3600)),
-        *(sample("east", "sampled", HOUR_S + at, source="jmx", interval_ms=0) for at in range(0, 3600, 30)),
+        *(used("burst", at) for at in range(600, 660)),
+        *(used("steady", at) for at in range(3600)),
+        *(used("sampled", at, source="jmx", interval_ms=0) for at in range(0, 3600, 30)),
     ]
     with running_clickhouse(tmp_path_factory.mktemp("queries")) as running:
-        running.store.insert("quota_usage", usage_table(rows, NOW_S * 1000), token="usage")
+        write(running.store, rows, "usage")
         password = pages_password(running.writer.password)
         user = Endpoint("http", running.host, running.writer.port, PAGES, password)
         client = ClickHouse((user,), 30.0)
