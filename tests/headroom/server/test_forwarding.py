@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import psutil
@@ -11,24 +10,12 @@ import pytest
 import yaml
 
 from headroom.demo.processes import LOOPBACK, free_ports
-from tests.chaos.load import metrics_data
-from tests.chaos.wire import WireClient
+from tests.headroom.server.processes.pushes import push
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.otlp_endpoints import Received, Refusal, ServerTls, grpc_endpoint
 from tests.kit.serving import Served, eventually, rows
 
 SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
-
-
-async def push(address: tuple[str, int], values: list[int]) -> None:
-    client = await WireClient.connect(*address, "forwarded")
-    try:
-        subscription = await client.subscription(bytes(16))
-        for value in values:
-            while await client.push(subscription, 0, metrics_data([value], time.time_ns(), b"")) != 0:
-                await asyncio.sleep(0.1)  # THROTTLING_QUOTA_EXCEEDED: its interval has not elapsed
-    finally:
-        client.close()
 
 
 def stored(address: str) -> list[float]:
@@ -49,9 +36,9 @@ def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path:
     received = Received()
     with Served(tmp_path, "--cluster", "c", "--config", str(config)) as served:
         with grpc_endpoint(received, port, tls):
-            asyncio.run(push(served.address, [1, 2]))
+            asyncio.run(push(served.address, 1, 2))
             eventually(received.values, lambda values: values == [1, 2])
-        asyncio.run(push(served.address, [3, 4, 5]))
+        asyncio.run(push(served.address, 3, 4, 5))
         eventually(lambda: stored(served.sql), lambda values: values == [1, 2, 3, 4, 5])
         eventually(served.metrics, lambda found: found["headroom_forward_up"] == 0)
         eventually(served.metrics, lambda found: found["headroom_forward_lag_bytes"] > 0)
@@ -63,7 +50,7 @@ def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path:
             eventually(received.values, lambda values: values == [1, 2, 3, 4, 5])
             eventually(served.metrics, lambda found: found["headroom_forward_points_total"] == 5)
             received.refuses_all = Refusal("UNAUTHENTICATED")  # as after its token was changed
-            asyncio.run(push(served.address, [6, 7]))
+            asyncio.run(push(served.address, 6, 7))
             refused = eventually(served.metrics, lambda found: found["headroom_forward_up"] == 0)
             assert refused["headroom_forward_lag_bytes"] > 0
             received.refuses_all = None
@@ -72,5 +59,5 @@ def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path:
         assert served.metrics()["headroom_forward_lost_points_total:refused"] == 0
         assert served.metrics()["headroom_forward_lost_pushes_total:lag"] == 0
     assert {headers["authorization"] for headers in received.headers} == {"Bearer t"}
-    assert {resource["client_id"] for resource in received.resources()} == {"forwarded"}
+    assert {resource["client_id"] for resource in received.resources()} == {"early"}
     assert {resource["kafka.cluster.id"] for resource in received.resources()} == {"c"}

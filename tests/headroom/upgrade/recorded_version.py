@@ -16,8 +16,7 @@ import zstandard
 
 from exporters.clickhouse.client import ClickHouse, with_writer
 from exporters.clickhouse.connection import Endpoint
-from tests.chaos.load import metrics_data
-from tests.chaos.wire import WireClient
+from tests.headroom.server.processes.pushes import push
 from tests.kit.serving import Served, eventually, rows
 
 RECORDED = Path(__file__).parent / "recorded" / "data-0.1.0.tar.zst"
@@ -46,29 +45,19 @@ def record(directory: Path) -> None:
     arguments = ("--config", str(directory / "headroom.yaml"))
     (directory / "headroom.yaml").write_text(f"subscriptions: {subscriptions}\n")
     with Served(directory, *arguments) as served:
-        asyncio.run(push(served, STORED))
+        asyncio.run(push(served.address, *STORED, client_id=CLIENT_ID))
         eventually(lambda: points(served), lambda found: len(found) == len(STORED))
         writer = ClickHouse((with_writer(Endpoint.parse(f"http://{served.sql}")),))
         for table in _TABLES:
             writer.command(f"ALTER TABLE {table} REMOVE TTL")
         writer.close()
     with Served(directory, *arguments, "--clickhouse", _AWAY) as served:
-        asyncio.run(push(served, SPOOLED))
+        asyncio.run(push(served.address, *SPOOLED, client_id=CLIENT_ID))
     RECORDED.parent.mkdir(exist_ok=True)
     with zstandard.open(RECORDED, "wb", cctx=zstandard.ZstdCompressor(19)) as packed, io.BytesIO() as plain:
         with tarfile.open(fileobj=plain, mode="w") as tar:
             tar.add(directory / "data", "data", filter=_packable)
         packed.write(plain.getvalue())
-
-
-async def push(served: Served, values: range) -> None:
-    """Pushes one point after the other; each is acknowledged."""
-    client = await WireClient.connect(*served.address, CLIENT_ID)
-    to = await client.subscription(bytes(16))
-    for value in values:
-        while await client.push(to, 0, metrics_data([value], 1_700_000_000_000_000_000, b"")):
-            await asyncio.sleep(0.1)
-    client.close()
 
 
 def _packable(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -1,17 +1,24 @@
-"""A push of one client to a Headroom that runs."""
+"""Pushes of one client to a Headroom that runs."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 
+from telemetry.wire.errors import ErrorCode
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 
 
-async def push(address: tuple[str, int], value: int) -> int:
-    client = await WireClient.connect(*address, "early")
+async def push(address: tuple[str, int], *values: int, client_id: str = "early") -> None:
+    """One push for each value; all are acknowledged, each after its interval."""
+    client = await WireClient.connect(*address, client_id)
     try:
         subscription = await client.subscription(bytes(16))
-        return await client.push(subscription, 0, metrics_data([value], time.time_ns(), b""))
+        for value in values:
+            payload = metrics_data([value], time.time_ns(), b"")
+            while (code := await client.push(subscription, 0, payload)) == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                await asyncio.sleep(0.1)
+            assert code == ErrorCode.NONE
     finally:
         client.close()
