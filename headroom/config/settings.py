@@ -10,21 +10,14 @@ import warnings
 from pathlib import Path
 from typing import Literal
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from exporters.clickhouse.connection import Endpoint
 from headroom.config.forward import ForwardConfig
 from headroom.config.listener import FurtherListenerConfig, ListenerConfig
-from headroom.config.quotas import JmxConfig, JmxTarget, LevelsConfig, QuotaConfig, QuotaMetricsConfig
+from headroom.config.quotas import LevelsConfig, QuotaConfig
 from headroom.config.receivers import GrpcConfig, OtlpConfig
-from headroom.config.store import ClickHouseServerConfig, ClickHouseTlsConfig, StoreConfig
+from headroom.config.store import ClickHouseTlsConfig, StoreConfig
 from headroom.config.types import (
     Address,
     Brokers,
@@ -41,23 +34,7 @@ from headroom.config.types import (
 from headroom.config.web import WebConfig
 from telemetry.gateway.networks import LOOPBACK
 
-__all__ = [
-    "Address",
-    "ClickHouseServerConfig",
-    "ConfigError",
-    "GatewayConfig",
-    "GrpcConfig",
-    "JmxConfig",
-    "JmxTarget",
-    "LevelsConfig",
-    "OtlpConfig",
-    "QuotaConfig",
-    "QuotaMetricsConfig",
-    "ServeConfig",
-    "SpoolConfig",
-    "StoreConfig",
-    "TelemetryConfig",
-]
+__all__ = ["Address", "LevelsConfig", "QuotaConfig", "StoreConfig"]
 
 
 class ConfigError(Exception):
@@ -337,12 +314,8 @@ class ServeConfig(Section):
         return value
 
     @model_validator(mode="after")
-    def _has_one_password(self) -> ServeConfig:
+    def _fits(self) -> ServeConfig:
         check_secret("clickhouse_password", self.clickhouse_password, self.clickhouse_password_file)
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_server_of_its_own(self) -> ServeConfig:
         if self.store.cluster.name and self.clickhouse is None:
             raise ValueError("store.cluster needs `clickhouse`: the managed server is a single one")
         return self

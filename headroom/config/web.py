@@ -65,10 +65,6 @@ class WebConfig(Section):
     def _operators_can_read(self) -> WebConfig:
         if self.tokens and not (self.token or self.token_file or self.trusted_proxies):
             raise ValueError("tokens need token, token_file or trusted_proxies besides: operators could read nothing")
-        return self
-
-    @model_validator(mode="after")
-    def _one_token(self) -> WebConfig:
         if self.token and self.token_file:
             raise ValueError("set either token or token_file, not both")
         return self

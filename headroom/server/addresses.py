@@ -1,6 +1,7 @@
-"""Whether the addresses that `headroom serve` will listen on can be opened, before it starts anything.
+"""Whether the addresses that `headroom serve` will listen on can be opened, before it starts anything; and the error of
+one that cannot be opened later.
 
-Not part of startup_check.py: `headroom config check` is used beside a running service, which holds them.
+The former is not part of startup_check.py: `headroom config check` is used beside a running service, which holds them.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Awaitable
 
 from exporters.listening_socket import is_any_of_ipv6, listening_socket
 from headroom.config.settings import Address, ServeConfig
+from headroom.errors import ServeError
 
 
 def address_faults(config: ServeConfig) -> list[str]:
@@ -40,6 +43,16 @@ def address_fault(flag: str, address: Address, error: OSError | None = None) -> 
         os.strerror(error.errno) if error.errno and not isinstance(error, socket.gaierror) else error.strerror or error
     )
     return f"{flag}: cannot listen on {address}: {why}"
+
+
+async def listening(opening: Awaitable[tuple[str, int]], wanted: Address) -> Address:
+    """The address that was opened. Raises ServeError: the port is in use, or may not be used."""
+    try:
+        host, port = await opening
+    except OSError as exc:
+        # asyncio's message repeats the address
+        raise ServeError(f"cannot listen on {wanted}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
+    return Address(host=host, port=port)
 
 
 def _open_once(address: Address) -> None:

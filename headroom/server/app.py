@@ -19,14 +19,14 @@ from exporters import self_metrics as catalogue
 from exporters.spool.records import USAGE_WRITER
 from exporters.spool.writer import PushSpool
 from headroom.config.settings import Address, ConfigError, ServeConfig
-from headroom.errors import ServeError, listening
+from headroom.errors import ServeError
 from headroom.logs import configure_logging, set_level
 from headroom.owners import OwnersInForce, owners_of
-from headroom.server.addresses import address_faults
+from headroom.server.addresses import address_faults, listening
 from headroom.server.cluster.cluster_start import ClusterStart
 from headroom.server.health import Health
 from headroom.server.http import HttpServer, Replaceable, starting_app
-from headroom.server.listeners.gateway import Spools, open_gateway
+from headroom.server.listeners.gateway import open_gateway
 from headroom.server.listeners.network import NetworkService
 from headroom.server.listeners.sink import open_sink
 from headroom.server.metrics import Readings, SelfMetrics, summed
@@ -85,8 +85,9 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         if start is None:
             network_service = await open_sink(config, pushes, stack)
         elif cluster := await start.answered(stop, children):
-            spools = Spools(pushes, quotas)
-            network_service = await open_gateway(config, start.admin, cluster, spools, storage.clickhouse, stack)
+            network_service = await open_gateway(
+                config, start.admin, cluster, pushes, quotas, storage.clickhouse, stack
+            )
         else:
             return 0
         receivers, receiver_readings = await _open_receivers(config, network_service, pushes, stack)
@@ -116,7 +117,7 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         )
         web.app = guarded(config, http_app(config, storage.clickhouse, network_service, self_metrics, health, owners))
         _reload_on_hangup(Reload(config, load, (levels.follow, network_service.follow), owners))
-        kafka = f"kafka={_text(network_service.address)} " if network_service.address else ""
+        kafka = f"kafka={network_service.address} " if network_service.address else ""
         print(f"ready {kafka}http={http} sql={storage.address}{receivers}", flush=True)  # noqa: T201 - promised
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
@@ -198,12 +199,12 @@ async def _open_receivers(
     return "".join(f" {name}={address}" for name, address in opened.items()), readings
 
 
-async def _open_http(config: ServeConfig, app: ASGIApp, stack: AsyncExitStack) -> str:
+async def _open_http(config: ServeConfig, app: ASGIApp, stack: AsyncExitStack) -> Address:
     """Opens the HTTP address, which `stack` closes, and returns it. Raises ServeError."""
     server = HttpServer(app, config.http.host, config.http.port, grace_s=config.gateway.drain_ms / 1000)
     address = await listening(server.start(), config.http)
     stack.push_async_callback(server.stop)
-    return _text(address)
+    return address
 
 
 def _store_contents(config: ServeConfig, storage: Storage, levels: LevelsWorker) -> StoreReadings:
@@ -213,7 +214,3 @@ def _store_contents(config: ServeConfig, storage: Storage, levels: LevelsWorker)
         max_client_series=config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0,
         newest_s=lambda: levels.newest_s,
     )
-
-
-def _text(address: tuple[str, int]) -> str:
-    return str(Address(host=address[0], port=address[1]))

@@ -49,9 +49,6 @@ def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute
             text = await in_daemon_thread(partial(encode, snapshot))
         return Response(text, headers={"content-type": content_type})
 
-    def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
     def readyz(request: Request) -> Response:
         checks = health.verbose()
         lines = checks.lines() if "verbose" in request.query_params else [checks.reason or "ready"]
@@ -61,7 +58,7 @@ def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute
         reason = health.not_serving_reason
         return PlainTextResponse(f"{reason or 'ready'}\n", status_code=503 if reason else 200)
 
-    own = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz, "/readyz/kafka": readyz_kafka}
+    own = {"/metrics": metrics, "/healthz": _healthz, "/readyz": readyz, "/readyz/kafka": readyz_kafka}
     return Starlette(routes=[*(Route(path, answer) for path, answer in own.items()), *pages])
 
 
@@ -71,15 +68,16 @@ def starting_app(reason: Callable[[], str]) -> Starlette:
     /metrics fails, too, so that the alert of a Headroom that is down begins.
     """
 
-    def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
     def not_yet(request: Request) -> Response:
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": reason()}, status_code=503)
         return PlainTextResponse(f"{reason()}\n", status_code=503)
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/{path:path}", not_yet)])
+    return Starlette(routes=[Route("/healthz", _healthz), Route("/{path:path}", not_yet)])
+
+
+def _healthz(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
 
 
 class Replaceable:

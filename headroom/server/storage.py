@@ -18,7 +18,7 @@ from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ConfigError, ServeConfig
 from headroom.errors import ServeError
 from headroom.server.addresses import address_fault
-from headroom.server.processes.child import ChildError, ChildProcess, ChildValues, passed_environment
+from headroom.server.processes.child import ChildProcess, ChildValues, passed_environment
 from headroom.server.processes.storage_process import StorageWorker, WorkerSettings
 
 log = structlog.get_logger(__name__)
@@ -62,18 +62,14 @@ async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
             data=config.data, nodes=nodes, store=config.store, telemetry=config.telemetry, mirror_bytes=mirror_bytes
         )
     )
-    try:
-        await worker.child.start()
-    except ChildError as exc:
-        raise ServeError(str(exc)) from exc
-    stack.push_async_callback(_drain, worker)
+    await worker.child.start()
+
+    async def drain() -> None:
+        if not await worker.child.stop(_WORKER_DRAIN_S):
+            log.warning("the storage worker did not drain in time: the spool keeps the rest")
+
+    stack.push_async_callback(drain)
     return Storage(ClickHouse(nodes, settings=config.store.options.client_settings()), address, worker, server)
-
-
-async def _drain(worker: StorageWorker) -> None:
-    """The spool keeps what is not written in time."""
-    if not await worker.child.stop(_WORKER_DRAIN_S):
-        log.warning("the storage worker did not drain in time: the spool keeps the rest")
 
 
 async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endpoint, ChildProcess]:
@@ -95,24 +91,7 @@ async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endp
     except OSError as exc:
         raise ConfigError([address_fault("--sql", config.sql, exc)]) from exc
     stack.callback(server.close)
-    child = ChildProcess(server_values(server))
-    stack.push_async_callback(child.stop, _SERVER_STOP_S)  # what it confirmed is on disk
-    if server.ignores_failed_writes:
-        log.warning(
-            "the ClickHouse of chdb runs without its write guard: a full disk can lose rows",
-            see="docs/install.md, From a wheel",
-        )
-    try:
-        await child.start()
-    except ChildError as exc:
-        raise ServeError(str(exc)) from exc
-    log.info("the ClickHouse server answers", http=server.http_port, native=server.native_port)
-    return Endpoint("http", server.host, server.http_port, WRITER, server.password, is_direct=True), child
-
-
-def server_values(server: ManagedServer) -> ChildValues:
-    """How the managed server runs."""
-    return ChildValues(
+    values = ChildValues(
         "the ClickHouse server",
         server.command,
         server.environment(passed_environment()),
@@ -122,3 +101,13 @@ def server_values(server: ManagedServer) -> ChildValues:
         output=server.output,
         cause=server.last_error,
     )
+    child = ChildProcess(values)
+    stack.push_async_callback(child.stop, _SERVER_STOP_S)  # what it confirmed is on disk
+    if server.ignores_failed_writes:
+        log.warning(
+            "the ClickHouse of chdb runs without its write guard: a full disk can lose rows",
+            see="docs/install.md, From a wheel",
+        )
+    await child.start()
+    log.info("the ClickHouse server answers", http=server.http_port, native=server.native_port)
+    return Endpoint("http", server.host, server.http_port, WRITER, server.password, is_direct=True), child

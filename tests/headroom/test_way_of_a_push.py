@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -12,15 +12,14 @@ import pytest
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import Store
 from exporters.spool.reader import SpoolReader
-from exporters.spool.writer import PushSpool, SpoolWriter
+from headroom.clock import now_ms
+from headroom.config.settings import ServeConfig
+from headroom.config.sources import load
+from headroom.server.processes.assembly import new_gateway, open_push_spool, telemetry_receiver
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.listener import ListenerOptions
-from telemetry.gateway.server import Gateway
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
-from telemetry.receiver.receiver import TelemetryReceiver
-from telemetry.subscriptions.kip714_rules import ClientMetrics
 from tests.kit.fake_clickhouse import fake_clickhouse, http
 from tests.kit.gateways import LOOPBACK
 from tests.kit.ways import files_that_run, listed
@@ -32,52 +31,30 @@ JAVA = (Path(__file__).parents[1] / "vectors" / "java-4.3.1-producer.zst").read_
 NOT_COUNTED = {
     "exporters/clickhouse/connection_pool.py",  # over which connection a statement is sent
     "exporters/clickhouse/profile.py",  # which settings a statement assumes
+    "headroom/clock.py",
     "telemetry/ingest/progress.py",
     "telemetry/ingest/rollups.py",
 }
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-class PushingClient:
-    """A client of a gateway whose broker accepts connections and stays silent. The rules have a clock of their own."""
-
-    def __init__(self, directory: Path) -> None:
-        self._rules_ms = 10_000_000
-        spool = PushSpool(lambda name: SpoolWriter(directory, name, segment_bytes=MIB, max_bytes=64 * MIB), "gw")
-        rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
-        rules.update("all", {"metrics": "*", "interval.ms": "1000"}, 0)
-        self._spool = spool
-        self._receiver = TelemetryReceiver(
-            rules, append=spool.append, telemetry_max_bytes=MIB, rules_ms=lambda: self._rules_ms
-        )
-
-    async def push(self, times: int) -> set[str]:
-        """The files that the last push ran through, up to its acknowledgement."""
-        async with await asyncio.start_server(_silent, LOOPBACK, 0) as broker:
-            gateway = Gateway(
-                "test",
-                self._receiver,
-                [ListenerOptions(LOOPBACK, 0)],
-                flush=self._spool.flush,
-                observe=lambda _: None,
-                now_ms=now_ms,
-            )
-            address = await gateway.start([Node(1, LOOPBACK, broker.sockets[0].getsockname()[1])])
-            streams = await asyncio.open_connection(*address)
-            instance, subscription = subscribed(await _answer(streams, request(GET, NEW_ID + b"\0")))
-            for _ in range(times):
-                self._rules_ms += 2_000
-                with files_that_run() as last:
-                    answer = await _answer(streams, push(instance, subscription, 4, JAVA))
-                assert error_code(answer) == 0
-                files = last
-            streams[1].close()
-            await gateway.close(1)
-        self._spool.close()
-        return files
+async def pushed(config: ServeConfig, times: int) -> set[str]:
+    """The files that the last push ran through, up to its acknowledgement. The broker stays silent."""
+    async with AsyncExitStack() as stack, await asyncio.start_server(_silent, LOOPBACK, 0) as broker:
+        spool = open_push_spool(config, "gw", stack)
+        receiver = telemetry_receiver(config, spool)
+        receiver.rules.update("all", {"metrics": "*", "interval.ms": "100"}, 0)
+        gateway = new_gateway(config, "test", receiver, spool)
+        address = await gateway.start([Node(1, LOOPBACK, broker.sockets[0].getsockname()[1])])
+        streams = await asyncio.open_connection(*address)
+        instance, subscription = subscribed(await _answer(streams, request(GET, NEW_ID + b"\0")))
+        for _ in range(times):
+            await asyncio.sleep(0.2)  # more than its interval
+            with files_that_run() as files:
+                answer = await _answer(streams, push(instance, subscription, 4, JAVA))
+            assert error_code(answer) == 0
+        streams[1].close()
+        await gateway.close(1)
+    return files
 
 
 async def _silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,10 +71,8 @@ async def _answer(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], fr
 @pytest.mark.interpreted
 def test_a_push_runs_through_the_listed_files_only(tmp_path: Path) -> None:
     pushes = 3  # the first makes the gateway know its header, and ingest its structure
-    (tmp_path / "spool").mkdir()
     reader = SpoolReader(tmp_path / "spool")
-    client = PushingClient(tmp_path / "spool")
-    files = asyncio.run(client.push(pushes))
+    files = asyncio.run(pushed(load(None, {"data": tmp_path, "listen": f"{LOOPBACK}:0"}), pushes))
     with fake_clickhouse(http(b"", written_rows=MIB)) as clickhouse:
         options = IngestOptions(max_decompressed_bytes=MIB, rollup_interval_ms=60_000, max_records=1)
         quarantine = Quarantine(tmp_path / "quarantine", 10, MIB)

@@ -18,13 +18,15 @@ from starlette.applications import Starlette
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.store import Store
 from exporters.spool.reader import SpoolReader
-from exporters.spool.writer import PushSpool, SpoolWriter
+from exporters.spool.records import USAGE_WRITER
+from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.server.cluster.cluster_start import ClusterStart
 from headroom.server.level_schedule import LevelSchedule
-from headroom.server.listeners.gateway import Spools, open_gateway
+from headroom.server.listeners.gateway import open_gateway
+from headroom.server.processes.assembly import open_push_spool, open_spool
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
 from quota_metrics.minutes.live import LiveLevels
@@ -40,42 +42,34 @@ MIB = 1 << 20
 CLIENT, TOPIC = "way-of-a-quota", "way-of-a-quota"
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def produce(address: tuple[str, int]) -> None:
-    producer = Producer({"bootstrap.servers": f"{address[0]}:{address[1]}", "client.id": CLIENT})
+def produce(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": CLIENT})
     producer.produce(TOPIC, bytes(50_000))
     assert producer.flush(60) == 0
 
 
-async def measured(kafka: LocalCluster, kafka_admin: Admin, spool: Path, store: ClickHouse) -> None:
+async def measured(kafka: LocalCluster, kafka_admin: Admin, data: Path, store: ClickHouse) -> None:
     """A quota is set while the gateway runs, a client of it produces, and both are in the spool."""
-    config = ServeConfig.model_validate({"upstream": kafka.bootstrap, "listen": "127.0.0.1:0"})
-    pushes = PushSpool(lambda name: SpoolWriter(spool, name, segment_bytes=MIB, max_bytes=64 * MIB), "gw")
-    quotas = SpoolWriter(spool, "quotas", segment_bytes=MIB, max_bytes=64 * MIB)
+    config = ServeConfig.model_validate({"upstream": kafka.bootstrap, "listen": "127.0.0.1:0", "data": data})
     async with AsyncExitStack() as stack:
+        pushes, quotas = open_push_spool(config, "gw", stack), open_spool(config, USAGE_WRITER, stack)
         start = ClusterStart(config, stack)
         cluster = await start.admin.describe_cluster()
-        service = await open_gateway(config, start.admin, cluster, Spools(pushes, quotas), store, stack)
-        assert service.address is not None
+        service = await open_gateway(config, start.admin, cluster, pushes, quotas, store, stack)
         steps = {task.name: task.step for task in service.periodic_tasks}
         await asyncio.to_thread(kafka_admin.alter_quota, {"client-id": CLIENT}, {"producer_byte_rate": 200_000.0})
         known = quotas.records
         while quotas.records == known:  # until the broker has it
             await steps["quotas"]()
-        await asyncio.to_thread(produce, service.address)
+        await asyncio.to_thread(produce, str(service.address))
         await steps["usage"]()
-    quotas.close()
-    pushes.close()
 
 
-def stored(spool: Path, clickhouse: RunningClickHouse, directory: Path) -> None:
+def stored(data: Path, clickhouse: RunningClickHouse) -> None:
     store = Store(clickhouse.writer)
     options = IngestOptions(max_decompressed_bytes=MIB, rollup_interval_ms=60_000)
-    with closing(SpoolReader(spool)) as reader:
-        quarantine = Quarantine(directory / "quarantine", 10, MIB)
+    with closing(SpoolReader(data / "spool")) as reader:
+        quarantine = Quarantine(data / "quarantine", 10, MIB)
         ingester = Ingester(reader, store, quarantine, options, Progress(time.monotonic))
         while ingester.step(now_ms()):
             pass
@@ -93,15 +87,13 @@ async def shown(clickhouse: ClickHouse, minute_ms: int) -> str:
 
 
 def test_a_quota_change_runs_through_the_listed_files(kafka: LocalCluster, kafka_admin: Admin, tmp_path: Path) -> None:
-    spool = tmp_path / "spool"
-    spool.mkdir()
     kafka_admin.create_topics([TOPIC])
     with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
         store = ClickHouse((clickhouse.writer,))
         with files_that_run() as files:
-            asyncio.run(measured(kafka, kafka_admin, spool, store))
+            asyncio.run(measured(kafka, kafka_admin, tmp_path, store))
             minute_ms = now_ms() // 60_000 * 60_000
-            stored(spool, clickhouse, tmp_path)
+            stored(tmp_path, clickhouse)
             page = asyncio.run(shown(store, minute_ms))
         store.close()
     assert CLIENT in page

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
@@ -40,25 +39,19 @@ from telemetry.receiver.receiver import TelemetryReceiver
 log = structlog.get_logger(__name__)
 
 
-class Spools(NamedTuple):
-    """The writers of the two kinds of records."""
-
-    pushes: PushSpool
-    quotas: SpoolWriter
-
-
 async def open_gateway(
     config: ServeConfig,
     admin: KafkaAdmin,
     cluster: Cluster,
-    spools: Spools,
+    pushes: PushSpool,
+    usage: SpoolWriter,
     store: ClickHouse,
     stack: AsyncExitStack,
 ) -> NetworkService:
     """`cluster`: as `admin` described it. Raises ServeError. `stack` writes the last usage and closes everything."""
     name = config.cluster or cluster.cluster_id
-    receiver = telemetry_receiver(config, spools.pushes)
-    quotas = QuotaState(config, name, admin, spools.quotas, store, stack)
+    receiver = telemetry_receiver(config, pushes)
+    quotas = QuotaState(config, name, admin, usage, store, stack)
     if config.observe:
         _log_blind_spots(config)
     subscriptions = subscriptions_task(config, receiver.rules, _subscriptions(config, receiver, admin, quotas.facts))
@@ -70,13 +63,13 @@ async def open_gateway(
         config,
         name,
         receiver,
-        spools.pushes,
+        pushes,
         observe=quotas.meter.exchange,
         view=ClusterView(quotas.addresses.gate, tokens.owners, brokers.soon),
         topics=quotas.topics.meter.observe,
     )
     address, network = await open_network(
-        config, gateway, cluster.nodes, quotas.meter.exchange, stack, quotas.addresses, quotas.topics.meter.add
+        config, gateway, cluster.nodes, stack, quotas.meter.exchange, quotas.addresses, quotas.topics.meter.add
     )
     tasks = [*quotas.tasks, subscriptions, network.task()]
     if not config.observe:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from headroom.config.settings import ServeConfig
-from headroom.errors import listening
+from headroom.config.settings import Address, ServeConfig
+from headroom.server.addresses import listening
 from headroom.server.metrics import Readings
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.address_quotas import AddressQuotas
@@ -23,7 +23,7 @@ from telemetry.gateway.server import Gateway
 class NetworkService(NamedTuple):
     """The running listeners and processes; `address` is the bootstrap address."""
 
-    address: tuple[str, int] | None  # None: an observer, which has no listeners
+    address: Address | None  # None: an observer, which has no listeners
     periodic_tasks: list[PeriodicTask]
     readings: Readings
     gateway: Gateway
@@ -36,11 +36,11 @@ async def open_network(
     config: ServeConfig,
     gateway: Gateway,
     nodes: Iterable[Node],
-    take: Observe,
     stack: AsyncExitStack,
+    take: Observe = lambda _: None,
     addresses: AddressQuotas | None = None,
     topics: Callable[[TopicCount], None] = lambda _: None,
-) -> tuple[tuple[str, int] | None, NetworkProcesses]:
+) -> tuple[Address | None, NetworkProcesses]:
     """Opens the listeners of this process, then starts the other network processes, with the same quotas on addresses.
     `take` and `topics` get what those measured. An observer has neither. Raises ServeError."""
     address = None if config.observe else await listening(gateway.start(nodes), config.listen)

@@ -15,8 +15,9 @@ from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import PushSpool
 from headroom.config.receivers import TOKEN, TOKEN_RULE, AccessConfig
 from headroom.config.settings import Address, ServeConfig
-from headroom.errors import ServeError, listening
+from headroom.errors import ServeError
 from headroom.logs import thin_out
+from headroom.server.addresses import listening
 from headroom.server.http import HttpServer
 from headroom.server.metrics import Readings, summed
 from telemetry.gateway.server import Gateway
@@ -113,9 +114,8 @@ async def _open_otlp(
             max_connections=otlp.max_connections,
             grace_s=config.gateway.drain_ms / 1000,
         )
-        host, port = await listening(http.start(), otlp.http)
+        opened["otlp-http"] = await listening(http.start(), otlp.http)
         stack.push_async_callback(http.stop)
-        opened["otlp-http"] = Address(host=host, port=port)
 
     def readings() -> dict[SelfMetric, Values]:
         requests: dict[tuple[str, ...], float] = dict(receiver.requests.items())
@@ -132,9 +132,9 @@ async def _open_otlp(
 async def _open(
     server: GrpcServer | OtlpGrpcServer, listen: Address, config: ServeConfig, stack: AsyncExitStack
 ) -> Address:
-    host, port = await listening(server.start(listen.host, listen.port), listen)
+    address = await listening(server.start(listen.host, listen.port), listen)
     stack.push_async_callback(server.stop, config.gateway.drain_ms / 1000)
-    return Address(host=host, port=port)
+    return address
 
 
 def _grpc_limits(config: AccessConfig, max_message_bytes: int) -> GrpcLimits:

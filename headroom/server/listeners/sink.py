@@ -21,7 +21,6 @@ from headroom.server.processes.assembly import (
     listener_readings,
     loaded_subscriptions,
     new_gateway,
-    no_exchange,
     subscriptions_path,
     subscriptions_task,
     telemetry_receiver,
@@ -43,8 +42,8 @@ async def open_sink(config: ServeConfig, pushes: PushSpool, stack: AsyncExitStac
     else:  # it is created with the first subscription
         file = SubscriptionFile(path, receiver.rules, now_ms)
     answers = SinkAnswers(name, file, administrators(config))
-    gateway = new_gateway(config, name, receiver, pushes, observe=no_exchange, local=answers.found_at)
-    address, network = await open_network(config, gateway, [], no_exchange, stack)
+    gateway = new_gateway(config, name, receiver, pushes, local=answers.found_at)
+    address, network = await open_network(config, gateway, [], stack)
 
     async def refresh() -> None:
         file.follow()

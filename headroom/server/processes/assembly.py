@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporters import self_metrics as catalogue
-from exporters.model import Connection, ExchangeValues, SampledTopics
+from exporters.model import Connection, SampledTopics
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.records import USAGE_WRITER
 from exporters.spool.writer import PushSpool, SpoolWriter
@@ -149,12 +149,13 @@ def new_gateway(
     receiver: TelemetryReceiver,
     pushes: PushSpool,
     *,
-    observe: Observe,
+    observe: Observe = lambda _: None,
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
     view: ClusterView | None = None,
     topics: Callable[[SampledTopics], None] | None = None,
 ) -> Gateway:
-    """`topics` gets what is read of sampled frames. `local`: the handlers without a cluster."""
+    """`observe` gets exchanges, of which a sink has none; `topics` what is read of sampled frames. `local`: the
+    handlers without a cluster."""
     view = view or ClusterView(AddressGate(), TokenOwners(), lambda: None)
     sampler, sample = None, config.quotas.topics.sample
     if topics is not None and sample:
@@ -247,10 +248,6 @@ def administrators(config: ServeConfig) -> Administrators:
     if not settings.enabled:
         return Administrators([])
     return Administrators(networks_of(settings.networks), settings.principals)
-
-
-def no_exchange(_: ExchangeValues) -> None:
-    """Ignores exchanges, because a sink has none."""
 
 
 def subscriptions_path(config: ServeConfig) -> Path:

@@ -18,6 +18,7 @@ from typing import IO, Any
 import structlog
 
 from headroom import interpreted
+from headroom.errors import ServeError
 from headroom.server.processes.messages import MAX_LINE_BYTES, STOP, Message, line, message_of
 
 log = structlog.get_logger(__name__)
@@ -34,8 +35,8 @@ _PASSED = frozenset(
 _PASSED_PREFIXES = ("LC_", "LD_", "FAKETIME", "PYTHON", "MALLOC_", "GRPC_")
 
 
-class ChildError(Exception):
-    """A child process does not start; the message is one line."""
+class ChildError(ServeError):
+    """A child process does not start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,15 +59,9 @@ def message_of(line: bytes) -> dict[str, Any] | None:
     return dict(orjson.loads(line)) if line.endswith(b"\n") else None
 
 
-def config_message(config: ServeConfig, listen: tuple[str, int]) -> Message:
+def config_message(config: ServeConfig, listen: Address) -> Message:
     """The settings of a network process: the parent's listen address, no other receivers, no pages and no store."""
-    settings = config.model_dump(exclude=_NOT_FOR_NETWORK)
-    return settings | {"listen": Address(host=listen[0], port=listen[1]).model_dump()}
-
-
-def config_of(settings: Message) -> ServeConfig:
-    """The parent's settings; the environment is not read again."""
-    return ServeConfig(**settings)
+    return config.model_dump(exclude=_NOT_FOR_NETWORK) | {"listen": listen.model_dump()}
 
 
 def listeners_message(every: Iterable[Iterable[tuple[Node, int]]]) -> Message:

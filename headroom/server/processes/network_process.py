@@ -18,8 +18,10 @@ import uvloop
 from exporters import self_metrics as catalogue
 from exporters.model import Exchange, ExchangeValues
 from headroom.clock import now_ms
-from headroom.errors import ServeError, listening
+from headroom.config.settings import ServeConfig
+from headroom.errors import ServeError
 from headroom.logs import configure_logging
+from headroom.server.addresses import listening
 from headroom.server.periodic import PeriodicTask, run_periodic_tasks
 from headroom.server.process_limits import forbid_core_dumps, tune_for_connections
 from headroom.server.processes.assembly import (
@@ -27,7 +29,6 @@ from headroom.server.processes.assembly import (
     administrators,
     listener_readings,
     new_gateway,
-    no_exchange,
     open_push_spool,
     push_sync_tasks,
     subscriptions_path,
@@ -40,7 +41,6 @@ from headroom.server.processes.messages import (
     MAX_PAYERS_SHOWN,
     READY,
     Message,
-    config_of,
     listeners_of,
     network_lock,
 )
@@ -97,7 +97,7 @@ class _NetworkProcess:
         self._parent = parent
         self._first = first
         self._listeners = listeners_of(first)
-        self._config = config_of(first["config"])
+        self._config = ServeConfig(**first["config"])  # the environment is not read again
         if not self._config.core_dumps:
             forbid_core_dumps()
         self._stop = asyncio.Event()
@@ -150,9 +150,7 @@ class _NetworkProcess:
         answers = SinkAnswers(cluster, self._file, administrators(self._config)).found_at
         # A sink is the only node of its cluster; its listener is the bootstrap listener.
         view = ClusterView(AddressGate(), TokenOwners(), lambda: None, follows=True)
-        return new_gateway(
-            self._config, cluster, self._listener, self._pushes, observe=no_exchange, local=answers, view=view
-        )
+        return new_gateway(self._config, cluster, self._listener, self._pushes, local=answers, view=view)
 
     async def _refresh(self) -> None:
         if self._file is not None:

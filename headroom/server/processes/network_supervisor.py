@@ -16,12 +16,11 @@ import structlog
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
-from headroom.config.settings import ServeConfig
-from headroom.errors import ServeError
+from headroom.config.settings import Address, ServeConfig
 from headroom.server.metrics import sums
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.address_quotas import AddressQuotas
-from headroom.server.processes.child import ChildError, ChildProcess, ChildValues
+from headroom.server.processes.child import ChildProcess, ChildValues
 from headroom.server.processes.messages import (
     ASK_TOKEN_OWNERS,
     MAX_PAYERS_SHOWN,
@@ -51,7 +50,7 @@ class NetworkProcesses:
     def __init__(
         self,
         config: ServeConfig,
-        address: tuple[str, int] | None,
+        address: Address | None,
         gateway: Gateway,
         take: Observe,
         addresses: AddressQuotas | None = None,
@@ -72,10 +71,7 @@ class NetworkProcesses:
         if not self._children:
             return
         self._told = self._state()
-        try:
-            await asyncio.gather(*(child.process.start() for child in self._children))
-        except ChildError as exc:
-            raise ServeError(str(exc)) from exc
+        await asyncio.gather(*(child.process.start() for child in self._children))
         self._watching = [asyncio.create_task(child.process.watch()) for child in self._children]
 
     async def watch(self) -> None:

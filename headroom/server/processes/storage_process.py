@@ -31,6 +31,7 @@ from exporters.spool.records import holds_usage
 from headroom.clock import now_ms
 from headroom.config.settings import StoreConfig, TelemetryConfig
 from headroom.config.types import Section
+from headroom.errors import ServeError
 from headroom.server.process_limits import tune_for_batches
 from headroom.server.processes.child import ChildProcess, ChildValues
 from headroom.server.processes.messages import READY, Message
@@ -195,17 +196,13 @@ def main() -> int:
         store = Store(*settings.nodes, options=settings.store.options)
         follower = _Follower(reader, store, settings, parent, mirror)
         follower.begin()
-    except _OpenError as exc:
+    except ServeError as exc:
         parent.send({"error": one_line(exc)})
         return 1
     follower.run()
     store.close()
     reader.close()
     return 0
-
-
-class _OpenError(Exception):
-    """The spool cannot be opened; the message is one line for the user."""
 
 
 class _Follower:
@@ -362,7 +359,7 @@ class _Follower:
 
 def _open_spool(directory: Path, mirror: Mirror | None) -> SpoolReader:
     """Opens the spool; waits for the worker of a dead parent, which exits after its current batch. Raises
-    _OpenError."""
+    ServeError."""
     try:
         for attempt in stamina.retry_context(
             on=BlockingIOError, attempts=None, timeout=_PREDECESSOR_S, wait_initial=0.05, wait_max=0.5
@@ -370,7 +367,7 @@ def _open_spool(directory: Path, mirror: Mirror | None) -> SpoolReader:
             with attempt:
                 return SpoolReader(directory, partial(_link, mirror)) if mirror else SpoolReader(directory)
     except OSError as exc:
-        raise _OpenError(f"cannot open the spool: {exc}") from exc
+        raise ServeError(f"cannot open the spool: {exc}") from exc
     raise AssertionError("not reached: the last attempt returns or raises")
 
 

@@ -17,7 +17,7 @@ from exporters import self_metrics as catalogue
 from exporters.model import UsageSample
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
-from headroom.config.settings import JmxConfig
+from headroom.config.quotas import JmxConfig
 from quota_metrics.jmx.scrape import ScrapeError, Target, scrape
 from quota_metrics.jmx.sensors import SensorReading, usage_samples
 

@@ -1,18 +1,15 @@
-"""A gateway of two network processes in front of the shared broker: records, usage, subscriptions, listeners."""
+"""A gateway of two network processes in front of the shared broker: usage, subscriptions, listeners."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import struct
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from exporters.model import SampledTopics
 from headroom.config.sources import load
@@ -24,7 +21,6 @@ from headroom.server.periodic import run_periodic_tasks
 from headroom.server.processes.assembly import (
     ClusterView,
     new_gateway,
-    no_exchange,
     open_push_spool,
     telemetry_receiver,
 )
@@ -34,10 +30,9 @@ from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway
 from telemetry.subscriptions.java.hash import uuid_text
-from tests.kit.kafka.consumed import values_of
 from tests.kit.network import NETWORK, spread, subscription
 from tests.kit.raw_connection import RawConnection
-from tests.kit.serving import PATIENCE_S, Served, eventually, rows
+from tests.kit.serving import Served, eventually, rows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -60,23 +55,6 @@ def listener_of(connection: RawConnection) -> int:
     body = connection.ask(METADATA, 1, struct.pack(">i", 0))
     _, _, length = struct.unpack_from(">iih", body)
     return int(struct.unpack_from(">i", body, 10 + length)[0])
-
-
-def test_records_pass_unchanged(headroom: Served, new_topic: Callable[[], str]) -> None:
-    topic, name = new_topic(), f"network-{uuid.uuid4().hex[:8]}"
-    records = [b"%d-" % n + bytes(size) for n, size in enumerate([0, 1, 1_000, 100_000, 600_000] * 8)]
-    producers = [Producer({"bootstrap.servers": headroom.kafka, "client.id": f"{name}-{n}"}) for n in range(8)]
-    for n, record in enumerate(records):
-        producers[n % len(producers)].produce(topic, record)
-    assert [producer.flush(PATIENCE_S) for producer in producers] == [0] * len(producers)
-    seen: list[bytes] = []
-    consumer = Consumer({"bootstrap.servers": headroom.kafka, "group.id": name, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    deadline = time.monotonic() + PATIENCE_S
-    while len(seen) < len(records) and time.monotonic() < deadline:
-        seen += values_of(consumer.consume(100, 0.5))
-    consumer.close()
-    assert sorted(map(_digest, seen)) == sorted(map(_digest, records))
 
 
 def test_usage_of_all_processes_adds_up(headroom: Served) -> None:
@@ -124,16 +102,16 @@ def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalClus
                 gateway.ports.update([placeholder, Node(1, host, port)])
 
             view = ClusterView(AddressGate(), TokenOwners(), update)
-            gateway = new_gateway(config, "test", receiver, spool, observe=no_exchange, view=view)
-            address, network = await open_network(config, gateway, [placeholder], no_exchange, stack)
+            gateway = new_gateway(config, "test", receiver, spool, view=view)
+            address, network = await open_network(config, gateway, [placeholder], stack)
             assert address is not None
-            asked = asyncio.to_thread(asked_of_the_child, gateway, address[1])
+            asked = asyncio.to_thread(asked_of_the_child, gateway, address.port)
             stop = asyncio.Event()
             telling = asyncio.create_task(run_periodic_tasks([network.task()], stop, network.watch()))
             first, then = await asked
             stop.set()
             await telling
-            assert first == address[1]
+            assert first == address.port
             assert {port for node, port in gateway.ports if node.id != 99} == {then}
 
     asyncio.run(run())
@@ -150,11 +128,11 @@ def test_topics_that_a_child_reads_are_told_to_its_parent(kafka: LocalCluster, t
         async with AsyncExitStack() as stack:
             spool = open_push_spool(config, "pushes", stack)
             receiver = telemetry_receiver(config, spool)
-            gateway = new_gateway(config, "test", receiver, spool, observe=no_exchange, topics=own.append)
+            gateway = new_gateway(config, "test", receiver, spool, topics=own.append)
             node = Node(1, config.upstream[0].host, config.upstream[0].port)
-            address, _ = await open_network(config, gateway, [node], no_exchange, stack, topics=told.append)
+            address, _ = await open_network(config, gateway, [node], stack, topics=told.append)
             assert address is not None
-            await asyncio.to_thread(produced_by_the_child, gateway, address[1], _NOTHING[:-4] + topic)
+            await asyncio.to_thread(produced_by_the_child, gateway, address.port, _NOTHING[:-4] + topic)
 
     asyncio.run(run())
     assert told == [TopicCount("in", "ANONYMOUS", "raw", "orders", LOOPBACK, 5, 1)]
@@ -184,7 +162,3 @@ def asked_of_the_child(gateway: Gateway, port: int) -> tuple[int, int]:
     with of_the_child(gateway, port) as connection:
         first = listener_of(connection)
         return first, eventually(lambda: listener_of(connection), lambda found: found != first)
-
-
-def _digest(record: bytes) -> str:
-    return hashlib.blake2b(record).hexdigest()
