@@ -32,6 +32,7 @@ def test_flags_override_environment_file_and_defaults(tmp_path: Path, monkeypatc
     assert load(file, {"grpc": None}).grpc.listen == Address(host="127.0.0.1", port=7)
     monkeypatch.setenv("HEADROOM_LISTEN", "127.0.0.1:2")
     monkeypatch.setenv("HEADROOM_UPSTREAM", "a:1,[::1]:2")
+    monkeypatch.setenv("HEADROOM_HTTP", "[::1]:4711")
     monkeypatch.setenv("HEADROOM_SPOOL__SYNC_MS", "7")
     monkeypatch.setenv("HEADROOM_GRPC__LISTEN", "127.0.0.1:4")
     assert load(file, {}).grpc.listen == Address(host="127.0.0.1", port=4)
@@ -41,15 +42,9 @@ def test_flags_override_environment_file_and_defaults(tmp_path: Path, monkeypatc
     assert config.upstream == (Address(host="a", port=1), Address(host="::1", port=2))
     assert config.cluster == "file"
     assert (config.spool.max_bytes, config.spool.sync_ms, config.spool.segment_bytes) == (5, 7, 67_108_864)
-    assert config.http.port == 9644
+    assert config.http == Address(host="::1", port=4711)
     assert (config.grpc.listen, config.grpc.max_concurrent_calls) == (Address(host="127.0.0.1", port=5), 3)
     assert (config.otlp.grpc, config.otlp.attributes) == (Address(host="127.0.0.1", port=6), "instaclustr")
-
-
-@pytest.mark.parametrize("name", ["LISTEN", "SQL", "HTTP"])
-def test_listen_addresses_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(f"HEADROOM_{name}", "[::1]:4711")
-    assert getattr(load(None, {}), name.lower()) == Address(host="::1", port=4711)
 
 
 @pytest.mark.parametrize(

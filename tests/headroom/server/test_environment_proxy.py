@@ -39,11 +39,13 @@ def test_a_service_of_its_own_works_beside_a_proxy_that_refuses_everything(tmp_p
         assert proxy.requests == []
 
 
-def test_child_processes_have_the_proxies_of_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*_VARIABLES, "NO_PROXY", "no_proxy"):
+def test_child_processes_have_the_proxies_of_their_parent_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed, secrets = (*_VARIABLES, "NO_PROXY", "no_proxy", "LC_ALL", "PATH"), ("HEADROOM_X", "AWS_SECRET_ACCESS_KEY")
+    for name in (*needed, *secrets):
         monkeypatch.setenv(name, name)
     passed = passed_environment()
-    assert all(passed[name] == name for name in (*_VARIABLES, "NO_PROXY", "no_proxy"))
+    assert all(passed[name] == name for name in needed)
+    assert not any(name in passed for name in secrets)
 
 
 def test_the_image_s_health_check_asks_directly() -> None:

@@ -12,33 +12,28 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.executable import ServerError, find_program
 from headroom.demo.processes import LOOPBACK, free_ports
-from tests.kit.clickhouse import LaunchedServer, connected
-from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.kit.clickhouse import LaunchedServer
+from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
 LAUNCHER = "exporters.clickhouse.managed.launcher"
-
-
-def sql(served: Served, query: str) -> list[tuple[object, ...]]:
-    with connected(Endpoint.parse(f"http://{served.sql}")) as client:
-        return [tuple(row) for row in client.query(query).result_rows]
+CHECKS = "SELECT token FROM headroom.write_checks"
 
 
 @pytest.mark.clickhouse
 def test_killed_server_is_restarted_with_its_rows(tmp_path: Path) -> None:
     with Served(tmp_path) as served:
         eventually(served.ready, lambda answer: answer == (200, "ready\n"))
-        checks = sql(served, "SELECT token FROM headroom.write_checks")
+        checks = rows(served.sql, CHECKS)
         [server] = served.children(LAUNCHER)
         server.kill()
         [restarted] = eventually(
             lambda: served.children(LAUNCHER), lambda found: len(found) == 1 and found[0].pid != server.pid
         )
         eventually(lambda: _answers(served), bool)
-        assert set(checks) <= set(sql(served, "SELECT token FROM headroom.write_checks"))  # it may have written another
+        assert set(checks) <= set(rows(served.sql, CHECKS))  # it may have written another
         assert served.stop() == 0
         assert not restarted.is_running()
     assert served.log.read_text().count("the ClickHouse server ended") == 1
@@ -48,13 +43,13 @@ def test_killed_server_is_restarted_with_its_rows(tmp_path: Path) -> None:
 def test_server_ends_with_a_killed_parent(tmp_path: Path) -> None:
     with Served(tmp_path, "--sql", f"{LOOPBACK}:{free_ports(1)[0]}") as first:
         eventually(first.ready, lambda answer: answer == (200, "ready\n"))
-        checks = sql(first, "SELECT token FROM headroom.write_checks")
+        checks = rows(first.sql, CHECKS)
         [server] = first.children(LAUNCHER)
         first.process.kill()
         with Served(tmp_path, "--sql", first.sql) as second:  # at the same address, over the same directory
             assert _has_ended(server)
             eventually(second.ready, lambda answer: answer == (200, "ready\n"))
-            assert set(checks) < set(sql(second, "SELECT token FROM headroom.write_checks"))
+            assert set(checks) < set(rows(second.sql, CHECKS))
             assert second.stop() == 0
 
 
@@ -136,6 +131,6 @@ def _has_ended(process: psutil.Process) -> bool:
 
 def _answers(served: Served) -> bool:
     try:
-        return sql(served, "SELECT 1") == [(1,)]
+        return rows(served.sql, "SELECT 1") == [(1,)]
     except Exception:  # noqa: BLE001 - a server that is starting fails in many ways
         return False

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,41 +11,22 @@ from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from tests.kit.otlp_receivers import EXPORTERS, send_metrics
 from tests.kit.serving import Served, eventually, rows
+from tests.kit.terminal.fake_serve import FakeServe
 
-_AGENT = """# TYPE kafka_server_quota_byte_rate gauge
+# A broker's Prometheus agent.
+_AGENT = b"""# TYPE kafka_server_quota_byte_rate gauge
 kafka_server_quota_byte_rate{resource="Produce",user="observed",clientId=""} 512000.0
 kafka_server_quota_throttle_time{resource="Produce",user="observed",clientId=""} 40.0
 """
 
 
-@contextlib.contextmanager
-def jmx_agent() -> Iterator[str]:
-    """A broker's Prometheus agent: the URL of its metrics."""
-
-    class Agent(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(_AGENT.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent) as agent:
-        threading.Thread(target=agent.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{agent.server_address[1]}/metrics"
-        agent.shutdown()
-
-
 @pytest.mark.kafka
 @pytest.mark.java
 @pytest.mark.clickhouse
-def test_observer_stores_quotas_usage_and_telemetry(
-    tmp_path: Path, kafka: LocalCluster, kafka_admin: Admin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_observer_stores_quotas_usage_and_telemetry(tmp_path: Path, kafka: LocalCluster, kafka_admin: Admin) -> None:
     kafka_admin.alter_quota({"user": "observed"}, {"producer_byte_rate": 640_000.0})
-    with jmx_agent() as url:
-        file = tmp_path / "headroom.yaml"
+    with FakeServe({"/metrics": (200, _AGENT)}) as agent:
+        file, url = tmp_path / "headroom.yaml", f"http://{agent.http}/metrics"
         file.write_text(f"quotas: {{jmx: {{targets: [{{broker_id: 1, agent: prometheus, url: '{url}'}}]}}}}\n")
         arguments = ["--observe", kafka.bootstrap, "--cluster", "seen", "--config", str(file)]
         with Served(tmp_path, *arguments, "--otlp-http", "127.0.0.1:0") as served:

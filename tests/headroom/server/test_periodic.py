@@ -15,7 +15,7 @@ from exporters.spool.writer import SpoolFull
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, run_periodic_tasks
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.config.history import LimitHistory
-from quota_metrics.measure.usage_meter import UsageMeter
+from quota_metrics.measure.usage_meter import PRODUCE, UsageMeter
 
 ALICE = entity_of({"user": "alice"})
 
@@ -40,12 +40,7 @@ class Spool:
         self.written += queued
 
     def limits(self) -> list[QuotaLimit]:
-        return [
-            row
-            for kind, body in self.written
-            if kind is RecordKind.LIMITS
-            for row in decode_rows(RecordKind.LIMITS, body)
-        ]
+        return [row for _, body in self.written for row in decode_rows(RecordKind.LIMITS, body)]
 
 
 class Cluster:
@@ -73,19 +68,7 @@ class Cluster:
         asyncio.run(self.recorder.write_limits())
 
     def use(self) -> None:
-        self.meter.exchange(
-            Exchange(
-                principal="alice",
-                client_id="app",
-                address="",
-                broker_id=1,
-                api_key=0,
-                request_bytes=1000,
-                response_bytes=1,
-                throttle_ms=0,
-                now_ms=self.now_ms,
-            )
-        )
+        self.meter.exchange(Exchange("alice", "app", "", 1, PRODUCE, 1000, 1, 0, self.now_ms))
         asyncio.run(self.recorder.write_usage())
 
 

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from headroom.cli.main import app
 
+ANY_PORT = 'listen: "127.0.0.1:0"'
+
 
 def written(directory: Path, name: str, text: str) -> str:
     (directory / name).write_text(text)
@@ -80,6 +82,12 @@ store: {{server: {{program: {missing}}}}}
         (r'data: "a\\b"', "data: the ClickHouse server cannot use the path /"),
         (r'data: "a\u202eb"', "data: the ClickHouse server cannot use the path /"),
         ('web: {token: "not such a\\ttoken"}', "web.token: a token is at least 16 visible ASCII characters"),
+        (f"grpc: {{{ANY_PORT}, token_file: /no/tokens}}", "grpc.token_file: cannot read /no/tokens: No such file"),
+        (f"grpc: {{{ANY_PORT}, token_file: /dev/null}}", "grpc.token_file: /dev/null contains no token"),
+        (
+            f"grpc: {{{ANY_PORT}, certificate: /dev/null, private_key: /dev/null}}",
+            "cannot use the certificates of grpc: ",
+        ),
     ],
 )
 def test_invalid_setting_is_a_one_line_error(tmp_path: Path, text: str, fault: str) -> None:

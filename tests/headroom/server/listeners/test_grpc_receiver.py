@@ -1,21 +1,14 @@
-"""The gRPC server of `headroom serve`: invalid settings, and a push from the socket to rows."""
+"""The gRPC server of `headroom serve`: a push from the socket to rows."""
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
 
 import grpc
 import pytest
 
-from headroom.config.settings import Address, ServeConfig
-from headroom.errors import ServeError
-from headroom.server.listeners.receivers import open_grpc
-from telemetry.gateway.server import Gateway
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
 from tests.kit.serving import Served, eventually, rows
@@ -34,47 +27,6 @@ CLIENT = pb.Connection(
     client_software_version="4.3.1",
     broker_id=7,
 )
-
-
-def opening(**settings: Any) -> None:
-    """Opens the receiver over a stand-in for the gateway: the tests expect an error before the gateway is used."""
-
-    async def run() -> None:
-        listen = Address(host="127.0.0.1", port=0)
-        async with AsyncExitStack() as stack:
-            await open_grpc(ServeConfig.model_validate({"grpc": settings}), listen, cast(Gateway, Nothing()), stack)
-
-    asyncio.run(run())
-
-
-class Nothing:
-    receiver = cluster = commit = now_ms = None
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        (None, "grpc.token_file: cannot read .*: No such file"),
-        (b"\n", "grpc.token_file: .* contains no token"),
-        (b"short", "at least 16 visible ASCII characters"),
-        ("mit-Umlauten-ä-ö-ü".encode(), "at least 16 visible ASCII characters"),
-    ],
-)
-def test_invalid_token_file_is_rejected(tmp_path: Path, content: bytes | None, fault: str) -> None:
-    file = tmp_path / "token"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(ServeError, match=fault):
-        opening(token_file=file)
-
-
-def test_invalid_certificates_are_rejected(tmp_path: Path) -> None:
-    junk = tmp_path / "junk.pem"
-    junk.write_text("junk")
-    with pytest.raises(ServeError, match="cannot use the certificates of grpc: "):
-        opening(certificate=junk, private_key=junk)
-    with pytest.raises(ServeError, match=r"grpc.private_key: cannot read .*missing"):
-        opening(certificate=junk, private_key=tmp_path / "missing")
 
 
 @pytest.mark.slow

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -13,7 +11,7 @@ from confluent_kafka import Producer
 from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.certificates import CertificateAuthority
-from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
 
 @pytest.fixture
@@ -50,11 +48,6 @@ def test_each_listener_advertises_its_own_address(
             producer.produce(topic, b"value")
             assert producer.flush(PATIENCE_S) == 0
     assert len(ports) == 2
-
-    def rows() -> Any:
-        query = "SELECT DISTINCT client_id FROM headroom.quota_usage ORDER BY client_id"
-        with urllib.request.urlopen(f"http://{inside.sql}/", query.encode(), timeout=30) as answer:
-            return answer.read().decode().split()
-
+    query = "SELECT DISTINCT client_id FROM headroom.quota_usage ORDER BY client_id"
     eventually(lambda: inside.ready()[0], lambda status: status == 200)
-    assert eventually(rows, lambda found: len(found) == 2) == [LOOPBACK, "localhost"]
+    assert eventually(lambda: rows(inside.sql, query), lambda stored: len(stored) == 2) == [(LOOPBACK,), ("localhost",)]

@@ -34,6 +34,10 @@ from telemetry.wire.errors import ErrorCode
 HOUR_NS = 3_600 * 10**9
 
 
+def push_spool(directory: Path, segment_bytes: int = 1000) -> PushSpool:
+    return PushSpool(lambda name: SpoolWriter(directory, name, segment_bytes=segment_bytes, max_bytes=1 << 20), "gw")
+
+
 @pytest.mark.parametrize(("fsync", "synced"), [("each", True), ("interval", False)])
 def test_fsync_each_syncs_every_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str, synced: bool
@@ -41,7 +45,7 @@ def test_fsync_each_syncs_every_flush(
     on_disk: list[int] = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: on_disk.append(os.fstat(fd).st_size))
     config = ServeConfig(spool=SpoolConfig(fsync=fsync))  # type: ignore[arg-type] # one of its two values
-    spool = PushSpool(lambda name: SpoolWriter(tmp_path, name, segment_bytes=100, max_bytes=1 << 20), "pushes")
+    spool = push_spool(tmp_path, 100)
     flush = push_flush(spool, config)
     for _ in range(3):  # each in a segment of its own
         spool.append(RecordKind.PUSH, bytes(100))
@@ -57,20 +61,20 @@ def test_failed_sync_fails_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def broken(fd: int) -> None:
         raise OSError(5, "Input/output error")
 
-    spool = PushSpool(lambda name: SpoolWriter(tmp_path, name, segment_bytes=1000, max_bytes=1 << 20), "pushes")
+    spool = push_spool(tmp_path)
     flush = push_flush(spool, ServeConfig(spool=SpoolConfig(fsync="each")))
     spool.append(RecordKind.PUSH, bytes(100))
-    with monkeypatch.context() as context:
-        context.setattr(os, "fdatasync", broken)
-        with pytest.raises(OSError, match="Input/output"):
-            flush()
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        flush()
+    monkeypatch.undo()
     spool.close()
 
 
 def test_spool_is_synced_while_all_common_threads_hang(tmp_path: Path) -> None:
     """A thread of the default executor would come free when a hanging store answers."""
     hanging = threading.Event()
-    spool = PushSpool(lambda name: SpoolWriter(tmp_path, name, segment_bytes=1000, max_bytes=1 << 20), "pushes")
+    spool = push_spool(tmp_path)
 
     async def sync() -> None:
         waiting = [asyncio.ensure_future(asyncio.to_thread(hanging.wait)) for _ in range(100)]
@@ -104,7 +108,7 @@ def test_wall_clock_step_does_not_affect_throttling(
     wall, monotonic, passed_ns = time.time_ns(), time.monotonic_ns(), 0
     monkeypatch.setattr(time, "monotonic_ns", lambda: monotonic + passed_ns)
     monkeypatch.setattr(time, "time_ns", lambda: wall + passed_ns)
-    spool = PushSpool(lambda name: SpoolWriter(tmp_path, name, segment_bytes=10_000, max_bytes=1 << 20), "pushes")
+    spool = push_spool(tmp_path)
     receiver = telemetry_receiver(ServeConfig(), spool)
     receiver.rules.update("all", {"metrics": "*", "interval.ms": "60000"}, now_ms())
     caller = Caller(Connection("c", "PLAINTEXT", "u", "127.0.0.1", 4, "java", "1", 0), "app", "1")

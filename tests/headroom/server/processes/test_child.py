@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headroom.server.processes.child import ChildError, ChildProcess, ChildValues, passed_environment
+from headroom.server.processes.child import ChildError, ChildProcess, ChildValues
 from headroom.server.processes.messages import Message
 
 PATIENCE_S = 60.0
@@ -159,24 +159,3 @@ def test_process_without_messages_is_ready_when_it_answers_and_stops_by_sigterm(
 
     run(scenario)
     assert output.read_text() == "said\n"
-
-
-def test_child_gets_no_setting_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADROOM_WEB__TOKEN", "secret")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    heard: list[Message] = []
-
-    async def scenario() -> None:
-        child = ChildProcess(
-            scripted("say(ready=True, environment=dict(os.environ))", environment=passed_environment()),
-            heard=heard.append,
-        )
-        await child.start()
-        await child.stop(PATIENCE_S)
-
-    run(scenario)
-    environment = heard[0]["environment"]
-    assert "secret" not in environment.values()
-    assert environment["LC_ALL"] == "C.UTF-8"
-    assert "PATH" in environment
