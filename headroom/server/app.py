@@ -83,18 +83,16 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         # Two writers, so that a failed flush of usage does not fail pushes.
         pushes, quotas = open_push_spool(config, "pushes", stack), open_spool(config, USAGE_WRITER, stack)
         if start is None:
-            network_service = await open_sink(config, pushes, stack)
+            service = await open_sink(config, pushes, stack)
         elif cluster := await start.answered(stop, children):
-            network_service = await open_gateway(
-                config, start.admin, cluster, pushes, quotas, storage.clickhouse, stack
-            )
+            service = await open_gateway(config, start.admin, cluster, pushes, quotas, storage.clickhouse, stack)
         else:
             return 0
-        receivers, receiver_readings = await _open_receivers(config, network_service, pushes, stack)
+        receivers, receiver_readings = await _open_receivers(config, service, pushes, stack)
         owners, store_contents = OwnersInForce(owners_of(config.owners)), _store_contents(config, storage, levels)
-        network = network_service.network
+        network = service.network
         counts = summed(
-            network_service.readings,
+            service.readings,
             network.readings,
             StorageReadings((pushes, quotas), network, storage.worker),
             forwarding.readings if forwarding else dict,
@@ -115,13 +113,13 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             store_contents.readings,
             receiver_readings,
         )
-        web.app = guarded(config, http_app(config, storage.clickhouse, network_service, self_metrics, health, owners))
-        _reload_on_hangup(Reload(config, load, (levels.follow, network_service.follow), owners))
-        kafka = f"kafka={network_service.address} " if network_service.address else ""
+        web.app = guarded(config, http_app(config, storage.clickhouse, service, self_metrics, health, owners))
+        _reload_on_hangup(Reload(config, load, (levels.follow, service.follow), owners))
+        kafka = f"kafka={service.address} " if service.address else ""
         print(f"ready {kafka}http={http} sql={storage.address}{receivers}", flush=True)  # noqa: T201 - promised
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
         await run_periodic_tasks(
-            [*network_service.periodic_tasks, *syncs, *store_contents.tasks(), health.task()],
+            [*service.periodic_tasks, *syncs, *store_contents.tasks(), health.task()],
             stop,
             asyncio.gather(children, network.watch()),
             task_faults,
