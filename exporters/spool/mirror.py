@@ -87,19 +87,12 @@ class MirrorReader(SpoolReader):
         """Whether the segment is neither finished nor dropped."""
         return segment in self._segments
 
-    def _free(self, name: str) -> OSError | None:
-        """Unlinks finished segments that the first reader has finished as well; the others are retried on the next
-        call."""
-        try:
-            if (self._directory / name).stat().st_nlink > 1:
-                return None
-            (self._directory / name).unlink()
-        except FileNotFoundError:
-            pass
-        except OSError as exc:
-            return exc
-        del self._unfreed[name]
-        return None
+    def _let_go(self, segment: Path) -> bool:
+        """Unlinks a segment that the first reader has finished as well; others are retried on the next call."""
+        if segment.stat().st_nlink > 1:
+            return False
+        segment.unlink()
+        return True
 
 
 def sizes_of_its_own(directory: Path) -> dict[str, int]:

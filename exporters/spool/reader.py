@@ -414,20 +414,25 @@ class SpoolReader:
             logger.error("cannot free a finished segment, will retry", segment=name, cause=str(fault))
 
     def _free(self, name: str) -> OSError | None:
-        """Keeps a few finished segments for reuse (SpoolWriter._take_free), deletes others. Returns any error.
-
-        A segment that another reader still reads by a second link is not reused.
-        """
-        path = self._directory / name
+        """Lets go of a finished segment, unless it is still needed. Returns any error."""
         try:
-            free = sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}"))
-            if free < _MAX_FREE and path.stat().st_nlink == 1:
-                path.rename(path.with_suffix(FREE_SUFFIX))
-            else:
-                path.unlink()
+            if not self._let_go(self._directory / name):
+                return None
         except FileNotFoundError:
             pass
         except OSError as exc:
             return exc
         del self._unfreed[name]
         return None
+
+    def _let_go(self, segment: Path) -> bool:
+        """Keeps a few finished segments for reuse (SpoolWriter._take_free), deletes others.
+
+        A segment that another reader still reads by a second link is not reused.
+        """
+        free = sum(1 for _ in self._directory.glob(f"*{FREE_SUFFIX}"))
+        if free < _MAX_FREE and segment.stat().st_nlink == 1:
+            segment.rename(segment.with_suffix(FREE_SUFFIX))
+        else:
+            segment.unlink()
+        return True
