@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from exporters.model import QuotaLimit, UsageSample
 from telemetry.ingest.arrow_tables import limits_table, usage_table
-from tests.kit.clickhouse import QueriedStore, RunningClickHouse
+from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import PRODUCER, now_ms, sample, write
 
 pytestmark = pytest.mark.clickhouse
@@ -30,30 +29,21 @@ def test_quota_change_recorded_by_two_gateways_is_listed_once(clickhouse: Runnin
     ]
 
 
-def instance(client_id: str, first_ago_s: int, last_ago_s: int, pushes: int, **more: Any) -> dict[str, Any]:
-    base = {
-        "cluster": "silent", "client_id": client_id, "principal": "alice", "software_name": "librdkafka",
-        "software_version": "2.5.0", "first_seen": now_ms() - first_ago_s * 1000,
-        "last_seen": now_ms() - last_ago_s * 1000,
-        "terminated": 0, "pushes": pushes,
-    }  # fmt: skip
-    return base | more
-
-
 def test_silent_clients_and_bad_versions_are_listed(clickhouse: RunningClickHouse) -> None:
     store = clickhouse.store
-    rows = [
-        instance("silent", 4000, 400, 37),  # each 100 s
-        instance("pushes", 4000, 90, 40),
-        instance("ended", 4000, 400, 37, terminated=1),
-        instance("once", 4000, 400, 1),
-        instance("muted", 4000, 400, 37),
-    ]
-    table = pa.Table.from_pylist(rows)
-    for name in ("first_seen", "last_seen"):
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, table[name].cast(pa.timestamp("ms", tz="UTC")))
-    store.insert("client_instances", table, token="silent")
+    for client_id, ago_s, pushes, terminated in (
+        ("silent", 400, 37, 0),  # each 100 s
+        ("pushes", 90, 40, 0),
+        ("ended", 400, 37, 1),
+        ("once", 400, 1, 0),
+        ("muted", 400, 37, 0),
+    ):
+        store.query(
+            "INSERT INTO headroom.client_instances (cluster, client_id, principal, software_name, software_version,"
+            " first_seen, last_seen, terminated, pushes) SELECT 'silent', {client_id:String}, 'alice', 'librdkafka',"
+            f" '2.5.0', now64(3) - INTERVAL 4000 SECOND, now64(3) - INTERVAL {ago_s} SECOND, {terminated}, {pushes}",
+            {"client_id": client_id},
+        )
     second = now_ms() // 1000 * 1000
     write(store, [sample("silent", second, 0.0, client_id="muted", throttle_ms=60_000.0)], "muted")
     silent = store.query(
@@ -66,14 +56,6 @@ def test_silent_clients_and_bad_versions_are_listed(clickhouse: RunningClickHous
 
 def share_row(source: str, ts_ms: int, client_id: str, rate: float, **more: Any) -> UsageSample:
     return UsageSample("share", PRODUCER, ts_ms, "alice", client_id, "", 1, 0, rate, 0.0, 0, source)._replace(**more)
-
-
-def shares(store: QueriedStore) -> dict[tuple[str, str], tuple[float, float, float, int]]:
-    rows = store.query(
-        "SELECT user, client_id, round(share, 4), gateway_rate, broker_rate, samples FROM headroom.gateway_share"
-        " WHERE cluster = 'share'"
-    )
-    return {(line[0], line[1]): (line[2], line[3], line[4], line[5]) for line in rows}
 
 
 def test_shares_sum_over_gateways_and_show_bypassing_traffic(clickhouse: RunningClickHouse) -> None:
@@ -94,9 +76,13 @@ def test_shares_sum_over_gateways_and_show_bypassing_traffic(clickhouse: Running
         if ago % 2 == 0:
             rows.append(share_row("gateway", ts_ms, "half", 0.5 * rate, gateway_id="a", interval_ms=2000))
     clickhouse.store.insert("quota_usage", usage_table(rows, end_ms), token="share")
-    by_client = shares(clickhouse.store)
+    shares = clickhouse.store.query(
+        "SELECT user, client_id, round(share, 4), gateway_rate, broker_rate, samples FROM headroom.gateway_share"
+        " WHERE cluster = 'share'"
+    )
+    by_client = {(user, client_id): values for user, client_id, *values in shares}
     assert {name: values[3] for name, values in by_client.items()} == dict.fromkeys(by_client, 12)
     assert by_client["alice", "both"][0] == 1.0
     assert by_client["alice", ""][0] == 1.0
-    assert by_client["alice", "none"][:2] == (0.0, 0.0)
+    assert by_client["alice", "none"][:2] == [0.0, 0.0]
     assert by_client["alice", "half"][0] == pytest.approx(0.5, abs=0.002)

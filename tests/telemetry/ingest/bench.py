@@ -13,39 +13,19 @@ from uuid import UUID
 import pyarrow as pa
 
 from exporters.clickhouse.store import TransientWriteError
-from exporters.model import QuotaLimit, RecordKind, StoredFacts, TopicSample, UsageSample
+from exporters.model import QuotaLimit, RecordKind, StoredFacts, TopicSample
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolWriter
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
+from tests.kit.levels import sample
 from tests.telemetry.decode.payloads import NOW_MS, PUSH, VECTORS
 
 MIB = 1 << 20
 JAVA = (VECTORS / "java-4.3.1-producer.zst").read_bytes()
-USAGE = UsageSample(
-    "prod",
-    "producer_byte_rate",
-    NOW_MS,
-    "alice",
-    "app-1",
-    "",
-    1,
-    1000,
-    100.5,
-    250.0,
-    3,
-    "gateway",
-    gateway_id="gw-1",
-    interval_ms=1000,
-    limit=2000.0,
-    limit_known=True,
-    matched_entity="user=alice",
-    bucket_user="alice",
-    bucket_client_id="",
-    requests=7,
-)
+USAGE = sample("prod", NOW_MS, 100.5, client_id="app-1", bytes=1000, requests=7)
 LIMIT = QuotaLimit("prod", "alice", "<default>", "", "producer_byte_rate", NOW_MS, None)
 TOPIC = TopicSample("c", NOW_MS - NOW_MS % 60_000, 60_000, "alice", "app-1", "orders", "in", 300, 3, 0.01, "gw")
 FACTS = StoredFacts("c", 1, NOW_MS, "4.3", 31, 1000, 11, 1000, "x.Y", 500, 8, 3, {"max.connections.per.ip": "15"})
