@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any
 
-import clickhouse_connect
 import pytest
 
 from headroom.demo.serving import CLUSTER, Serving
+from tests.kit.serving import eventually, rows
 
 RECORDS = [b"%d-" % n + bytes(size) for n, size in enumerate([0, 1, 100, 1_000, 30_000, 300_000] * 5)]
 PATIENCE_S = 120.0
@@ -39,20 +38,14 @@ def topic_shares(serving: Serving, client_id: str, direction: str, least_bytes: 
     return {topic: nbytes / sum(found.values()) for topic, nbytes in found.items()}
 
 
-def terminated(serving: Serving, client_id: str) -> bool:
-    """Whether a client's terminating push arrives."""
+def assert_terminated(serving: Serving, client_id: str) -> None:
+    """Waits for a client's terminating push."""
     query = """SELECT max(terminating) FROM headroom.pushes
                WHERE cluster = {cluster:String} AND client_id = {client_id:String}"""
-    return bool(_once_logged(serving, client_id, query)[-1])
+    _once_logged(serving, client_id, query)
 
 
 def _once_logged(serving: Serving, client_id: str, query: str) -> Any:
-    """Waits for the only row to have a nonzero last column; returns the row in any case."""
-    client = clickhouse_connect.get_client(dsn=f"http://{serving.sql}/headroom")
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        row = client.query(query, parameters={"cluster": CLUSTER, "client_id": client_id}).result_rows[0]
-        if row[-1] or time.monotonic() > deadline:
-            client.close()
-            return row
-        time.sleep(0.2)
+    """The only row, once its last column is not zero."""
+    named = {"cluster": CLUSTER, "client_id": client_id}
+    return eventually(lambda: rows(serving.sql, query, **named)[0], lambda row: bool(row[-1]), PATIENCE_S)

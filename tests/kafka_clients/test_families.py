@@ -13,7 +13,7 @@ from typing import Any
 import kafka as kafka_python
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from kafka.record import MemoryRecordsBuilder
 from kio.schema.errors import ErrorCode
 
@@ -26,8 +26,8 @@ from quota_metrics.kafka.frames import NegotiatedRequest
 from telemetry.wire.apis import PRODUCE
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
 from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for_topic
-from tests.kafka_clients.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
 from tests.kit.kafka.client_jars import client_libs
+from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
 from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
@@ -115,7 +115,9 @@ def test_old_java_client_transacts_and_pushes_telemetry(old_jvm: Jvm, serving: S
         produced_by_java(old_jvm, producer, topic, RECORDS)
         producer.commitTransaction()
     consumer = old_jvm.consumer(serving.kafka, f"{topic}-c", topic, isolation_level="read_committed")
-    assert consumed_by_java(old_jvm, consumer, topic, len(RECORDS) * len(CODECS)) == sorted(RECORDS * len(CODECS))
+    assert sorted(consumed_by_java(old_jvm, consumer, topic, len(RECORDS) * len(CODECS))) == sorted(
+        RECORDS * len(CODECS)
+    )
     for client_id in (f"{topic}-zstd", f"{topic}-c"):
         software, version, address, metrics = pushed(serving, client_id)
         assert (software, version, address) == ("apache-kafka-java", OLD_JAVA, "127.0.0.1")
@@ -129,7 +131,7 @@ def test_new_group_protocol_consumer_reads_and_pushes_telemetry(jvm: Jvm, servin
     produced_by_java(jvm, producer, topic, RECORDS)
     producer.close()
     consumer = jvm.consumer(serving.kafka, f"{topic}-c", topic, group_protocol="consumer")
-    assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+    assert sorted(consumed_by_java(jvm, consumer, topic, len(RECORDS))) == sorted(RECORDS)
     assert pushed(serving, f"{topic}-c")[3] > 50
     consumer.close()
 
@@ -154,7 +156,7 @@ def test_share_consumer_reads_and_pushes_telemetry(jvm: Jvm, serving: Serving, t
     produced_by_java(jvm, producer, topic, RECORDS)
     producer.close()
     consumer = share_consumer(jvm, serving.kafka, f"{topic}-c", topic)
-    assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+    assert sorted(consumed_by_java(jvm, consumer, topic, len(RECORDS))) == sorted(RECORDS)
     assert not any(failed.isPresent() for failed in consumer.commitSync().values())
     assert pushed(serving, f"{topic}-c")[3] > 50
     consumer.close()
@@ -192,6 +194,13 @@ def acknowledged(old_jvm: Jvm, bootstrap: str, topic: str, over: threading.Event
     return stored + by_librdkafka
 
 
+def read_by_librdkafka(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-l", "auto.offset.reset": "earliest"})
+    seen = consumed_by_librdkafka(consumer, [topic], count)
+    consumer.close()
+    return sorted(seen)
+
+
 def test_acknowledged_records_survive_leader_changes(
     old_jvm: Jvm, brokers: LocalCluster, serving: Serving, topic: str
 ) -> None:
@@ -210,10 +219,11 @@ def test_acknowledged_records_survive_leader_changes(
             over.set()
         stored = sorted(writing.result())
     consumer = old_jvm.consumer(serving.kafka, f"{topic}-c", topic)
-    assert consumed_by_java(old_jvm, consumer, topic, len(stored)) == stored
+    assert sorted(consumed_by_java(old_jvm, consumer, topic, len(stored))) == stored
     consumer.close()
-    assert consumed_by_librdkafka(serving.kafka, topic, len(stored)) == stored
-    assert consumed_by_python(serving.kafka, topic, len(stored)) == stored
+    assert read_by_librdkafka(serving.kafka, topic, len(stored)) == stored
+    by_python = consumed_by_python(topic, len(stored), bootstrap_servers=serving.kafka, group_id=f"{topic}-p")
+    assert sorted(by_python) == stored
 
 
 def test_new_leader_address_in_produce_response_is_the_gateways(serving: Serving, topic: str) -> None:
@@ -261,12 +271,12 @@ def test_consumers_follow_a_moved_leader(jvm: Jvm, serving: Serving, topic: str)
     producer = jvm.producer(serving.kafka, f"{topic}-p")
     consumer = jvm.consumer(serving.kafka, f"{topic}-c", topic)
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(consumed_by_librdkafka, serving.kafka, topic, 2 * len(RECORDS))
+        reading = pool.submit(read_by_librdkafka, serving.kafka, topic, 2 * len(RECORDS))
         produced_by_java(jvm, producer, topic, RECORDS)
-        assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+        assert sorted(consumed_by_java(jvm, consumer, topic, len(RECORDS))) == sorted(RECORDS)
         moved(jvm, serving, topic)
         produced_by_java(jvm, producer, topic, RECORDS)
-        assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+        assert sorted(consumed_by_java(jvm, consumer, topic, len(RECORDS))) == sorted(RECORDS)
         assert reading.result() == sorted(RECORDS * 2)
     producer.close()
     consumer.close()
@@ -277,7 +287,7 @@ def test_consumer_reads_from_the_replica_in_its_rack(jvm: Jvm, serving: Serving,
     produced_by_java(jvm, producer, topic, RECORDS)
     producer.close()
     consumer = jvm.consumer(serving.kafka, f"{topic}-c", topic, client_rack="rack-2")
-    assert consumed_by_java(jvm, consumer, topic, len(RECORDS)) == sorted(RECORDS)
+    assert sorted(consumed_by_java(jvm, consumer, topic, len(RECORDS))) == sorted(RECORDS)
     received = {
         str(name.tags()["node-id"]): float(metric.metricValue())
         for name, metric in consumer.metrics().items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import kafka as kafka_python
@@ -13,8 +12,8 @@ from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from headroom.demo.serving import Serving
-from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed, terminated, topic_shares
-from tests.kit.kafka.consumed import values_of
+from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, assert_terminated, pushed, topic_shares
+from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -37,11 +36,7 @@ def test_java_client_transfers_records_and_telemetry(
         producer.send(record(topic, value))
     producer.flush()
     consumer = jvm.consumer(serving.kafka, f"{name}-c", name)
-    consumer.subscribe([topic])
-    seen: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(seen) < len(RECORDS) and time.monotonic() < deadline:
-        seen += [bytes(one.value()) for one in consumer.poll(jvm.duration(500)).iterator()]
+    seen = consumed_by_java(jvm, consumer, topic, len(RECORDS))
     for client_id in (f"{name}-p", f"{name}-c"):
         software, version, address, metrics = pushed(serving, client_id)
         assert (software, version, address) == ("apache-kafka-java", "4.3.1", "127.0.0.1")
@@ -51,7 +46,7 @@ def test_java_client_transfers_records_and_telemetry(
     consumer.close()
     assert seen == RECORDS
     for client_id in (f"{name}-p", f"{name}-c"):
-        assert terminated(serving, client_id)
+        assert_terminated(serving, client_id)
 
 
 def test_librdkafka_client_transfers_records_and_telemetry(
@@ -64,11 +59,7 @@ def test_librdkafka_client_transfers_records_and_telemetry(
     assert producer.flush(PATIENCE_S) == 0
     group = {"group.id": name, "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": serving.kafka, "client.id": f"{name}-c", **group})
-    consumer.subscribe([topic])
-    seen: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(seen) < len(RECORDS) and time.monotonic() < deadline:
-        seen += values_of(consumer.consume(100, 0.5))
+    seen = consumed_by_librdkafka(consumer, [topic], len(RECORDS))
     for client_id in (f"{name}-p", f"{name}-c"):
         software, _version, address, metrics = pushed(serving, client_id)
         assert (software, address) == ("confluent-kafka-python", "127.0.0.1")
@@ -89,11 +80,7 @@ def test_topics_have_the_shares_of_their_records(
     producer.close()
     group = {"group.id": name, "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": serving.kafka, "client.id": f"{name}-c", **group})
-    consumer.subscribe([often, seldom])
-    seen = 0
-    deadline = time.monotonic() + PATIENCE_S
-    while seen < 120 and time.monotonic() < deadline:
-        seen += len(values_of(consumer.consume(100, 0.5)))
+    consumed_by_librdkafka(consumer, [often, seldom], 120)
     consumer.close()
     for client_id, direction in ((f"{name}-p", "in"), (f"{name}-c", "out")):
         shares = topic_shares(serving, client_id, direction, 120 * 10_000)
@@ -107,14 +94,5 @@ def test_client_without_telemetry_transfers_records(serving: Serving, new_topic:
         producer.send(topic, value)
     producer.flush(PATIENCE_S)
     producer.close()
-    consumer = kafka_python.KafkaConsumer(
-        topic,
-        bootstrap_servers=serving.kafka,
-        client_id=f"{name}-c",
-        group_id=name,
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=int(PATIENCE_S * 1000),
-    )
-    seen = [message.value for _, message in zip(RECORDS, consumer, strict=False)]
-    consumer.close()
-    assert seen == RECORDS
+    named = {"bootstrap_servers": serving.kafka, "client_id": f"{name}-c", "group_id": name}
+    assert consumed_by_python(topic, len(RECORDS), **named) == RECORDS

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.oauth import unsecured
-from tests.kit.kafka.consumed import values_of
+from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
 from tests.kit.secure_cluster import login, password
 
 PATIENCE_S = 90.0
@@ -47,11 +47,9 @@ class JavaClient:
         self._config = {name.replace(".", "_"): value for name, value in properties.items()}
 
     def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None:
-        record = self._jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
         producer = self._jvm.producer(self._bootstrap, self._client_id, max_block_ms="60000", **self._config)
         try:
-            for sent in [producer.send(record(topic, value)) for value in values]:
-                sent.get()
+            produced_by_java(self._jvm, producer, topic, values)
             deadline = time.monotonic() + PATIENCE_S
             while not until() and time.monotonic() < deadline:
                 time.sleep(0.1)
@@ -59,25 +57,19 @@ class JavaClient:
             producer.close()
 
     def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None:
-        record = self._jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
         config = self._config | {"transactional_id": topic, "max_block_ms": "60000"}
         producer = self._jvm.producer(self._bootstrap, self._client_id, **config)
         producer.initTransactions()
         for values, end in ((committed, producer.commitTransaction), (aborted, producer.abortTransaction)):
             producer.beginTransaction()
-            for sent in [producer.send(record(topic, value)) for value in values]:
-                sent.get()
+            produced_by_java(self._jvm, producer, topic, values)
             end()
         producer.close()
 
     def consume(self, topic: str, count: int) -> list[bytes]:
         config = self._config | {"isolation_level": "read_committed"}
         consumer = self._jvm.consumer(self._bootstrap, self._client_id, f"{self._client_id}-{topic}", **config)
-        consumer.subscribe([topic])
-        values: list[bytes] = []
-        deadline = time.monotonic() + PATIENCE_S
-        while len(values) < count and time.monotonic() < deadline:
-            values += [bytes(record.value()) for record in consumer.poll(self._jvm.duration(500)).iterator()]
+        values = consumed_by_java(self._jvm, consumer, topic, count)
         consumer.close()
         return values
 
@@ -112,10 +104,7 @@ class LibrdkafkaClient:
         consumer = Consumer(self._config | {"group.id": f"{self._client_id}-{topic}"})
         partitions = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        values: list[bytes] = []
-        deadline = time.monotonic() + PATIENCE_S
-        while len(values) < count and time.monotonic() < deadline:
-            values += values_of(consumer.consume(100, 0.5))
+        values = consumed_by_librdkafka(consumer, (), count)
         consumer.close()
         return values
 
@@ -143,15 +132,7 @@ class KafkaPythonClient:
         producer.close()
 
     def consume(self, topic: str, count: int) -> list[bytes]:
-        committed = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
-        consumer = KafkaConsumer(topic, consumer_timeout_ms=int(PATIENCE_S * 1000), **committed, **self._config)
-        values: list[bytes] = []
-        for record in consumer:
-            values.append(record.value)
-            if len(values) == count:
-                break
-        consumer.close()
-        return values
+        return consumed_by_python(topic, count, isolation_level="read_committed", **self._config)
 
 
 class _UnsecuredToken(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types

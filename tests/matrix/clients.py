@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from headroom.demo.jars import KAFKA_VERSION, kafka_libs
 from headroom.demo.jvm import Jvm
 from headroom.demo.service import Service
 from tests.kit.kafka.client_jars import client_libs
-from tests.kit.kafka.consumed import values_of
+from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, produced_by_java
 from tests.matrix.releases import number
 
 JAVA: Final = ("2.8.2", "3.6.2", "3.9.1", KAFKA_VERSION)
@@ -59,12 +58,10 @@ class JavaClient(Service):
     def produces(self, bootstrap: str, topic: str, client_id: str, **config: str) -> None:
         """All records, acknowledged; in a transaction with `transactional_id`."""
         producer = self.jvm.producer(bootstrap, client_id, **config)
-        record = self.jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
         if config:
             producer.initTransactions()
             producer.beginTransaction()
-        for sent in [producer.send(record(topic, value)) for value in RECORDS]:
-            sent.get()
+        produced_by_java(self.jvm, producer, topic, RECORDS)
         if config:
             producer.commitTransaction()
         producer.close()
@@ -72,11 +69,7 @@ class JavaClient(Service):
     def consumes(self, bootstrap: str, topic: str, client_id: str, until: Callable[[], bool]) -> list[bytes]:
         """Reads committed records in a group, and goes on until `until`."""
         consumer = self.jvm.consumer(bootstrap, client_id, f"{topic}-j", isolation_level="read_committed")
-        consumer.subscribe([topic])
-        seen: list[bytes] = []
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline_s and (len(seen) < 2 * len(RECORDS) or not until()):
-            seen += [bytes(record.value()) for record in consumer.poll(self.jvm.duration(200)).iterator()]
+        seen = consumed_by_java(self.jvm, consumer, topic, 2 * len(RECORDS), until)
         consumer.close()
         return sorted(seen)
 
@@ -124,11 +117,7 @@ class LibrdkafkaClient(Service):
         """Reads committed records in a group, and goes on until `until`."""
         named = {"bootstrap.servers": bootstrap, "client.id": client_id, "group.id": f"{topic}-l"}
         consumer = confluent_kafka.Consumer({**named, "auto.offset.reset": "earliest"})
-        consumer.subscribe([topic])
-        seen: list[bytes] = []
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline_s and (len(seen) < 2 * len(RECORDS) or not until()):
-            seen += values_of(consumer.consume(500, 0.2))
+        seen = consumed_by_librdkafka(consumer, [topic], 2 * len(RECORDS), until)
         consumer.close()
         return sorted(seen)
 

@@ -23,7 +23,7 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.kafka.consumed import values_of
+from tests.kit.kafka.records import values_of
 from tests.kit.serving import PATIENCE_S, Served, eventually, output_of, rows, running
 from tests.quota_metrics.measure.quota_truth import agents
 

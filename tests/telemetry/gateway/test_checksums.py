@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
-from tests.kit.kafka.consumed import values_of
+from tests.kit.kafka.records import values_of
 from tests.telemetry.conftest import RunningGateway
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
