@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def _pause_until(moment_s: float, fleet: Fleet) -> None:
 
 
 def _configure(jvm: Jvm, bootstrap: str) -> None:
-    with Admin(jvm, bootstrap) as admin, _java_admin(jvm, bootstrap) as java_admin:
+    with Admin(jvm, bootstrap) as admin, closing(jvm.admin(bootstrap)) as java_admin:
         new_topic = jvm.classes.org.apache.kafka.clients.admin.NewTopic
         topics = [
             new_topic(client.name, {number: [broker] for number, broker in enumerate(client.brokers)}).configs(
@@ -102,7 +102,7 @@ def _change(jvm: Jvm, bootstrap: str, phase: int) -> None:
     changed = [client for client in CLIENTS if client.changes(phase)]
     if not changed:
         return
-    with Admin(jvm, bootstrap) as admin, _java_admin(jvm, bootstrap) as java_admin:
+    with Admin(jvm, bootstrap) as admin, closing(jvm.admin(bootstrap)) as java_admin:
         for client in changed:
             if client.limit(phase) != client.limit(phase - 1):
                 _set_limit(admin, client, phase)
@@ -117,21 +117,6 @@ def _move(jvm: Jvm, java_admin: Any, topic: str, replicas: Sequence[int]) -> Non
     moves = java.HashMap()
     moves.put(partition, java.Optional.of(target))
     _wait(jvm, java_admin.alterPartitionReassignments(moves).all())
-
-
-class _JavaAdmin:
-    def __init__(self, admin: Any) -> None:
-        self._admin = admin
-
-    def __enter__(self) -> Any:
-        return self._admin
-
-    def __exit__(self, *_: object) -> None:
-        self._admin.close()
-
-
-def _java_admin(jvm: Jvm, bootstrap: str) -> _JavaAdmin:
-    return _JavaAdmin(jvm.admin(bootstrap))
 
 
 def _wait(jvm: Jvm, future: Any) -> None:
