@@ -76,14 +76,13 @@ def fake_java(java_home: Path, script: str) -> Path:
 
 
 def test_java_major_parses_version_banners() -> None:
-    def f(banner: str, expected: int) -> None:
-        assert java_major(banner) == expected
-
-    f('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17)
-    f('java version "1.8.0_392"', 8)
-    f('openjdk version "21" 2023-09-19', 21)
-    f('Picked up JAVA_TOOL_OPTIONS: -Dx=1\nopenjdk version "25.0.1"', 25)
-    f("The operation couldn't be completed. Unable to locate a Java Runtime.", 0)
+    banners = {
+        'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment': 17,
+        'java version "1.8.0_392"': 8,
+        'Picked up JAVA_TOOL_OPTIONS: -Dx=1\nopenjdk version "25.0.1"': 25,
+        "The operation couldn't be completed. Unable to locate a Java Runtime.": 0,
+    }
+    assert {banner: java_major(banner) for banner in banners} == banners
 
 
 def test_missing_java_is_a_one_line_error(tmp_path: Path) -> None:

@@ -196,7 +196,3 @@ def test_report_without_rows_is_written(tmp_path: Path) -> None:
     report.write([], tmp_path)
     assert json.loads((tmp_path / "headroom.json").read_text()) == []
     assert pq.read_table(tmp_path / "headroom.parquet").schema.equals(report.COLUMNS)
-
-
-def test_throttle_texts() -> None:
-    assert [report.throttle_text(value) for value in (0.0, 40.0, 1250.0)] == ["-", "40 ms", "1.2 s"]

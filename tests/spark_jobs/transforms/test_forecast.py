@@ -7,7 +7,7 @@ import pytest
 
 from spark_jobs.transforms.forecast_members import crps
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, Forecast, forecast, regular, season, seasonal
-from tests.kit.forecast.shapes import nightly_job, sunday_batch
+from tests.kit.forecast.shapes import sunday_batch
 from tests.kit.forecast.weeks import DAY, MONDAY, Scores, scored, weeks
 
 
@@ -53,18 +53,6 @@ def test_season_distinguishes_hours_of_the_week() -> None:
     noon = np.array([MONDAY + 14 * 12.0, MONDAY + 5 * DAY + 14 * 12.0])
     monday, saturday = seasonal(table, noon)
     assert monday > saturday + 0.2
-
-
-def test_nightly_job_is_foreseen_an_hour_before() -> None:
-    """Nothing announces it but the nights before."""
-    flagged = 0
-    for seed in range(5000, 5020):
-        values = nightly_job(np.random.default_rng(seed), 22)
-        an_hour_before = 21 * DAY + 26 - 12  # 02:10 is step 26
-        made = forecast(values[:an_hour_before], MONDAY)
-        step = made.likely_step()
-        flagged += step is not None and abs(step - 13) <= 1 and made.next_step() == step
-    assert flagged >= 18
 
 
 def test_what_happens_weekly_is_seen_days_ahead() -> None:

@@ -112,19 +112,6 @@ def test_open_window_is_evaluated_over_its_elapsed_time(spark: SparkSession) -> 
     assert (row["level"], row["complete"]) == ("critical", 1)
 
 
-def test_worst_broker_determines_the_level(spark: SparkSession) -> None:
-    windows = [
-        usage("near", 10.0, broker_id=1),
-        usage("near", 20.0, p95=90.0, broker_id=2),
-        usage("near", 89.0, broker_id=3),
-    ]
-    windows += [usage("muted", 90.0, broker_id=1), usage("muted", 10.0, broker_id=2, muted_ms=700.0, throttle_ms=5.0)]
-    windows += [usage("short", 90.0, broker_id=1), usage("short", 10.0, broker_id=2, muted_ms=5.0, throttle_ms=5.0)]
-    windows += [usage("free", 1.0, limit=None, broker_id=4), usage("free", 2.0, limit=None, broker_id=5)]
-    expected = {"near": (2, "warn"), "muted": (2, "throttled"), "short": (1, "warn"), "free": (4, "ok")}
-    assert by_client(verdicts(spark, windows), "broker_id", "level") == expected
-
-
 def test_hysteresis_does_not_depend_on_the_start_of_the_range(spark: SparkSession) -> None:
     windows = [usage(rate=rate, window=window) for window, rate in enumerate([96.0, *(91.0,) * 14])]
     all_rows = {row["window_start"]: (row["level"], row["eta_s"]) for row in verdicts(spark, windows)}
@@ -200,15 +187,6 @@ def test_instances_of_the_last_hour_count_and_the_newest_sets_the_software(spark
     rows = verdicts(spark, windows, instances=instances, when=TimeRange(2 * hour, 2 * hour + 120_000))
     reported = by_client(rows, "instances", "software_name", "software_version")
     assert reported == {"app": (2, "kafka-java", "4"), "unheard": (0, "unknown", "unknown")}
-
-
-def test_other_quotas_have_a_row_only_when_limiting_or_throttling(spark: SparkSession) -> None:
-    windows = [usage(key, 0.0, limit=None, quota_key=key) for key in (PRODUCE, REQUEST, "controller_mutation_rate")]
-    windows += [usage("limited", 25.0, limit=50.0, quota_key=REQUEST)]
-    windows += [usage("throttled", 0.0, limit=50.0, quota_key=REQUEST, throttle_ms=40.0, muted_ms=900.0)]
-    # The wire does not carry thread time: throttling is visible, the usage is not.
-    expected = {PRODUCE: ("ok", None), "limited": ("ok", 0.5), "throttled": ("throttled", None)}
-    assert by_client(verdicts(spark, windows), "level", "utilization") == expected
 
 
 def test_rising_rate_has_a_trend_an_estimated_time_to_the_limit_and_burst_credit(spark: SparkSession) -> None:
