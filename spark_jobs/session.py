@@ -60,10 +60,7 @@ _TASK_BYTES, _MOST_TASKS = 512 << 20, 8
 
 # Of a session without executors elsewhere: no listeners on other interfaces. On a cluster executors have to reach the
 # driver.
-_LOCAL = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
+_LOCAL = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), "127.0.0.1")
 
 # Of any session, unless its user sets them.
 _ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -231,7 +228,7 @@ import pyarrow as pa
 from spark_jobs.arrow import arrow_schema
 from spark_jobs.clickhouse import queries
 from spark_jobs.session import plan_for_many_rows, session
-from spark_jobs.transforms.verdicts import Inputs, correlated
+from spark_jobs.transforms.verdicts import correlated
 
 def rows(schema):
     arrow = arrow_schema(schema)
@@ -246,9 +243,9 @@ with session("class-archive") as spark:
         queries.USAGE_SCHEMA, queries.TELEMETRY_SCHEMA, queries.INSTANCES_SCHEMA, queries.BYTE_REPORTS_SCHEMA,
         queries.TEAMS_SCHEMA, queries.OBSERVED_SCHEMA,
     )
-    inputs = Inputs(*(spark.range(0, 1, 1, 1).mapInArrow(rows(schema), schema) for schema in schemas))
+    inputs = [spark.range(0, 1, 1, 1).mapInArrow(rows(schema), schema) for schema in schemas]
     for plans in ("interpreted", "compiled"):
-        windows = correlated(inputs).coalesce(2)
+        windows = correlated(*inputs).coalesce(2)
         windows.mapInArrow(lambda batches: (batch.select(["samples"]) for batch in batches), "samples long").collect()
         plan_for_many_rows(spark)
 """

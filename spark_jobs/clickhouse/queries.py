@@ -32,50 +32,46 @@ def _in(values: tuple[str, ...]) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
-_RANGE = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
-OF_SOURCE = (
-    f"source = {{source:String}} AND quota_key IN ({_in(METERED_KEYS)})"
-    " AND ({cluster:String} = '' OR cluster = {cluster:String})"
-)
+IN_RANGE = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
+OF_CLUSTER = "({cluster:String} = '' OR cluster = {cluster:String})"
+OF_SOURCE = f"source = {{source:String}} AND quota_key IN ({_in(METERED_KEYS)}) AND {OF_CLUSTER}"
 
 # Row counts per time step, cluster and quota key, from which slices are made. `unresolved` rows do not carry the limit
 # that was in force; `weight` is that of `slices`. `step_ms` divides from_ms.
-_MINUTES = (
+OF_MINUTES = (
     "source = {source:String} AND window_start >= toDateTime(intDiv({from_ms:Int64}, 1000), 'UTC')"
     " AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000), 'UTC')"
 )
-_OF_CLUSTER = "({cluster:String} = '' OR cluster = {cluster:String})"
 COUNTS = f"""
 SELECT cluster, quota_key, intDiv(toInt64(toUnixTimestamp(window_start)) * 1000, {{step_ms:Int64}}) * {{step_ms:Int64}}
            AS start_ms,
        sum(u.samples) AS samples, sumIf(u.samples, u.limit_known = 0) AS unresolved, 60 * count() AS weight
 FROM usage_1m AS u FINAL
-WHERE {_MINUTES} AND {_OF_CLUSTER} AND (u.samples > 0 OR u.throttle_ms > 0)
+WHERE {OF_MINUTES} AND {OF_CLUSTER} AND (u.samples > 0 OR u.throttle_ms > 0)
 GROUP BY cluster, quota_key, start_ms
 ORDER BY start_ms, cluster, quota_key
 """  # noqa: S608 - made of our own words
 BAD_ROWS = f"""
 SELECT sum(if({{cluster:String}} = '', arraySum(mapValues(bad_rows)), bad_rows[{{cluster:String}}])) AS bad
 FROM usage_1m_windows FINAL
-WHERE {_MINUTES}
+WHERE {OF_MINUTES}
 """  # noqa: S608 - made of our own words
 
 # Windows before the range with input that arrived after the last run's watermark, and the number of such rows.
 LATE_WINDOWS = f"""
 SELECT intDiv(toUnixTimestamp64Milli(ts), {{window_ms:Int64}}) * {{window_ms:Int64}} AS start_ms, count() AS samples
 FROM quota_usage
-WHERE {_RANGE} AND {OF_SOURCE} AND received_at >= fromUnixTimestamp64Milli({{watermark_ms:Int64}})
+WHERE {IN_RANGE} AND {OF_SOURCE} AND received_at >= fromUnixTimestamp64Milli({{watermark_ms:Int64}})
 GROUP BY start_ms
 ORDER BY start_ms
 """  # noqa: S608 - made of our own words
 
 # Limits that were observed late: the earliest time from which they change windows.
-LATE_LIMITS = """
+LATE_LIMITS = f"""
 SELECT toUnixTimestamp64Milli(min(valid_from)) AS start_ms, count() AS changes
 FROM quota_limits
-WHERE observed_at >= fromUnixTimestamp64Milli({watermark_ms:Int64}) AND ip = ''
-  AND ({cluster:String} = '' OR cluster = {cluster:String})
-"""
+WHERE observed_at >= fromUnixTimestamp64Milli({{watermark_ms:Int64}}) AND ip = '' AND {OF_CLUSTER}
+"""  # noqa: S608 - made of our own words
 
 # The type of each field of a Window, which is one of a column of Spark.
 _SPARK_TYPES: Final[Mapping[object, type[T.DataType]]] = {
@@ -90,14 +86,14 @@ USAGE_SCHEMA = schema(**{name: _SPARK_TYPES[kind] for name, kind in get_type_hin
 UNRESOLVED_CLIENTS = f"""
 SELECT DISTINCT cluster, quota_key, u.user AS user, u.client_id AS client_id
 FROM usage_1m AS u
-WHERE {_MINUTES} AND {_OF_CLUSTER} AND limit_known = 0 AND quota_key IN ({_in(CLIENT_KEYS)})
+WHERE {OF_MINUTES} AND {OF_CLUSTER} AND limit_known = 0 AND quota_key IN ({_in(CLIENT_KEYS)})
 """  # noqa: S608 - made of our own words
 LIMITS = f"""
 SELECT cluster, toValidUTF8(l.user) AS user, toValidUTF8(l.client_id) AS client_id, '' AS ip, quota_key,
        toUnixTimestamp64Milli(valid_from) AS valid_from_ms, value
 FROM quota_limits AS l FINAL
 WHERE l.ip = '' AND valid_from < fromUnixTimestamp64Milli({{to_ms:Int64}}) AND quota_key IN ({_in(CLIENT_KEYS)})
-  AND {_OF_CLUSTER}
+  AND {OF_CLUSTER}
 """  # noqa: S608 - made of our own words
 
 # What clients report per window; their instances, seen when their id was assigned and at each push; what instances of
@@ -140,7 +136,7 @@ SELECT cluster, (window_no + ago) * {{window_ms:Int64}} AS window_start_ms, toIn
 FROM (
     SELECT DISTINCT cluster, intDiv(toInt64(toUnixTimestamp(window_start)) * 1000, {{window_ms:Int64}}) AS window_no
     FROM usage_1m
-    WHERE {_MINUTES} AND {_OF_CLUSTER} AND quota_key IN ({_in(BYTE_KEYS)})
+    WHERE {OF_MINUTES} AND {OF_CLUSTER} AND quota_key IN ({_in(BYTE_KEYS)})
 )
 ARRAY JOIN range(1, {CAUSE_WINDOWS + 1}) AS ago
 GROUP BY cluster, window_start_ms

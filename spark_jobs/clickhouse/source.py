@@ -85,14 +85,8 @@ def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, finish:
     Deduplication tokens contain partition and block, and the rows of a partition must be sorted, by keys that are equal
     for no two of them: so a retried task counts once. A task raises StoreError when ClickHouse fails an insert; so does
     `stage` when the server does not show the rows."""
-    few = rows.coalesce(parallelism(rows.sparkSession.sparkContext))
-    written = few.mapInArrow(_writer(clickhouse, table, f"{run.id}/{table}", finish), "written long").collect()
-    staged: int = sum(row["written"] for row in written)
-    await_staged(clickhouse, table, run, staged)
-    return staged
+    token = f"{run.id}/{table}"
 
-
-def _writer(clickhouse: ClickHouse, table: str, token: str, finish: Batches) -> Batches:
     def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
@@ -100,7 +94,10 @@ def _writer(clickhouse: ClickHouse, table: str, token: str, finish: Batches) -> 
             clickhouse.insert(table, block, token=f"{token}/{partition}/{number}")
             yield _count(block.num_rows)
 
-    return written
+    few = rows.coalesce(parallelism(rows.sparkSession.sparkContext))
+    staged: int = sum(row["written"] for row in few.mapInArrow(written, "written long").collect())
+    await_staged(clickhouse, table, run, staged)
+    return staged
 
 
 def _count(rows: int) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ Reads client_instances, pushes, points_1h, quota_usage and client_software; writ
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from spark_jobs import cli
 from spark_jobs.arrow import collected
-from spark_jobs.clickhouse.queries import schema
+from spark_jobs.clickhouse.queries import IN_RANGE, OF_CLUSTER, schema
 from spark_jobs.clickhouse.source import NothingToReadError, read
 from spark_jobs.jobs.start import started
 from spark_jobs.options import ClientOptions
@@ -24,6 +24,7 @@ NAME = "client_inventory"
 SILENT_AFTER_MS = 900_000  # three times the longest push interval
 
 _CLIENT = ("cluster", "user", "client_id")
+_PLACES = ("known issue", "silent", "no telemetry", "gone", "reports")  # of the statuses
 
 
 def run(options: ClientOptions) -> list[dict[str, Any]]:
@@ -33,13 +34,13 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
         job_run.begin("joining instances, series and traffic of each client")
         span = {"from_ms": options.when.from_ms, "to_ms": options.when.to_ms}
         bounds = [{**span, "cluster": options.cluster, "source": options.source}]
-        inputs = InventoryRows(
-            instances=read(spark, clickhouse, INSTANCES, INSTANCES_SCHEMA, bounds),
-            series=read(spark, clickhouse, SERIES, SERIES_SCHEMA, bounds),
-            traffic=read(spark, clickhouse, TRAFFIC, TRAFFIC_SCHEMA, bounds),
-            issues=read(spark, clickhouse, ISSUES, ISSUES_SCHEMA, bounds),
-        )
-        clients = inventory(inputs, options.when.to_ms).cache()
+        clients = inventory(
+            read(spark, clickhouse, INSTANCES, INSTANCES_SCHEMA, bounds),
+            read(spark, clickhouse, SERIES, SERIES_SCHEMA, bounds),
+            read(spark, clickhouse, TRAFFIC, TRAFFIC_SCHEMA, bounds),
+            read(spark, clickhouse, ISSUES, ISSUES_SCHEMA, bounds),
+            now_ms=options.when.to_ms,
+        ).cache()
         counts = {row["status"]: row["count"] for row in clients.groupBy("status").count().collect()}
         if not counts:
             raise NothingToReadError("no client was seen in this time")
@@ -55,15 +56,6 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
     return rows
 
 
-class InventoryRows(NamedTuple):
-    """Input rows from ClickHouse, with the schemas below."""
-
-    instances: DataFrame
-    series: DataFrame
-    traffic: DataFrame
-    issues: DataFrame
-
-
 def worst_first(clients: DataFrame) -> DataFrame:
     """Clients with problems first, then those with most series."""
     places = ", ".join(f"'{status}'" for status in _PLACES)
@@ -71,19 +63,14 @@ def worst_first(clients: DataFrame) -> DataFrame:
     return clients.orderBy(place, F.col("series").desc(), *_CLIENT)
 
 
-_PLACES = ("known issue", "silent", "no telemetry", "gone", "reports")
-
-
-def inventory(inputs: InventoryRows, now_ms: int) -> DataFrame:
-    """One row per client with telemetry or traffic. `status`: `known issue`: its software has one; `silent`: it has
-    pushed and still has traffic, but no longer pushes; `no telemetry`: it has traffic and never pushed; `gone`: neither
-    recently; `reports`: none of these."""
+def inventory(instances: DataFrame, series: DataFrame, traffic: DataFrame, issues: DataFrame, now_ms: int) -> DataFrame:
+    """One row per client with telemetry or traffic, from rows of the schemas below. `status`: `known issue`: its
+    software has one; `silent`: it has pushed and still has traffic, but no longer pushes; `no telemetry`: it has
+    traffic and never pushed; `gone`: neither recently; `reports`: none of these."""
     issue = F.array_join(F.array_sort(F.collect_set(F.when(F.col("known_issue") != "", F.col("known_issue")))), "; ")
     software = F.concat_ws(" ", "software_name", "software_version")
-    instances = inputs.instances.join(
-        F.broadcast(inputs.issues), on=["cluster", "software_name", "software_version"], how="left"
-    )
-    seen = instances.groupBy(*_CLIENT).agg(
+    known = instances.join(F.broadcast(issues), on=["cluster", "software_name", "software_version"], how="left")
+    seen = known.groupBy(*_CLIENT).agg(
         F.count("*").cast("int").alias("instances"),
         F.sum((F.col("terminated") == 0).cast("int")).cast("int").alias("instances_open"),
         F.array_join(F.array_sort(F.collect_set(software)), ", ").alias("software"),
@@ -92,7 +79,7 @@ def inventory(inputs: InventoryRows, now_ms: int) -> DataFrame:
         F.sum("pushes").alias("pushes"),
         F.sum("points").alias("points"),
     )
-    joined = seen.join(inputs.series, on=list(_CLIENT), how="full").join(inputs.traffic, on=list(_CLIENT), how="full")
+    joined = seen.join(series, on=list(_CLIENT), how="full").join(traffic, on=list(_CLIENT), how="full")
     numbers = ["instances", "instances_open", "pushes", "points", "series"]
     filled = joined.fillna(0, numbers).fillna("", ["software", "known_issue", "costliest_metric"])
     fresh_ms = now_ms - SILENT_AFTER_MS
@@ -116,9 +103,6 @@ _REPORTED = (
     *("points", "share_of_points", "series", "costliest_metric"),
 )
 
-
-_CLUSTER = "({cluster:String} = '' OR cluster = {cluster:String})"
-
 INSTANCES = f"""
 SELECT cluster, toValidUTF8(i.principal) AS user, toValidUTF8(i.client_id) AS client_id,
        argMax(toValidUTF8(i.software_name), i.last_seen) AS software_name,
@@ -126,7 +110,7 @@ SELECT cluster, toValidUTF8(i.principal) AS user, toValidUTF8(i.client_id) AS cl
        toUnixTimestamp64Milli(max(i.last_seen)) AS last_seen_ms, toInt64(max(i.terminated)) AS terminated,
        toInt64(sum(i.pushes)) AS pushes, toInt64(sum(i.points)) AS points
 FROM client_instances AS i
-WHERE {_CLUSTER}
+WHERE {OF_CLUSTER}
 GROUP BY cluster, user, client_id, i.client_instance_id
 HAVING last_seen_ms >= {{from_ms:Int64}}
 """  # noqa: S608 - made of our own words
@@ -142,7 +126,7 @@ FROM (
     SELECT cluster, toValidUTF8(s.principal) AS user, toValidUTF8(s.client_id) AS client_id, metric,
            uniqExact(series_id) AS number
     FROM series AS s
-    WHERE {_CLUSTER} AND last_seen >= fromUnixTimestamp64Milli({{from_ms:Int64}})
+    WHERE {OF_CLUSTER} AND last_seen >= fromUnixTimestamp64Milli({{from_ms:Int64}})
     GROUP BY cluster, user, client_id, metric
 )
 GROUP BY cluster, user, client_id
@@ -153,8 +137,7 @@ TRAFFIC = f"""
 SELECT cluster, toValidUTF8(u.user) AS user, toValidUTF8(u.client_id) AS client_id,
        toUnixTimestamp64Milli(max(ts)) AS last_traffic_ms
 FROM quota_usage AS u
-WHERE {_CLUSTER} AND source = {{source:String}} AND ts >= fromUnixTimestamp64Milli({{from_ms:Int64}})
-  AND ts < fromUnixTimestamp64Milli({{to_ms:Int64}})
+WHERE {OF_CLUSTER} AND source = {{source:String}} AND {IN_RANGE}
 GROUP BY cluster, user, client_id
 """  # noqa: S608 - made of our own words
 TRAFFIC_SCHEMA = schema(**dict.fromkeys(_CLIENT, T.StringType), last_traffic_ms=T.LongType)
@@ -163,7 +146,7 @@ ISSUES = f"""
 SELECT cluster, toValidUTF8(software_name) AS software_name, toValidUTF8(software_version) AS software_version,
        any(known_issue) AS known_issue
 FROM client_software
-WHERE {_CLUSTER}
+WHERE {OF_CLUSTER}
 GROUP BY cluster, software_name, software_version
 """  # noqa: S608 - made of our own words
 ISSUES_SCHEMA = schema(**dict.fromkeys(("cluster", "software_name", "software_version", "known_issue"), T.StringType))

@@ -20,7 +20,7 @@ from quota_metrics.minutes.resolved_limits import ClientKey
 from quota_metrics.minutes.rows import ClientLimits, LimitInterval
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, placed
-from spark_jobs.arrow import collected
+from spark_jobs.arrow import arrow_schema, collected
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.slices import step_ms
 from spark_jobs.clickhouse.source import read
@@ -30,21 +30,15 @@ from spark_jobs.time_range import TimeRange
 
 DAY_MS = 86_400_000
 
-_CLIENTS = """
+_CLIENTS = f"""
 SELECT DISTINCT cluster, quota_key, u.user AS user, u.client_id AS client_id
 FROM usage_1m AS u
-WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000), 'UTC')
-  AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000), 'UTC')
-  AND source = {source:String} AND cluster = {cluster:String} AND quota_key = {quota_key:String}
-"""
-
-_CLIENTS_SCHEMA = queries.schema(**dict.fromkeys(("cluster", "quota_key", "user", "client_id"), T.StringType))
-_PLACED = (
-    "cluster string, quota_key string, user string, client_id string, rule_user string, rule_client_id string,"
-    " bucket_user string, bucket_client_id string"
-)
-_PLACED_NAMES = tuple(part.split()[0] for part in _PLACED.split(","))
-_PLACED_ARROW = pa.schema([(name, pa.string()) for name in _PLACED_NAMES])
+WHERE {queries.OF_MINUTES} AND cluster = {{cluster:String}} AND quota_key = {{quota_key:String}}
+"""  # noqa: S608 - made of our own words
+_CLIENT = ("cluster", "quota_key", "user", "client_id")
+_PLACE = ("rule_user", "rule_client_id", "bucket_user", "bucket_client_id")
+_CLIENTS_SCHEMA = queries.schema(**dict.fromkeys(_CLIENT, T.StringType))
+_PLACED = queries.schema(**dict.fromkeys((*_CLIENT, *_PLACE), T.StringType))
 
 
 def keys_of(source: str) -> tuple[str, ...]:
@@ -94,8 +88,10 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
     def places(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolvers = {cluster: Resolver(of) for cluster, of in rules.items()}
         for batch in batches:
-            rows = [_place(row, resolvers[row["cluster"]], chosen[row["cluster"]]) for row in batch.to_pylist()]
-            yield from pa.Table.from_pylist(rows, _PLACED_ARROW).to_batches()
+            rows = [
+                {**row, **_place(row, resolvers[row["cluster"]], chosen[row["cluster"]])} for row in batch.to_pylist()
+            ]
+            yield from pa.Table.from_pylist(rows, arrow_schema(_PLACED)).to_batches()
 
     return Fleets(in_force, dimensions, clients.mapInArrow(places, _PLACED).cache())
 
@@ -136,8 +132,7 @@ def rules_in_force(clickhouse: ClickHouse, when: TimeRange, cluster: str) -> dic
 def assigned(clients: DataFrame, when: TimeRange) -> ClientLimits:
     """The bucket that a new quota would give each client, for the whole range: as a limit of 1, so that shares of it
     are rates."""
-    names = ("cluster", "quota_key", "user", "client_id", "bucket_user", "bucket_client_id")
-    rows = collected(clients.where(F.col("bucket_user").isNotNull()).select(*names))
+    rows = collected(clients.where(F.col("bucket_user").isNotNull()).select(*_CLIENT, *_PLACE[2:]))
     limits: dict[ClientKey, list[LimitInterval]] = {}
     for cluster, quota_key, user, client_id, *bucket in records(rows, lambda *row: row):
         interval = LimitInterval(when.from_ms, when.to_ms, "limited", 1.0, "", *bucket)
@@ -177,5 +172,4 @@ def _named(clients: DataFrame) -> dict[str, Fleet]:
 def _place(row: Mapping[str, str], resolver: Resolver, dimension: Dimension) -> dict[str, str | None]:
     place = placed(resolver, dimension, row["quota_key"], row["user"], row["client_id"])
     rule = ("", "") if place.rule is None else stored_names(place.rule)
-    values = (*(row[name] for name in _PLACED_NAMES[:4]), *rule, *(place.bucket or (None, None)))
-    return dict(zip(_PLACED_NAMES, values, strict=True))
+    return dict(zip(_PLACE, (*rule, *(place.bucket or (None, None))), strict=True))

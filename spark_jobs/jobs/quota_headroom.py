@@ -29,7 +29,7 @@ from spark_jobs.options import HeadroomOptions
 from spark_jobs.reports import headroom_report
 from spark_jobs.session import plan_for_many_rows, progress, session
 from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
-from spark_jobs.transforms.verdicts import INSTANCE_LOOKBACK_MS, LOOKBACK_WINDOWS, Fold, Inputs, correlated
+from spark_jobs.transforms.verdicts import INSTANCE_LOOKBACK_MS, LOOKBACK_WINDOWS, Fold, correlated
 
 NAME = "quota_headroom"
 
@@ -154,7 +154,7 @@ def _stage(
     def rows(query: str, schema: StructType, **more: int) -> DataFrame:
         return read(spark, clickhouse, query, schema, [{**span, **more}])
 
-    inputs = Inputs(
+    joined = correlated(
         usage=read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours, run_of.cluster)),
         telemetry=rows(statement("telemetry"), queries.TELEMETRY_SCHEMA),
         instances=rows(statement("instances"), queries.INSTANCES_SCHEMA, since_ms=0, seen_from_ms=seen_ms),
@@ -164,7 +164,7 @@ def _stage(
     )
     full_s = {row["cluster"]: row["full_s"] for row in clickhouse.rows(queries.FULL_WINDOWS)}
     fold = Fold(when, thresholds, str(run_of.id), full_s)
-    return stage(correlated(inputs), clickhouse, queries.STAGING, run_of, fold)
+    return stage(joined, clickhouse, queries.STAGING, run_of, fold)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from quota_metrics.config.owners import Capacity, Owners, parse_owners
+from quota_metrics.config.owners import Owners, parse_owners
 from spark_jobs import cli
-from spark_jobs.arrow import collected
-from spark_jobs.clickhouse.queries import schema
+from spark_jobs.arrow import arrow_schema, collected
+from spark_jobs.clickhouse.queries import IN_RANGE, OF_CLUSTER, schema
 from spark_jobs.clickhouse.source import NothingToReadError, read
 from spark_jobs.jobs.start import started
 from spark_jobs.options import TeamOptions
@@ -33,7 +33,7 @@ _GB = 1e9
 _CLIENT = ("user", "client_id")
 _SUMS = ("bytes_in", "bytes_out", "requests", "throttled_requests", "muted_ms")
 
-HOURS = """
+HOURS = f"""
 SELECT toValidUTF8(user) AS user, toValidUTF8(client_id) AS client_id,
        toInt64(toUnixTimestamp(toStartOfHour(ts))) AS hour_s,
        toInt64(sumIf(bytes, quota_key = 'producer_byte_rate')) AS bytes_in,
@@ -41,14 +41,12 @@ SELECT toValidUTF8(user) AS user, toValidUTF8(client_id) AS client_id,
        toInt64(sum(requests)) AS requests, toInt64(sum(throttled_requests)) AS throttled_requests,
        toInt64(sum(muted_ms)) AS muted_ms
 FROM quota_usage FINAL
-WHERE ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})
-  AND source = {source:String} AND quota_key IN ('producer_byte_rate', 'consumer_byte_rate')
-  AND ({cluster:String} = '' OR cluster = {cluster:String})
+WHERE {IN_RANGE} AND source = {{source:String}} AND {OF_CLUSTER}
+  AND quota_key IN ('producer_byte_rate', 'consumer_byte_rate')
 GROUP BY user, client_id, hour_s
-"""
+"""  # noqa: S608 - made of our own words
 HOURS_SCHEMA = schema(**dict.fromkeys(_CLIENT, T.StringType), **dict.fromkeys(("hour_s", *_SUMS), T.LongType))
-_OWNED = "user string, client_id string, team string, contact string, page string"
-_OWNED_ARROW = pa.schema([(name, pa.string()) for name in ("user", "client_id", "team", "contact", "page")])
+_OWNED = schema(**dict.fromkeys((*_CLIENT, "team", "contact", "page"), T.StringType))
 
 
 def run(options: TeamOptions) -> list[dict[str, Any]]:
@@ -69,15 +67,13 @@ def run(options: TeamOptions) -> list[dict[str, Any]]:
         if not rows:
             raise NothingToReadError("no usage was recorded in this time")
         job_run.rows_out = len(rows)
-    length_s, prices = (options.when.to_ms - options.when.from_ms) / 1000, owners.prices
-    return [
-        {
-            **row,
-            "capacity_share": _capacity_share(row, owners.capacity, length_s),
-            "cost": float(row["bytes_in"] * prices.in_per_gb + row["bytes_out"] * prices.out_per_gb) / _GB,
-        }
-        for row in rows
-    ]
+    length_s, prices, capacity = (when.to_ms - when.from_ms) / 1000, owners.prices, owners.capacity
+    rates = (("bytes_in", capacity.in_bytes_per_s), ("bytes_out", capacity.out_bytes_per_s))
+    for row in rows:
+        carried = [row[name] / (rate * length_s) for name, rate in rates if rate]
+        row["capacity_share"] = max(carried, default=None)  # of the direction that takes the larger one
+        row["cost"] = float(row["bytes_in"] * prices.in_per_gb + row["bytes_out"] * prices.out_per_gb) / _GB
+    return rows
 
 
 def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
@@ -86,8 +82,16 @@ def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
     of_client = (
         hours.groupBy(*_CLIENT, "hour_s").agg(*(F.sum(name).alias(name) for name in _SUMS)).cache()
     )  # read once for sums, peaks and growth
-    owned = of_client.select(*_CLIENT).distinct().mapInArrow(_owning(owners), _OWNED)
-    of_team = of_client.join(F.broadcast(owned), on=list(_CLIENT)).withColumn("bytes", F.expr("bytes_in + bytes_out"))
+
+    def owned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [{**row, **owners.owner(row["user"], row["client_id"])._asdict()} for row in batch.to_pylist()]
+            yield from pa.Table.from_pylist(rows, arrow_schema(_OWNED)).to_batches()
+
+    of_owner = of_client.select(*_CLIENT).distinct().mapInArrow(owned, _OWNED)
+    of_team = of_client.join(F.broadcast(of_owner), on=list(_CLIENT)).withColumn(
+        "bytes", F.expr("bytes_in + bytes_out")
+    )
     by_hour = of_team.groupBy("team", "hour_s").agg(F.sum("bytes").alias("bytes"))
     peaks = by_hour.groupBy("team").agg((F.max("bytes") / _HOUR_S).alias("peak_bytes_per_s"))
     by_day = by_hour.groupBy("team", F.expr("hour_s div 86400").alias("day")).agg(F.sum("bytes").alias("bytes"))
@@ -105,26 +109,6 @@ def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
     share = F.coalesce(F.try_divide(F.expr("bytes_in + bytes_out"), total), F.lit(0.0))
     joined = sums.withColumn("share", share).join(peaks, on="team").join(growth, on="team", how="left")
     return joined.orderBy(F.expr("bytes_in + bytes_out").desc(), "team")
-
-
-def _owning(owners: Owners) -> Any:
-    def owned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            names = [(row["user"], row["client_id"]) for row in batch.to_pylist()]
-            rows = [{"user": user, "client_id": c, **owners.owner(user, c)._asdict()} for user, c in names]
-            yield from pa.Table.from_pylist(rows, _OWNED_ARROW).to_batches()
-
-    return owned
-
-
-def _capacity_share(row: dict[str, Any], capacity: Capacity, length_s: float) -> float | None:
-    """Of what the cluster can carry in the range, by the direction that takes the larger share; None: not known."""
-    shares = [
-        row[name] / (rate * length_s)
-        for name, rate in (("bytes_in", capacity.in_bytes_per_s), ("bytes_out", capacity.out_bytes_per_s))
-        if rate
-    ]
-    return max(shares, default=None)
 
 
 if __name__ == "__main__":

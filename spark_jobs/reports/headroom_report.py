@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from importlib.resources import files
 from pathlib import Path
 
 import orjson
@@ -20,7 +19,7 @@ from quota_metrics.verdict.impact import HARMS
 from quota_metrics.verdict.thresholds import LEVELS, NEAR_LEVELS
 from quota_metrics.verdict.victims import slowed_text
 from quota_metrics.verdict.window import SUMMED
-from spark_jobs.reports.report import Report, Row
+from spark_jobs.reports.report import Report, Row, page
 
 _TYPES: dict[str, pa.DataType] = {
     "cluster": pa.string(),
@@ -123,16 +122,18 @@ def from_json(content: bytes) -> list[Row]:
 
 def to_html(rows: Sequence[Row]) -> str:
     """A self-contained page."""
-    from jinja2 import Environment  # terminal tables need no templates
-
-    template = (files("spark_jobs.reports") / "report.html.j2").read_text(encoding="utf-8")
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    page.filters.update(rate=rate_text, throttle=throttle_text, share=share_text, shortened=shortened)
-    page.filters.update(why=why, group=group, earlier=_was_throttled, bytes=bytes_text)
+    filters: dict[str, Callable[..., object]] = {
+        "rate": rate_text,
+        "throttle": throttle_text,
+        "share": share_text,
+        "shortened": shortened,
+    }
+    filters |= {"why": why, "group": group, "earlier": _was_throttled, "bytes": bytes_text}
     from spark_jobs.reports.plots import headroom_plots  # takes seconds to import
 
     counts = {name: sum(row["level"] == name for row in rows) for name in reversed(LEVELS)}
-    return page.from_string(template).render(rows=rows, counts=counts, styles=STYLES, plots=headroom_plots(rows))
+    plots = headroom_plots(rows)
+    return page("report.html.j2", filters, rows=rows, counts=counts, styles=STYLES, plots=plots)
 
 
 def to_table(rows: Sequence[Row], width: int | None = None) -> list[Text]:

@@ -84,12 +84,9 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
         return [Text(title), *(Text(line.text) for line in table_lines(headings, cells, width, layout))]
 
     def to_html(rows: Sequence[Row]) -> str:
-        from jinja2 import Environment  # terminal tables need no templates
-
-        template = (files("spark_jobs.reports") / "rows.html.j2").read_text(encoding="utf-8")
-        page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        page.filters.update(cell=cell, shortened=shortened)
-        return page.from_string(template).render(
+        return page(
+            "rows.html.j2",
+            {"cell": cell, "shortened": shortened},
             title=title,
             names=[name for name in shown if name not in whole],
             below=whole,
@@ -101,6 +98,15 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
         )
 
     return Report(columns, to_table, to_html)
+
+
+def page(template: str, filters: Mapping[str, Callable[..., object]], **shown: Any) -> str:
+    """What a template of this directory makes of its variables."""
+    from jinja2 import Environment  # terminal tables need no templates
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(filters)
+    return environment.from_string((files("spark_jobs.reports") / template).read_text(encoding="utf-8")).render(shown)
 
 
 def cell(row: Row, name: str) -> str:

@@ -18,13 +18,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from spark_jobs.transforms import forecast_members as members
-from spark_jobs.transforms.forecast_members import DAY
+from spark_jobs.transforms.forecast_members import DAY, Array, Indices
 from spark_jobs.transforms.forecast_outlook import outlook
-
-Array = npt.NDArray[np.float64]
 
 STEP_MS = 300_000
 HORIZON = 36  # steps: three hours
@@ -146,7 +143,7 @@ class Moments(NamedTuple):
     features: Array  # from which the error of `points` is predicted: origins x HORIZON x features
 
 
-def moments(values: Array, first_step: int, table: Array, origins: npt.NDArray[np.int64]) -> Moments:
+def moments(values: Array, first_step: int, table: Array, origins: Indices) -> Moments:
     """`origins`: index of the last known value, at least 11. `table` is the season."""
     at_step = seasonal(table, (first_step + np.arange(len(values))).astype(float))
     level, slope = _robust_trend(_last_hour(values - at_step, origins))
@@ -162,7 +159,7 @@ def moments(values: Array, first_step: int, table: Array, origins: npt.NDArray[n
     return Moments(level, slope, points, line, np.stack(columns, axis=2))
 
 
-def _last_hour(values: Array, origins: npt.NDArray[np.int64]) -> Array:
+def _last_hour(values: Array, origins: Indices) -> Array:
     hour: Array = values[origins[:, None] + np.arange(1 - _TREND_STEPS, 1)]
     return hour
 
@@ -204,7 +201,7 @@ def forecast(values: Array, first_step: int) -> Forecast:
     return Forecast(np.quantile(paths, QUANTILES, axis=0), paths, outlook(values, paths))
 
 
-def _combined(values: Array, origins: npt.NDArray[np.int64], left: Array, used: Array, extrapolated: Array) -> Array:
+def _combined(values: Array, origins: Indices, left: Array, used: Array, extrapolated: Array) -> Array:
     """The extrapolated paths together with those that repeat earlier days, by their past errors.
 
     `left`: what is left of the extrapolation's errors at `origins`; `used`: those that its paths have."""
@@ -222,7 +219,7 @@ def _combined(values: Array, origins: npt.NDArray[np.int64], left: Array, used: 
     return members.combined({**now, "extrapolated": extrapolated}, members.shares(losses), _PATHS)
 
 
-def _earlier(values: Array, first_step: int) -> tuple[npt.NDArray[np.int64], Moments]:
+def _earlier(values: Array, first_step: int) -> tuple[Indices, Moments]:
     """Earlier origins, and the moments there, each extrapolated with the season of the other half of the history."""
     half, last = len(values) // 2, len(values) - 1
     # At most about _ORIGINS, evenly spread so that each day has one at the same minute.
@@ -236,7 +233,7 @@ def _earlier(values: Array, first_step: int) -> tuple[npt.NDArray[np.int64], Mom
     return origins, Moments(*(np.concatenate(parts) for parts in zip(*halves, strict=True)))
 
 
-def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, Array, Indices]:
     """What to add to the present extrapolation, the errors that remain at the origins whose future is known, and which
     of these to use: those that resemble the present, and others spread over all."""
     complete = np.flatnonzero(~np.isnan(errors).any(axis=1))
@@ -246,9 +243,9 @@ def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, A
     added, left = np.zeros(HORIZON), errors[complete]
     if len(complete) >= _FEWEST_CORRECTED:
         resemblance = np.exp(-((distance / _REACH) ** 2))
-        correction = corrected(left, then.features[complete], resemblance + _LEAST_WEIGHT, now.features[0])
+        added, remain = corrected(left, then.features[complete], resemblance + _LEAST_WEIGHT, now.features[0])
         trust = resemblance.sum() / (resemblance.sum() + 1)  # none if no moment resembles the present one
-        added, left = trust * correction.added, trust * correction.left + (1 - trust) * left
+        added, left = trust * added, trust * remain + (1 - trust) * left
     of_line = errors[complete] + then.points[complete] - then.line[complete]
     added += _LINE_SHARE * (now.line[0] - now.points[0] - added)
     left = left + _LINE_SHARE * (of_line - left)
@@ -257,15 +254,10 @@ def _likely_errors(errors: Array, then: Moments, now: Moments) -> tuple[Array, A
     return added, left, np.concatenate([alike, others])
 
 
-class Correction(NamedTuple):
-    """`added`: what to add to the present forecast (steps); `left`: errors that remain (moments x steps)."""
+def corrected(errors: Array, features: Array, weights: Array, present: Array) -> tuple[Array, Array]:
+    """What to add to the present forecast (steps), and the errors that remain (moments x steps).
 
-    added: Array
-    left: Array
-
-
-def corrected(errors: Array, features: Array, weights: Array, present: Array) -> Correction:
-    """A weighted ridge regression per step ahead: it learns what an extrapolation gets wrong in this bucket, for
+    A weighted ridge regression per step ahead: it learns what an extrapolation gets wrong in this bucket, for
     example how far a burst continues. Moments that resemble the present one have most of the weight (local regression:
     Cleveland, 1979). The errors that remain at earlier moments are corrected for having been fitted themselves
     (leave-one-out residuals), else they would be too small for an interval.
@@ -284,10 +276,10 @@ def corrected(errors: Array, features: Array, weights: Array, present: Array) ->
     leverage = ((weighted @ inverse) * by_step).sum(axis=2).T
     left = (errors - np.einsum("smf,sf->ms", by_step, fitted)) / (1 - np.minimum(leverage, _MOST_LEVERAGE))
     within = np.clip(present, features.min(axis=0), features.max(axis=0))
-    return Correction((within * fitted).sum(axis=1), left)
+    return (within * fitted).sum(axis=1), left
 
 
-def regular(steps: npt.NDArray[np.int64], values: Array, last_step: int) -> tuple[Array, int]:
+def regular(steps: Indices, values: Array, last_step: int) -> tuple[Array, int]:
     """One value per step from the first one to `last_step`, and the first step. Steps without a row are 0 (idle); of
     duplicate steps the greater value counts."""
     first = int(steps.min())

@@ -11,11 +11,8 @@ which that day began. How much of such a distance remains after an hour is learn
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from spark_jobs.transforms.forecast_members import DAY
-
-Array = npt.NDArray[np.float64]
+from spark_jobs.transforms.forecast_members import DAY, Array
 
 DAYS_AHEAD = 7
 HOURS = 24

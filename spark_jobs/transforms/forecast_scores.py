@@ -10,13 +10,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from spark_jobs.transforms.forecast_members import DAY
-from spark_jobs.transforms.forecast_model import HORIZON, LIMIT, QUANTILES, Array, Forecast, forecast
+from spark_jobs.transforms.forecast_members import DAY, Array
+from spark_jobs.transforms.forecast_model import HORIZON, LIMIT, QUANTILES, Forecast, forecast
 
 WEEK = 7 * DAY
 LEADS = {1: "5m", 6: "30m", 12: "1h", HORIZON: "3h", DAY: "24h", WEEK: "7d"}  # steps and their names
 # Per lead, the probability from which a bucket is flagged: where precision and recall are furthest above the best of
-# the other methods in `python -m tests.bench.forecast tuning`.
+# the other methods on shapes other than those of `python -m tests.bench.forecast`.
 FLAGGED_FROM = {1: 0.25, 6: 0.36, 12: 0.44, HORIZON: 0.42, DAY: 0.52, WEEK: 0.92}
 _SCORED = 12  # steps over which pinball loss and coverage are computed: an hour
 _TREND_STEPS = 12
@@ -103,9 +103,7 @@ def score(made: Forecast, actual: Array) -> dict[str, float]:
         row |= {f"brier_{lead}": is_known * (probability - event) ** 2, f"known_{lead}": is_known}
     crossing = np.flatnonzero(actual[:HORIZON] >= LIMIT)
     step = made.likely_step()
-    both = len(crossing) > 0 and step is not None
-    row["lead_error"] = abs(float(crossing[0]) + 1 - step) if both and step is not None else float("nan")
-    row["missed"] = float(len(crossing) > 0 and step is None)
+    row["lead_error"] = float("nan") if step is None or not len(crossing) else abs(float(crossing[0]) + 1 - step)
     ahead = actual[:_SCORED]
     quantiles = np.array(QUANTILES)[:, None]
     errors = ahead - made.quantiles[:, :_SCORED]

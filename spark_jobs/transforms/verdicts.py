@@ -42,32 +42,25 @@ _LAG: Final = ("lag_windows", "lag_records")
 _NOTHING: Final = Surroundings()
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """Input rows from ClickHouse, with the schemas of `queries`."""
-
-    usage: DataFrame
-    telemetry: DataFrame
-    instances: DataFrame
-    byte_reports: DataFrame
-    teams: DataFrame
-    observed: DataFrame
-
-
-def correlated(inputs: Inputs) -> DataFrame:
+def correlated(
+    usage: DataFrame,
+    telemetry: DataFrame,
+    instances: DataFrame,
+    byte_reports: DataFrame,
+    teams: DataFrame,
+    observed: DataFrame,
+) -> DataFrame:
     """The rows of usage with what else is known of the client in the window, those of a client in one partition, in the
-    order of windows."""
-    usage = inputs.usage.repartition(*_CLIENT).withColumn(_HASH, F.xxhash64(*_CLIENT))
+    order of windows. The schemas are those of `queries`."""
+    usage = usage.repartition(*_CLIENT).withColumn(_HASH, F.xxhash64(*_CLIENT))
     # Structs that are null where nothing was reported.
-    telemetry = inputs.telemetry.select(*_CLIENT, "window_start_ms", F.struct(*_TELEMETRY, *_LAG).alias("telemetry"))
-    instances = _of_client(inputs.instances, "instances")
-    reports = _of_client(inputs.byte_reports, "byte_reports")
+    telemetry = telemetry.select(*_CLIENT, "window_start_ms", F.struct(*_TELEMETRY, *_LAG).alias("telemetry"))
     joined = (
         usage.join(telemetry, on=[*_CLIENT, "window_start_ms"], how="left")
-        .join(instances, on=list(_CLIENT), how="left")
-        .join(reports, on=list(_CLIENT), how="left")
-        .join(F.broadcast(inputs.teams), on=["user", "client_id"], how="left")
-        .join(F.broadcast(inputs.observed), on=["cluster", "window_start_ms"], how="left")
+        .join(_of_client(instances, "instances"), on=list(_CLIENT), how="left")
+        .join(_of_client(byte_reports, "byte_reports"), on=list(_CLIENT), how="left")
+        .join(F.broadcast(teams), on=["user", "client_id"], how="left")
+        .join(F.broadcast(observed), on=["cluster", "window_start_ms"], how="left")
     )
     columns = [*Window._fields, "telemetry", "instances", "byte_reports", "team", "observed_before"]
     return joined.sortWithinPartitions(*_SERIES, "window_start_ms", "broker_id").select(*columns)

@@ -1,13 +1,12 @@
 """Scores of the forecast, of simple forecasts and of a library on shapes of usage that it was not tuned on.
 
     python -m tests.bench.forecast [SEEDS [FIRST_SEED]]
-    python -m tests.bench.forecast tuning [SEEDS [FIRST_SEED]]
 
 Nine shapes (`tests/kit/forecast/shapes.py`), five weeks each, and SEEDS buckets of each shape: the forecast knows the
 weeks up to an origin, of which there are 48 in a shape, spread over the fourth week, and is scored on what follows.
-Constants were chosen by the second command, whose shapes are others, on seeds 0 to 4, and on `forecast/weeks`; unseen
-seeds begin at 5000. MSTL (statsforecast) takes part where it is installed. The last line says which figures are
-not better than those of all others, over all shapes. `cpu_ms` is a forecast's.
+Constants were chosen on other shapes and on `forecast/weeks`, with other seeds. MSTL (statsforecast) takes part where
+it is installed. The last line says which figures are not better than those of all others, over all shapes. `cpu_ms` is
+a forecast's.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import numpy as np
 from spark_jobs.transforms.forecast_model import LIMIT
 from spark_jobs.transforms.forecast_scores import METHODS, WEEK, score
 from tests.bench.figure import tell
-from tests.bench.kit.forecast_tuning_shapes import TUNING_SHAPES
 from tests.kit.forecast.shapes import SHAPES, Shape
 from tests.kit.forecast.weeks import DAY, MONDAY, Scores, figures
 
@@ -98,10 +96,9 @@ def _table(title: str, scores: Scores, shown: Iterable[str]) -> None:
 
 
 def main() -> None:
-    tuning = sys.argv[1:2] == ["tuning"]
-    numbers = [int(part) for part in sys.argv[1 + tuning :]]
-    count, first = (*numbers, *(SEEDS, 0 if tuning else FIRST_UNSEEN)[len(numbers) :])
-    scores = scored(TUNING_SHAPES if tuning else SHAPES, range(first, first + count))
+    numbers = [int(part) for part in sys.argv[1:]]
+    count, first = (*numbers, *(SEEDS, FIRST_UNSEEN)[len(numbers) :])
+    scores = scored(SHAPES, range(first, first + count))
     for name, of_shape in scores.items():
         _table(name, of_shape, of_shape["headroom"] if name == ALL else ("pinball", "coverage", "brier_12", "brier_36"))
     _told(scores[ALL])

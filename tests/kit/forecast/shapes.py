@@ -1,5 +1,5 @@
 """Nine shapes of usage on which forecasts are scored; the model was tuned on none of them, but on `forecast/weeks` and
-`tests/bench/kit/forecast_tuning_shapes.py`. Each makes the utilisation of five minutes, from a Monday on."""
+on other shapes. Each makes the utilisation of five minutes, from a Monday on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from spark_jobs.transforms.forecast_model import Array
+from spark_jobs.transforms.forecast_members import Array
 from tests.kit.forecast.weeks import DAY
 
 HOUR = DAY // 24

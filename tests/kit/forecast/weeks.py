@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from spark_jobs.transforms.forecast_model import HORIZON, STEP_MS, Array
+from spark_jobs.transforms.forecast_members import Array
+from spark_jobs.transforms.forecast_model import HORIZON, STEP_MS
 from spark_jobs.transforms.forecast_scores import LEADS, METHODS, ratio, replay
 
 DAY = 86_400_000 // STEP_MS

@@ -13,7 +13,7 @@ from quota_metrics.verdict.thresholds import Thresholds
 from quota_metrics.verdict.window import Telemetry, Window
 from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange
-from spark_jobs.transforms.verdicts import COLUMNS, Fold, Inputs, correlated
+from spark_jobs.transforms.verdicts import COLUMNS, Fold, correlated
 from tests.kit.client_windows import client_window
 
 pytestmark = pytest.mark.spark
@@ -70,7 +70,7 @@ def verdicts(
     full_s: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """One row per client, quota key and window."""
-    inputs = Inputs(
+    joined = correlated(
         usage=spark.createDataFrame(list(windows), queries.USAGE_SCHEMA),
         telemetry=spark.createDataFrame([report.row() for report in reports], queries.TELEMETRY_SCHEMA),
         instances=spark.createDataFrame(list(instances), queries.INSTANCES_SCHEMA),
@@ -78,7 +78,7 @@ def verdicts(
         teams=spark.createDataFrame(TEAMS, queries.TEAMS_SCHEMA),
         observed=spark.createDataFrame([], queries.OBSERVED_SCHEMA),
     )
-    batches = correlated(inputs).toArrow().to_batches()
+    batches = joined.toArrow().to_batches()
     fold = Fold(when, thresholds, "run", full_s or {})
     rows = [row for batch in fold(batches) for row in batch.to_pylist()]
     keys = {tuple(row[name] for name in ("client_id", "quota_key", "window_start")) for row in rows}
