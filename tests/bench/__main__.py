@@ -20,7 +20,6 @@ MODULES = (
     "frames",
     "frames tls",
     "frames topics",
-    "acknowledge",
     "shapes",
     "wire_to_rows",
     "whole_way",

@@ -1,6 +1,6 @@
-"""Acknowledged pushes per CPU-second of the network process: rules and spool against a bare loop in the same run.
+"""Acknowledged pushes per CPU-second of the network process, a probe of tests.bench.kit.against.
 
-100 connections, one push in flight on each. python -m tests.bench.acknowledge
+100 connections, one push in flight on each.
 
 A reader finishes the spool's segments at once, as the storage worker does, so that they are overwritten. If a
 hypervisor reclaims free memory within milliseconds, each fresh page costs about 10 us (measured: 6 us for 3 kB, 0.2 us
@@ -9,43 +9,19 @@ in a resident page), a cost that the bare loop, which stores nothing, does not h
 
 from __future__ import annotations
 
-import os
 import select
 import socket
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
-import psutil
-
-from tests.bench.figure import tell
+from tests.bench.kit.child import Child
+from tests.bench.kit.serve import cpu_s
 from tests.kit import wire
 
 CONNECTIONS = 100
 SECONDS = 1.5
 WARM_SECONDS = 2.5  # until there are segments to overwrite
-RUNS = 3
-SIZES = {"500B": 500, "3kB": 3_000}
-
-
-class Receiver:
-    """One of tests.bench.kit.receivers in a separate process."""
-
-    def __init__(self, kind: str, directory: str) -> None:
-        command = [sys.executable, "-m", "tests.bench.kit.receivers", kind, directory]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
-
-    def cpu_s(self) -> float:
-        times = psutil.Process(self._process.pid).cpu_times()
-        return times.user + times.system
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 class Clients:
@@ -83,29 +59,14 @@ class Clients:
 
 def measured(kind: str, payload: bytes) -> float:
     """Pushes per CPU-second."""
-    with tempfile.TemporaryDirectory(prefix="headroom-bench-") as directory:
-        receiver, reader = Receiver(kind, directory), Receiver("reader", directory)
-        try:
-            clients = Clients(receiver.port, payload)
-            clients.push(WARM_SECONDS)
-            before = receiver.cpu_s()
-            count = clients.push(SECONDS)
-            return count / (receiver.cpu_s() - before)
-        finally:
-            receiver.stop()
-            reader.stop()
-
-
-def main() -> None:
-    for name, size in SIZES.items():
-        payload = os.urandom(size)
-        ours, bare = [], []
-        for _ in range(RUNS):
-            bare.append(measured("bare", payload))
-            ours.append(measured("headroom", payload))
-        rate, baseline = statistics.median(ours), statistics.median(bare)
-        tell(f"push_acknowledge_{name}", rate, "pushes/cpu_s", rate / baseline, "bare_uvloop_loop", digits=0)
-
-
-if __name__ == "__main__":
-    main()
+    receivers = [sys.executable, "-m", "tests.bench.kit.receivers"]
+    with (
+        tempfile.TemporaryDirectory(prefix="headroom-bench-") as directory,
+        Child([*receivers, kind, directory]) as receiver,
+        Child([*receivers, "reader", directory]),
+    ):
+        clients = Clients(int(receiver.line()), payload)
+        clients.push(WARM_SECONDS)
+        before = cpu_s(receiver.process)
+        count = clients.push(SECONDS)
+        return count / (cpu_s(receiver.process) - before)

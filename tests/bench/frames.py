@@ -18,12 +18,10 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +31,7 @@ from headroom.demo.jars import fetch_once, find_java
 from headroom.demo.jvm import Jvm
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.bench.figure import tell
+from tests.bench.kit.child import Child, compiled
 from tests.bench.kit.serve import builds, cpu_s, open_files_allowed
 from tests.kit.certificates import CertificateAuthority
 
@@ -85,37 +84,24 @@ class Generator:
 
     def __init__(self, tls: bool) -> None:
         self._tls = tls
-        self._process = pinned(1, [str(compiled(tls))], stdin=subprocess.PIPE)
-        self.broker = int(self._line())
+        with on_core(1):
+            self._child = Child([compiled(SOURCE, *(["-DTLS", "-lssl", "-lcrypto"] if tls else []))])
+        self.broker = int(self._child.line())
 
     def open(self, port: int, shape: Shape, connections: int | None = None) -> None:
         sizes = (0, shape.size) if shape.fetch else (shape.size, 0)
         tls = self._tls and port != self.broker
         numbers = (port, int(tls), int(shape.fetch), connections or shape.connections, shape.in_flight, *sizes)
-        assert self._ask("open " + " ".join(map(str, numbers))) == "ready"
+        assert self._child.ask("open " + " ".join(map(str, numbers))) == "ready"
 
     def run(self, seconds: float) -> dict[str, float]:
-        return dict(json.loads(self._ask(f"run {seconds}")))
+        return dict(json.loads(self._child.ask(f"run {seconds}")))
 
     def close(self) -> None:
-        self._ask("close")
+        self._child.ask("close")
 
     def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def _ask(self, command: str) -> str:
-        assert self._process.stdin is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-        return self._line()
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line:
-            raise RuntimeError("the load generator ended")
-        return str(line)
+        self._child.stop()
 
 
 class Proxy(NamedTuple):
@@ -137,16 +123,6 @@ class Proxy(NamedTuple):
         return frames / used
 
 
-def compiled(tls: bool) -> Path:
-    """Path of the generator; compiles it if this source has not been compiled yet."""
-    target = Path("build") / f"framegen-{'tls-' if tls else ''}{sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
-    if not target.exists():
-        target.parent.mkdir(exist_ok=True)
-        libraries = ["-DTLS", "-lssl", "-lcrypto"] if tls else []
-        subprocess.run(["cc", "-O2", "-o", target, SOURCE, *libraries], check=True, timeout=60)
-    return target.absolute()
-
-
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
     """Processes that are started here stay on one core, where there are two."""
@@ -158,22 +134,14 @@ def on_core(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-def pinned(core: int, argv: list[str], **options: Any) -> subprocess.Popen[str]:
-    with on_core(core):
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, **options)
-
-
 @contextmanager
 def python_proxy(kind: str, load: Generator, files: list[str]) -> Iterator[Proxy]:
     environment = os.environ | list(builds().values())[-1]
     command = [sys.executable, "-m", "tests.bench.kit.proxies", kind, str(load.broker), *files]
-    process = pinned(0, command, env=environment)
-    try:
-        assert process.stdout is not None
-        yield Proxy(kind, int(process.stdout.readline()), psutil.Process(process.pid), load)
-    finally:
-        process.kill()
-        process.communicate()
+    with on_core(0):
+        child = Child(command, environment)
+    with child:
+        yield Proxy(kind, int(child.line()), child.process, load)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,6 +24,7 @@ import psutil
 
 from exporters.spool.records import FREE_SUFFIX, SUFFIX
 from tests.bench.figure import tell
+from tests.bench.kit.child import Child
 from tests.bench.kit.load_generator import LoadGenerator, random_payloads
 from tests.bench.kit.serve import Serve, builds, cpu_s, open_files_allowed
 
@@ -71,12 +71,8 @@ def pushes_per_cpu_s(shape: Shape, port: int, process: psutil.Process, stopped: 
 
 def bare(shape: Shape) -> float:
     command = [sys.executable, "-m", "tests.bench.kit.receivers", "bare", tempfile.gettempdir(), str(shape.interval_ms)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            return pushes_per_cpu_s(shape, int(process.stdout.readline()), psutil.Process(process.pid))
-        finally:
-            process.kill()
+    with Child(command) as receiver:
+        return pushes_per_cpu_s(shape, int(receiver.line()), receiver.process)
 
 
 @contextlib.contextmanager

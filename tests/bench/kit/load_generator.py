@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from tests.bench.kit.child import Child, compiled
 from tests.bench.kit.fleet import ZSTD, fleet
 
 SOURCE = Path(__file__).with_name("loadgen.c")
@@ -48,32 +47,22 @@ class LoadGenerator:
             files[-1].write_bytes(payload)
         self.payload_bytes = sum(map(len, payloads)) / len(payloads)
         numbers = [port, instances, min(connections, instances, MAX_CONNECTIONS), ramp_ms, ZSTD]
-        self._command = [str(compiled()), *map(str, numbers), *map(str, files)]
+        self._command = [compiled(SOURCE), *map(str, numbers), *map(str, files)]
 
     def __enter__(self) -> LoadGenerator:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.pid = self._process.pid
-        if self._line() != "ready":
-            raise RuntimeError("the load generator did not get its subscriptions")
+        self._child = Child(self._command)
+        assert self._child.line() == "ready"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._child.stop()
         self._directory.cleanup()
 
     def measure(self, seconds: float) -> Measured:
         """Raises RuntimeError when the generator has ended because a connection was closed."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{seconds}\n")
-        self._process.stdin.flush()
-        return Measured(**json.loads(self._line() or "{}"))
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        return Measured(**json.loads(self._child.ask(str(seconds))))
 
 
 def real_payloads(vector: str, points: int = 0, first_turn: int = 0) -> list[bytes]:
@@ -85,12 +74,3 @@ def real_payloads(vector: str, points: int = 0, first_turn: int = 0) -> list[byt
 def random_payloads(nbytes: int) -> list[bytes]:
     """TURNS payloads of `nbytes` for receivers that do not decompress."""
     return [os.urandom(nbytes) for _ in range(TURNS)]
-
-
-def compiled() -> Path:
-    """Path of the program; compiles it if this source has not been compiled yet."""
-    target = Path("build") / f"loadgen-{sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
-    if not target.exists():
-        target.parent.mkdir(exist_ok=True)
-        subprocess.run(["cc", "-O2", "-o", target, SOURCE], check=True, timeout=60)
-    return target.absolute()
