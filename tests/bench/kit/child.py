@@ -33,7 +33,7 @@ class Child:
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         if not line:
-            raise RuntimeError(f"{self._process.args} ended")
+            raise RuntimeError("a process of the bench ended")
         return line
 
     def ask(self, text: str) -> str:
