@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import psutil
 import pytest
 
 from exporters.clickhouse.client import ClickHouse
@@ -36,11 +35,6 @@ class SqlVictim:
     directory: Path
     trap: socket.socket
     answers: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def process(self) -> psutil.Process:
-        assert self.clickhouse.server.process is not None
-        return psutil.Process(self.clickhouse.server.process.pid)
 
     @property
     def pages(self) -> Endpoint:
@@ -114,7 +108,7 @@ class SqlVictim:
             return writer.rows("SELECT 1 AS one") == [{"one": 1}]
 
         try:
-            with watched(tried, self.process, use, capsys, _PAUSE_S) as report:
+            with watched(tried, self.clickhouse.process, use, capsys, _PAUSE_S) as report:
                 yield report
                 report.shown = report.shown or ", ".join(
                     f"{count}x {name}" for name, count in self.answers.most_common()

@@ -99,7 +99,7 @@ def test_other_methods_and_paths_are_refused(victim: SqlVictim, method: str) -> 
 def test_excessive_query_is_aborted(victim: SqlVictim, sql: str, capsys: pytest.CaptureFixture[str]) -> None:
     with victim.attack(f"the query {sql[:60]}...", capsys):
         victim.refuses(None, body=sql, max_execution_time=4, wait_end_of_query=1)
-        memory = victim.process.memory_info()
+        memory = victim.clickhouse.process.memory_info()
         assert memory.rss - memory.shared < SERVER_BYTES  # shared: pages of the program, which the limit does not count
 
 

@@ -24,8 +24,9 @@ from exporters.clickhouse.client import with_writer
 from exporters.clickhouse.connection import Endpoint
 from headroom.capacity.model import Workload, clickhouse_cores, load_figures, network_cores, row_bytes, worker_cores
 from tests.bench.kit.load_generator import MAX_CONNECTIONS, LoadGenerator, Measured, real_payloads
-from tests.bench.kit.serve import ASKED_EVERY_S, Serve, cpu_s, open_files_allowed, waited
+from tests.bench.kit.serve import ASKED_EVERY_S, Serve, cpu_s, open_files_allowed
 from tests.kit.clickhouse import connected
+from tests.kit.serving import eventually
 
 VECTOR = "librdkafka-2.16.0-producer.zst"
 PUSHES_PER_S = 3_333  # unless the interval is given
@@ -40,6 +41,7 @@ MERGED_ROWS = 20_000_000  # more are not merged into one part: bytes of a row ar
 NEXT_MERGE_S = 3.0  # ClickHouse looks for the next merge after a while
 ROLLUP_MS = 86_400_000  # none within the measured time
 PARTS = "FROM system.parts WHERE active AND database = 'headroom' AND table = 'points'"
+MERGES = "SELECT count() FROM system.merges"
 MERGED = "SELECT sum(value) FROM system.events WHERE event = 'MergedRows'"
 
 
@@ -93,7 +95,9 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
     }
     payloads = real_payloads(vector)
     with Serve(round(interval_s * 1000), **settings) as serve:
-        waited(lambda: serve.metrics()["headroom_store_up"] == 1)  # idle CPU excludes the creation of the schema
+        eventually(
+            serve.metrics, lambda found: found["headroom_store_up"] == 1
+        )  # idle CPU excludes the creation of the schema
         time.sleep(IDLE_S)  # and the merges of its rows
         base = rss(serve.network)
         idle = idle_cores(serve)
@@ -135,12 +139,12 @@ def warm_s(interval_s: float) -> float:
 def written(serve: Serve) -> float:
     """Seconds until the spool is empty. Waits until no merge follows another, too, and PATIENCE_S at most for each."""
     began = time.monotonic()
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(AssertionError):
         serve.written(PATIENCE_S)
     took_s = time.monotonic() - began
     for _ in range(2):
-        with contextlib.suppress(TimeoutError):
-            waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S, ASKED_EVERY_S)
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: serve.query(MERGES), lambda found: found == ["0"], PATIENCE_S, ASKED_EVERY_S)
         time.sleep(NEXT_MERGE_S)
     return took_s
 

@@ -199,8 +199,7 @@ def is_python_worker(process: psutil.Process) -> bool:
 
 def cpu_s(clickhouse: RunningClickHouse) -> float:
     """CPU time of the server so far."""
-    assert clickhouse.server.process is not None
-    times = psutil.Process(clickhouse.server.process.pid).cpu_times()
+    times = clickhouse.process.cpu_times()
     return float(times.user + times.system)
 
 

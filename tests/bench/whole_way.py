@@ -26,10 +26,11 @@ from exporters.clickhouse.connection import Endpoint
 from telemetry.ingest.rollups import ROLL_UP, slices
 from tests.bench.figure import tell
 from tests.bench.kit.load_generator import TURNS, LoadGenerator, real_payloads
-from tests.bench.kit.serve import ASKED_EVERY_S, Serve, builds, cpu_s, open_files_allowed, waited
+from tests.bench.kit.serve import ASKED_EVERY_S, Serve, builds, cpu_s, open_files_allowed
 from tests.bench.performance import NEW_FLEET_ROWS, STEADY_ROWS
-from tests.bench.scale import PARTS, ROLLUP_MS, Spent, idle_cores, rss, spent
+from tests.bench.scale import MERGES, PARTS, ROLLUP_MS, Spent, idle_cores, rss, spent
 from tests.kit.clickhouse import connected
+from tests.kit.serving import eventually
 
 VECTOR = "java-4.3.1-producer.zst"
 POINTS = 196
@@ -76,7 +77,7 @@ def settle(serve: Serve) -> None:
     """Returns once all rows are written and no merge has followed another for NEXT_MERGE_S."""
     serve.written(PATIENCE_S)
     for _ in range(2):
-        waited(lambda: serve.query("SELECT count() FROM system.merges") == ["0"], PATIENCE_S, ASKED_EVERY_S)
+        eventually(lambda: serve.query(MERGES), lambda found: found == ["0"], PATIENCE_S, ASKED_EVERY_S)
         time.sleep(NEXT_MERGE_S)
 
 
@@ -117,7 +118,7 @@ def main() -> None:
         peak_bytes = sum(map(peak_rss, processes(serve)))
         rows, rollup_s = spent(serve).rows, rolled_up(serve)
         serve.restart()
-        waited(lambda: serve.metrics()["headroom_store_up"] == 1)
+        eventually(serve.metrics, lambda found: found["headroom_store_up"] == 1)
         settle(serve)
         back = pushed(serve, 2, idle, seconds)
     tell("whole_way_new_fleet", new, "rows/cpu_s", new / NEW_FLEET_ROWS, "goal_250k", digits=0)

@@ -19,11 +19,11 @@ from pathlib import Path
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.processes import LOOPBACK
-from tests.chaos.audit import NO_MERGES, Audit, audit, rested
+from tests.chaos.audit import NO_MERGES, Audit, audit
 from tests.chaos.load import Load
 from tests.chaos.rare_faults import QUIET_S, SLOW_S, conclude, slow_down, watched
-from tests.chaos.scenario import CLIENTS, subscribe, until
-from tests.chaos.victim import Headroom
+from tests.chaos.scenario import CLIENTS, settled, subscribe, until
+from tests.chaos.victim import Headroom, signal_process
 from tests.kit.clickhouse_cluster import RunningCluster, running_cluster, zookeeper_libs
 
 DIRECTORY = Path("build/chaos-cluster")
@@ -54,11 +54,9 @@ async def killed_in_turn(
             await asyncio.to_thread(node.wait_ready)
             await asyncio.sleep(max(0.0, began_s + period_s - time.monotonic()))
         for number in (0, -1):
-            pid = clickhouse.nodes[number].pid
-            windows.append(await watched(f"slow node {number}", load.ledger, partial(slow_down, pid, SLOW_S)))
-        await load.stop()
-        counts, is_at_rest = await rested(headroom)
-        print(f"{counts} broken_connections={load.ledger.broken} answers={dict(load.ledger.answers)}")
+            signalled = partial(signal_process, clickhouse.nodes[number].pid)
+            windows.append(await watched(f"slow node {number}", load.ledger, partial(slow_down, signalled, SLOW_S)))
+        counts, is_at_rest = await settled(headroom, load)
         await asyncio.to_thread(clickhouse.wait_in_sync)
         found = [audit(node.endpoint("writer"), load.ledger.acknowledged) for node in clickhouse.nodes]
         conclude(windows, found[0])

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import random
 import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.chaos.audit import Audit
 from tests.chaos.faults.preloaded import READS, WRITES, Preloaded
 from tests.chaos.load import POINTS_PER_PUSH, Ledger, Pushed
-from tests.chaos.scenario import RETRY, before_server, until
+from tests.chaos.scenario import RETRY, before_server, suspend, until
 from tests.chaos.store_faults import refuse_rows, replayed
-from tests.chaos.victim import Headroom, Server
+from tests.chaos.victim import Headroom, Server, signal_process
 
 SPOOL_BYTES = 1 << 28  # room for what clients push in some minutes
 QUIET_S, STOPPED_S, STEPPED_S, FAILING_S, SLOW_S = 15.0, 60.0, 10.0, 5.0, 20.0
@@ -67,9 +67,13 @@ async def rare_faults(upstream: str, directory: Path, rng: random.Random, share:
     async with before_server(upstream, directory, rng, **options) as (headroom, server, load):
         await until(lambda: load.ledger.pushes > 0, "clients to push")
         faults: dict[str, Callable[[], Awaitable[None]]] = {
-            f"worker suspended for {share * STOPPED_S:.0f} s": lambda: suspend_worker(headroom, share * STOPPED_S),
-            f"store suspended for {share * STOPPED_S:.0f} s": lambda: suspend(server.pid, share * STOPPED_S),
-            "slow store": lambda: slow_down(server.pid, share * SLOW_S),
+            f"worker suspended for {share * STOPPED_S:.0f} s": lambda: suspend(
+                headroom.signal_worker, share * STOPPED_S
+            ),
+            f"store suspended for {share * STOPPED_S:.0f} s": lambda: suspend(
+                partial(signal_process, server.pid), share * STOPPED_S
+            ),
+            "slow store": lambda: slow_down(partial(signal_process, server.pid), share * SLOW_S),
             "clock an hour back": lambda: files.step_clock(-3_600, share * STEPPED_S),
             "clock a day ahead": lambda: files.step_clock(86_400, share * STEPPED_S),
             "EIO on reads of the spool": lambda: fail(files, READS, errno.EIO, "/spool/"),
@@ -105,25 +109,11 @@ def conclude(windows: list[Window], found: Audit) -> None:
             found.faults.append(f"clients were answered late: {window.fault}")
 
 
-async def suspend(pid: int, seconds: float) -> None:
-    """Connections stay open without answers."""
-    os.kill(pid, signal.SIGSTOP)
-    await asyncio.sleep(seconds)
-    os.kill(pid, signal.SIGCONT)
-
-
-async def suspend_worker(headroom: Headroom, seconds: float) -> None:
-    """Its parent may replace it meanwhile."""
-    await until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
-    await asyncio.sleep(seconds)
-    headroom.signal_worker(signal.SIGCONT)
-
-
-async def slow_down(pid: int, seconds: float) -> None:
+async def slow_down(signalled: Callable[[signal.Signals], bool], seconds: float) -> None:
     """A process that runs for a twentieth of the time: it answers, but late."""
     ends_s = time.monotonic() + seconds
     while time.monotonic() < ends_s:
-        await suspend(pid, _SLEEPS_S)
+        await suspend(signalled, _SLEEPS_S)
         await asyncio.sleep(_RUNS_S)
 
 

@@ -158,9 +158,22 @@ async def kill_managed_server(headroom: Headroom) -> None:
 async def hang_managed_server(headroom: Headroom, rng: random.Random) -> None:
     """Suspends the process at a random point and resumes it."""
     await headroom.opened()
-    await until(lambda: headroom.signal_clickhouse(signal.SIGSTOP), "a managed server to stop")
-    await asyncio.sleep(rng.uniform(0, 2.0))
-    headroom.signal_clickhouse(signal.SIGCONT)
+    await suspend(headroom.signal_clickhouse, rng.uniform(0, 2.0))
+
+
+async def suspend(signalled: Callable[[signal.Signals], bool], seconds: float) -> None:
+    """Connections stay open without answers; the parent of the process may replace it meanwhile."""
+    await until(lambda: signalled(signal.SIGSTOP), "a process to stop")
+    await asyncio.sleep(seconds)
+    signalled(signal.SIGCONT)
+
+
+async def settled(headroom: Headroom, load: Load) -> tuple[str, bool]:
+    """Ends the load; `rested`."""
+    await load.stop()
+    counts, is_at_rest = await rested(headroom)
+    print(f"{counts} broken_connections={load.ledger.broken} answers={dict(load.ledger.answers)}")
+    return counts, is_at_rest
 
 
 async def refuse_for_a_while(sql_port: int, rng: random.Random) -> None:
@@ -190,9 +203,7 @@ async def concluded(headroom: Headroom, sql_port: int, load: Load, killed: Count
     """Waits until clients retry successfully and the spool drains, then audits and shuts down."""
     before = load.ledger.pushes
     await until(lambda: load.ledger.pushes > before + 10 * CLIENTS, "clients to come back")
-    await load.stop()
-    counts, is_at_rest = await rested(headroom)
-    print(f"{counts} broken_connections={load.ledger.broken} answers={dict(load.ledger.answers)}")
+    counts, is_at_rest = await settled(headroom, load)
     found = await asyncio.to_thread(audit, sql_port, load.ledger.acknowledged)
     found.killed = killed
     if not is_at_rest:

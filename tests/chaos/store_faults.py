@@ -11,11 +11,11 @@ import contextlib
 import os
 import random
 import resource
-import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -25,8 +25,18 @@ from telemetry.decode.bounds import decompress
 from telemetry.ingest.quarantine import held
 from tests.chaos.audit import Audit, audit, command, rested
 from tests.chaos.load import Load
-from tests.chaos.scenario import CLIENTS, before_server, concluded, kill, kill_server, kill_worker, loaded, until
-from tests.chaos.victim import Headroom, Server
+from tests.chaos.scenario import (
+    CLIENTS,
+    before_server,
+    concluded,
+    kill,
+    kill_server,
+    kill_worker,
+    loaded,
+    suspend,
+    until,
+)
+from tests.chaos.victim import Headroom, Server, signal_process
 
 _RECEIVED = "headroom_records_received_total"
 _DISK_BYTES = 512 << 20
@@ -42,10 +52,10 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
             faults: dict[str, Callable[[], Awaitable[None]]] = {
                 "disk_full": lambda: fill(disk, server, rng),
                 "rows_refused": lambda: refuse_rows(server, headroom, rng),
-                "server_stopped": lambda: stop_for_a_while(server, rng),
+                "server_stopped": lambda: suspend(partial(signal_process, server.pid), rng.uniform(0.5, 5.0)),
                 "server_killed": lambda: kill_server(server, headroom),
                 "worker_killed": lambda: kill_worker(headroom),
-                "worker_stopped": lambda: stop_worker_for_a_while(headroom, rng),
+                "worker_stopped": lambda: suspend(headroom.signal_worker, rng.uniform(0, 5.0)),
                 "worker_without_descriptors": lambda: starve(headroom, "storage_process", rng),
                 "network_without_descriptors": lambda: starve(headroom, "network_process", rng),
             }
@@ -54,13 +64,6 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
             found = await replayed(headroom, server, load, directory / "data", killed["rows_refused"])
             found.killed = killed
             return found
-
-
-async def stop_worker_for_a_while(headroom: Headroom, rng: random.Random) -> None:
-    """Suspends it at a random point and resumes it."""
-    await until(lambda: headroom.signal_worker(signal.SIGSTOP), "a worker to stop")
-    await asyncio.sleep(rng.uniform(0, 5.0))
-    headroom.signal_worker(signal.SIGCONT)
 
 
 async def starve(headroom: Headroom, module: str, rng: random.Random) -> None:
@@ -111,13 +114,6 @@ async def fill(disk: Path, server: Server, rng: random.Random) -> None:
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (hard, hard))
     await server.start_if_dead()
-
-
-async def stop_for_a_while(server: Server, rng: random.Random) -> None:
-    """SIGSTOP: connections stay open without answers."""
-    os.kill(server.pid, signal.SIGSTOP)
-    await asyncio.sleep(rng.uniform(0.5, 5.0))
-    os.kill(server.pid, signal.SIGCONT)
 
 
 async def refuse_rows(server: Server, headroom: Headroom, rng: random.Random) -> None:

@@ -112,6 +112,11 @@ class Headroom(Served):
         return self.metrics()["headroom_network_processes"] == PROCESSES
 
 
+def signal_process(pid: int, number: signal.Signals) -> bool:
+    os.kill(pid, number)
+    return True
+
+
 class Server:
     """A ClickHouse server at a fixed address, with a user and password for Headroom."""
 

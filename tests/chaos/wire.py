@@ -7,6 +7,8 @@ import asyncio
 import struct
 from typing import NamedTuple
 
+from tests.kit.wire import compact
+
 PRODUCE, API_VERSIONS, GET, PUSH = 0, 18, 71, 72
 TIMEOUT_S = 60.0  # longer than any restart takes, so that clients do not give up early
 
@@ -37,7 +39,7 @@ class WireClient:
         """Connects from a local address and sends ApiVersions, as Kafka clients do."""
         async with asyncio.timeout(TIMEOUT_S):
             client = cls(*await asyncio.open_connection(host, port, local_addr=(source, 0)), client_id)
-        await client._ask(API_VERSIONS, 3, _compact(b"chaos") + _compact(b"1.0") + b"\0")
+        await client._ask(API_VERSIONS, 3, compact(b"chaos") + compact(b"1.0") + b"\0")
         return client
 
     async def subscription(self, client_instance_id: bytes) -> Subscription:
@@ -51,7 +53,7 @@ class WireClient:
     async def push(self, to: Subscription, compression_type: int, payload: bytes) -> int:
         """The error code; 0 is the acknowledgement."""
         head = struct.pack(">16siBb", to.client_instance_id, to.subscription_id, 0, compression_type)
-        body = await self._ask(PUSH, 0, head + _compact(payload) + b"\0")
+        body = await self._ask(PUSH, 0, head + compact(payload) + b"\0")
         return int(struct.unpack_from(">h", body, 5)[0])
 
     async def produce(self, client_id: str = "") -> int:
@@ -82,12 +84,3 @@ class WireClient:
             answer = await self._reader.readexactly(size)
         assert struct.unpack_from(">i", answer)[0] == self.correlation
         return answer[4:]
-
-
-def _compact(data: bytes) -> bytes:
-    """Compact bytes or a compact string: the length plus one as a varint."""
-    length, out = len(data) + 1, bytearray()
-    while length > 0x7F:
-        out.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes(out + bytes([length])) + data

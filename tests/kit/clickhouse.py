@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import clickhouse_connect
+import psutil
 from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse.client import ClickHouse
@@ -124,6 +125,11 @@ class RunningClickHouse:
     def environment(self) -> dict[str, str]:
         """With these variables `headroom serve` writes to this server."""
         return {"HEADROOM_CLICKHOUSE": self.writer.url, "HEADROOM_CLICKHOUSE_PASSWORD": self.writer.password}
+
+    @property
+    def process(self) -> psutil.Process:
+        assert self.server.process is not None
+        return psutil.Process(self.server.process.pid)
 
     def open_store(self) -> QueriedStore:
         return QueriedStore(self.writer)

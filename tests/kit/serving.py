@@ -141,12 +141,14 @@ def _cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
-def eventually(ask: Callable[[], T], is_so: Callable[[T], bool], within_s: float = PATIENCE_S) -> T:
+def eventually(
+    ask: Callable[[], T], is_so: Callable[[T], bool], within_s: float = PATIENCE_S, every_s: float = 0.05
+) -> T:
     """Polls until the condition holds and returns the value. Fails with the last value after the time limit."""
     deadline = time.monotonic() + within_s
     while not is_so(found := ask()):
         assert time.monotonic() < deadline, f"waited {within_s:.0f} s, and it still is {found!r}"
-        time.sleep(0.05)
+        time.sleep(every_s)
     return found
 
 

@@ -21,9 +21,8 @@ def request(api_key: int, body: bytes, client_id: bytes = b"bench", version: int
 
 def push(instance_id: bytes, subscription_id: int, compression_type: int, payload: bytes) -> bytes:
     """PushTelemetry, not terminating."""
-    body = bytearray(struct.pack(">16siBb", instance_id, subscription_id, 0, compression_type))
-    write_compact_bytes(body, payload)
-    return request(PUSH, bytes(body) + b"\0")
+    head = struct.pack(">16siBb", instance_id, subscription_id, 0, compression_type)
+    return request(PUSH, head + compact(payload) + b"\0")
 
 
 def subscribed(answer: bytes) -> tuple[bytes, int]:
@@ -55,6 +54,12 @@ def read_frame(client: socket.socket) -> bytes:
             raise EOFError("the other side closed the connection")
         answer += piece
     return answer
+
+
+def compact(value: bytes) -> bytes:
+    out = bytearray()
+    write_compact_bytes(out, value)
+    return bytes(out)
 
 
 def write_compact_bytes(out: bytearray, value: bytes) -> None:

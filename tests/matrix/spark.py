@@ -22,6 +22,7 @@ from spark_jobs.cli import JOBS
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.job_rows import CLUSTER, START, committed, fill
 from tests.kit.recent import FRIDAY_MS
+from tests.matrix.clickhouse import alike
 from tests.matrix.page_table import write_cells
 
 NEWEST = pyspark.__version__
@@ -127,17 +128,6 @@ def verdict(answer: Answer, newest: Answer) -> str:
     if not answer.rows:
         return "no rows"
     return "works" if alike(answer.rows, newest.rows) else "other rows"
-
-
-def alike(one: Any, other: Any) -> bool:
-    """Equal, numbers to nine digits."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
-    return bool(one == other)
 
 
 def main(jobs: Sequence[str], releases: Sequence[str]) -> int:

@@ -12,8 +12,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import psutil
-
 from exporters.spool.reader import SpoolReader
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
@@ -61,8 +59,7 @@ def _measured(
 
 
 def _cpu_s(clickhouse: RunningClickHouse) -> float:
-    assert clickhouse.server.process is not None
-    used = psutil.Process(clickhouse.server.process.pid).cpu_times()
+    used = clickhouse.process.cpu_times()
     return time.process_time() + used.user + used.system
 
 

@@ -6,7 +6,7 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from urllib.parse import quote
@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from tests.kit.serving import Served, config_file, is_at_rest
+from tests.kit.serving import Served, config_file, eventually, is_at_rest
 
 PATIENCE_S = 120.0
 COMPILED = Path("build/compiled")
@@ -80,17 +80,8 @@ class Serve(Served):
             return list(answer.read().decode().splitlines())
 
     def written(self, patience_s: float = PATIENCE_S) -> None:
-        """Returns once the storage worker has written all. Raises TimeoutError."""
-        waited(lambda: is_at_rest(self.metrics()), patience_s, ASKED_EVERY_S)
-
-
-def waited(condition: Callable[[], bool], patience_s: float = PATIENCE_S, every_s: float = 0.02) -> None:
-    """Raises TimeoutError when it does not become true."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {patience_s:.0f} s")
-        time.sleep(every_s)
+        """Returns once the storage worker has written all. Raises AssertionError."""
+        eventually(self.metrics, is_at_rest, patience_s, ASKED_EVERY_S)
 
 
 def cpu_s(process: psutil.Process) -> float:

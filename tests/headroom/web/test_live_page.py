@@ -31,8 +31,7 @@ ROWS = "table.clients tbody tr"
 @contextmanager
 def stopped(clickhouse: RunningClickHouse) -> Iterator[None]:
     """The server takes connections and answers nothing."""
-    assert clickhouse.server.process is not None
-    group = os.getpgid(clickhouse.server.process.pid)
+    group = os.getpgid(clickhouse.process.pid)
     os.killpg(group, signal.SIGSTOP)
     try:
         yield
