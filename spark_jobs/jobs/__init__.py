@@ -6,12 +6,11 @@ client_inventory.py   inventory of clients: instances, versions with known issue
 demand_series.py      the recorded demand of each bucket as a series of numbers, from which the jobs forecast
 fleet.py              the clients of a fleet: their names, the rules in force, and the buckets that new quotas would
                       give them
-history.py            steps shared by the jobs over weeks: update usage_1m, resolve limits, read the history of
-                      buckets from it
+history.py            steps shared by the jobs over weeks: start Spark, update usage_1m, resolve limits, read the
+                      history of buckets
 quota_headroom.py     finds clients that are throttled or near their quota, once or, with --stream, again and again
 quota_suggest.py      first or better quotas from recorded usage: a default for the fleet, quotas of their own for
                       those who are beyond it, and findings on the rules in force
-start.py              what every job that needs Spark from its first step on begins and ends with
 suggested_replay.py   replays recorded usage under suggested quotas: one question to the what-if engine for each
                       cluster, key and day
 team_report.py        usage, throttling and cost of each team

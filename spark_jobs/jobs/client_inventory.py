@@ -16,7 +16,7 @@ from spark_jobs import cli
 from spark_jobs.arrow import collected
 from spark_jobs.clickhouse.queries import IN_RANGE, OF_CLUSTER, schema
 from spark_jobs.clickhouse.source import NothingToReadError, read
-from spark_jobs.jobs.start import started
+from spark_jobs.jobs.history import started
 from spark_jobs.options import ClientOptions
 
 NAME = "client_inventory"

@@ -1,6 +1,9 @@
-"""Steps shared by the jobs over weeks: update usage_1m, resolve limits, read the history of buckets from it."""
+"""Steps shared by the jobs over weeks: start Spark, update usage_1m, resolve limits, read the history of buckets."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -8,12 +11,22 @@ from pyspark.sql import functions as F
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.rows import ClientLimits
 from spark_jobs.clickhouse.runs import JobRun
-from spark_jobs.clickhouse.source import NothingToReadError
+from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, source_errors
 from spark_jobs.jobs.usage_windows import CountedRange, counted, limits_of, read_usage
 from spark_jobs.options import JobOptions
+from spark_jobs.session import progress, session
 from spark_jobs.time_range import MINUTE_MS, TimeRange
 
 STEP_S = 300
+
+
+@contextmanager
+def started(name: str, options: JobOptions) -> Iterator[tuple[JobRun, SparkSession, ClickHouse]]:
+    """The recorded run, a Spark session and the client of the store. Raises ValueError (url), JavaError, StoreError."""
+    clickhouse = clickhouse_of(options.url, options.password)
+    job_run = JobRun(clickhouse, name, options)
+    with job_run, source_errors(), session(name, options.master) as spark, progress(name, spark.sparkContext):
+        yield job_run, spark, clickhouse
 
 
 def read_history(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits) -> DataFrame:

@@ -26,8 +26,7 @@ from spark_jobs.clickhouse.runs import JobRun
 from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs import fleet, suggested_replay
 from spark_jobs.jobs.fleet import Fleets
-from spark_jobs.jobs.history import read_history, stored_hours
-from spark_jobs.jobs.start import started
+from spark_jobs.jobs.history import read_history, started, stored_hours
 from spark_jobs.jobs.usage_windows import CountedRange, limits_of
 from spark_jobs.options import SuggestOptions
 from spark_jobs.reports.suggestions import COLUMNS, STORED

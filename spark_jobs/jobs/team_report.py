@@ -20,7 +20,7 @@ from spark_jobs import cli
 from spark_jobs.arrow import arrow_schema, collected
 from spark_jobs.clickhouse.queries import IN_RANGE, OF_CLUSTER, schema
 from spark_jobs.clickhouse.source import NothingToReadError, read
-from spark_jobs.jobs.start import started
+from spark_jobs.jobs.history import started
 from spark_jobs.options import TeamOptions
 from spark_jobs.time_range import TimeRange
 

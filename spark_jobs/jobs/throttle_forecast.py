@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame
 from spark_jobs import cli
 from spark_jobs.arrow import collected
 from spark_jobs.jobs.demand_series import by_task, recorded
-from spark_jobs.jobs.history import recorded_history
-from spark_jobs.jobs.start import started
+from spark_jobs.jobs.history import recorded_history, started
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports import tables
 from spark_jobs.transforms.demand import BUCKET

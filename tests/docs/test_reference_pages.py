@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.config import app
-from headroom.cli.main import app as headroom
 from headroom.config.reference import as_markdown, settings
 from quota_metrics.amounts import STYLES
 from tests.docs.reference_pages import DOCS, STYLESHEET, metrics_page, stylesheet, tables_page
@@ -58,10 +57,6 @@ def test_reference_command_prints_the_settings_page() -> None:
     listed = json.loads(CliRunner().invoke(app, ["reference", "--output", "json"]).output)
     assert [each["name"] for each in listed] == [setting.name for setting in settings()]
     assert {each["name"]: each["variable"] for each in listed}["spool.max_bytes"] == "HEADROOM_SPOOL__MAX_BYTES"
-
-
-def test_config_check_is_a_command() -> None:
-    assert CliRunner().invoke(headroom, ["config", "check"]).output == "ok\n"
 
 
 def test_config_check_lists_all_errors_and_show_masks_secrets(tmp_path: Path) -> None:
