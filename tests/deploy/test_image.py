@@ -11,15 +11,15 @@ import shlex
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
 from headroom.demo.jvm import Jvm
 from headroom.demo.processes import first_line, free_ports, start
+from tests.kit.serving import eventually, rows, running
 from tests.kubernetes.images import GATEWAY, IMAGE, build, buildah
 
 pytestmark = [pytest.mark.image, pytest.mark.java, pytest.mark.timeout(1500)]
@@ -155,23 +155,11 @@ def pushed(jvm: Jvm, kafka: str, sql: str) -> int:
     partition = jvm.classes.org.apache.kafka.common.TopicPartition("no-such-topic", 0)
     consumer.assign([partition])
     consumer.seek(partition, 0)
-    closing = threading.Event()
 
-    def poll() -> None:
-        while not closing.is_set():
+    def poll(done: threading.Event) -> None:
+        while not done.is_set():
             consumer.poll(jvm.duration(100))
 
-    thread = threading.Thread(target=poll)
-    thread.start()
-    query = "SELECT%20count()%20FROM%20headroom.pushes%20WHERE%20client_id='in-a-container'"
-    deadline, count = time.monotonic() + PATIENCE_S, 0
-    try:
-        while not count and time.monotonic() < deadline:
-            time.sleep(0.5)
-            with urlopen(f"http://{sql}/?query={query}", timeout=10) as answer:
-                count = int(answer.read())
-    finally:
-        closing.set()
-        thread.join()
-        consumer.close()
-    return count
+    query = "SELECT count() FROM headroom.pushes WHERE client_id = 'in-a-container'"
+    with closing(consumer), running(poll):
+        return int(eventually(lambda: rows(sql, query)[0][0], bool, PATIENCE_S))

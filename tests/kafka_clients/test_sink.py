@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from headroom.demo.admin import Admin
 from headroom.demo.jars import KAFKA_VERSION
 from headroom.demo.jvm import Jvm
 from headroom.demo.processes import free_ports
-from tests.kit.serving import PATIENCE_S, Served, rows
+from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
 pytestmark = [pytest.mark.java, pytest.mark.clickhouse]
 
@@ -50,17 +51,13 @@ class Sink(Served):
 
     def until(self, query: str, expected: Callable[[list[tuple[Any, ...]]], bool]) -> list[tuple[Any, ...]]:
         """Polls until the rows are as expected; the store may be unavailable for a while."""
-        deadline = time.monotonic() + PATIENCE_S
-        rows: list[tuple[Any, ...]] = []
-        while time.monotonic() < deadline:
-            try:
-                rows = self.rows(query)
-            except (ClickHouseError, OSError):
-                rows = []
-            if expected(rows):
-                return rows
-            time.sleep(0.2)
-        raise AssertionError(f"{query}: still {rows}")
+
+        def ask() -> list[tuple[Any, ...]]:
+            with suppress(ClickHouseError, OSError):
+                return self.rows(query)
+            return []
+
+        return eventually(ask, expected)
 
 
 class Clients:
