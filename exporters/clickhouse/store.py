@@ -299,7 +299,10 @@ class TableWriter:
             try:
                 cause = self._attempt(rows, items, token, number, pieces)
             except TooLargeWriteError as exc:
-                self._log_size(exc)
+                if not self._has_logged_size:
+                    self._has_logged_size = True
+                    smaller = "writes smaller batches, each of which costs the store as much as a large one"
+                    log.warning(smaller, cause=str(exc))
                 if len(items) == 1 and rows.build(items).rows.num_rows == 1:
                     raise
             else:
@@ -376,12 +379,6 @@ class TableWriter:
         pieces.hours.update(built.hours)
         pieces.clamped_timestamps += built.clamped_timestamps
         return None
-
-    def _log_size(self, exc: TooLargeWriteError) -> None:
-        """Logs once."""
-        if not self._has_logged_size:
-            self._has_logged_size = True
-            log.warning("writes smaller batches, each of which costs the store as much as a large one", cause=str(exc))
 
 
 class _Pieces:

@@ -112,8 +112,11 @@ class FollowedSegment:
                 if scanned.corrupt:  # or written during the read: what is before a record that was seen is complete now
                     scanned = scan(self.read(scanned.end, self._counted_to), mark, scanned.end)
                 counted, at = len(scanned.records) + scanned.corrupt, scanned.end
-            else:
-                counted, at = _count_by_heads(data, mark, room)
+            else:  # by their heads alone
+                counted = at = 0
+                while 0 < (whole := frame_bytes(data[at : at + FRAME.size], mark)) <= room - at:
+                    at += whole
+                    counted += 1
             if at == 0:
                 whole = frame_bytes(data[: FRAME.size], mark)
                 if not nbytes < whole <= room:
@@ -123,15 +126,6 @@ class FollowedSegment:
             self._counted_to += at
         self._is_behind = False
         return done
-
-
-def _count_by_heads(data: bytes, mark: int, room: int) -> tuple[int, int]:
-    """The number of records in `data` by their heads alone, and the end of the last one."""
-    count = at = 0
-    while 0 < (nbytes := frame_bytes(data[at : at + FRAME.size], mark)) <= room - at:
-        at += nbytes
-        count += 1
-    return count, at
 
 
 logger = structlog.get_logger(__name__)

@@ -58,8 +58,13 @@ def oldest_ms(directory: Path, ignored: str = "") -> dict[str, int]:
     oldest: dict[str, int] = {}
     for _, segment in _unfinished(directory, read_state(directory).positions, ignored):
         if (first := _first_unread(segment)) is not None:
-            kind, at_ms = PUSHES if first[0] in _OF_PUSHES else USAGE, _time_ms(first)
-            oldest[kind] = min(oldest.get(kind, at_ms), at_ms)
+            kind, body = first
+            if kind in _OF_PUSHES:
+                side, at_ms = PUSHES, int.from_bytes(body[:8], "big", signed=True)
+            else:  # records of quotas and of the cluster's facts have the time from which they are valid
+                times = (row.ts_ms if hasattr(row, "ts_ms") else row.valid_from_ms for row in decode_rows(kind, body))
+                side, at_ms = USAGE, min(times, default=0)
+            oldest[side] = min(oldest.get(side, at_ms), at_ms)
     return oldest
 
 
@@ -91,12 +96,3 @@ def _first_unread(segment: FollowedSegment) -> Record | None:
         if len(data) < nbytes or nbytes >= _MOST_BYTES:
             return None
         nbytes *= 8
-
-
-def _time_ms(record: Record) -> int:
-    """Records of quotas and of the cluster's facts have the time from which they are valid."""
-    kind, body = record
-    if kind in _OF_PUSHES:
-        return int.from_bytes(body[:8], "big", signed=True)
-    times = (row.ts_ms if hasattr(row, "ts_ms") else row.valid_from_ms for row in decode_rows(kind, body))
-    return min(times, default=0)

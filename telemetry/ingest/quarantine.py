@@ -136,7 +136,11 @@ class Quarantine:
                         os.fsync(fd)
                     finally:
                         os.close(fd)
-            self._remove_oldest()
+            nbytes, oldest_first = sum(self._sizes.values()), deque(sorted(self._sizes))
+            while len(self._sizes) > self._max_records or nbytes > self._max_bytes:
+                name = oldest_first.popleft()
+                (self._directory / name).unlink(missing_ok=True)
+                nbytes -= self._sizes.pop(name)
             self._failing = False
         except OSError as exc:
             if exc.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -144,11 +148,3 @@ class Quarantine:
             if not self._failing:
                 log.error("cannot write to the quarantine", directory=str(self._directory), error=str(exc))
             self._failing = True
-
-    def _remove_oldest(self) -> None:
-        """Removes files until the rest is within the limits."""
-        nbytes, oldest_first = sum(self._sizes.values()), deque(sorted(self._sizes))
-        while len(self._sizes) > self._max_records or nbytes > self._max_bytes:
-            name = oldest_first.popleft()
-            (self._directory / name).unlink(missing_ok=True)
-            nbytes -= self._sizes.pop(name)
