@@ -10,7 +10,7 @@ from typing import Final
 
 from exporters.identity import payer_of
 from exporters.model import RecordKind
-from exporters.spool.records import CONNECTION_AT, decode_connection, heavy_writer, quiet_writer
+from exporters.spool.records import CONNECTION_AT, decode_connection, heavy_writer
 
 _PUSH: Final = RecordKind.PUSH  # enum member access is slow in Python 3.11
 PUSH_COST: Final = 500  # rows that ingest allows for the smallest push
@@ -147,4 +147,4 @@ def writer_at(place: int, name: str) -> str:
     if place == ORDINARY:
         return name
     number, is_quiet = divmod(place - 1, 2)
-    return quiet_writer(name, number) if is_quiet else heavy_writer(name, number)
+    return heavy_writer(name, number, is_quiet == 1)

@@ -93,18 +93,14 @@ def holds_usage(segment: str) -> bool:
     return f"-{USAGE_WRITER}-" in segment
 
 
-def heavy_writer(name: str, number: int) -> str:
-    """The name of a writer of those who send most; `name`: of the writer for the others."""
-    return f"{name}{_HEAVY}{number}"
-
-
-def quiet_writer(name: str, number: int) -> str:
-    """The name of a writer of the same payers, for those of their connections that send little."""
-    return heavy_writer(name, number) + _QUIET
+def heavy_writer(name: str, number: int, is_quiet: bool) -> str:
+    """A writer of those who send most; `is_quiet`: of their connections that send little. `name`: of the ordinary
+    one."""
+    return f"{name}{_HEAVY}{number}{_QUIET if is_quiet else ''}"
 
 
 def payers_writer(writer: str) -> str:
-    """The writer that stands for its payers: of a `quiet_writer` the one beside it."""
+    """The writer that stands for its payers: of a quiet one the one beside it."""
     return writer.removesuffix(_QUIET)
 
 

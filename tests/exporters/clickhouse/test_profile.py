@@ -65,8 +65,6 @@ PROFILES = {
     "hostile": Profile(HOSTILE),
     "equal": Profile({"session_timezone": "UTC"}, frozenset(EQUAL)),
     "bounded": Profile({"max_result_rows": 1000}, bounds={"max_result_rows": {"min": 1, "max": 100_000}}),
-    "nulls": Profile({"join_use_nulls": 1}, frozenset({"join_use_nulls"})),
-    "planner": Profile({"allow_experimental_analyzer": 0}, frozenset({"allow_experimental_analyzer"})),
     "few_rows": Profile({"max_result_rows": 1000}, frozenset({"max_result_rows"})),
     "zone": Profile({}, frozenset({"session_timezone"})),
     "tokens": Profile({"session_timezone": "UTC"}, frozenset({"insert_deduplication_token"})),
@@ -122,8 +120,6 @@ def test_profile_that_leaves_the_meaning_alone_is_accepted(foreign: ForeignServe
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [
-        ("nulls", r"profile of user 'nulls' fixes .*: join_use_nulls = 1 \(needed: 0\)"),
-        ("planner", r"profile of user 'planner' fixes .*: allow_experimental_analyzer = 0 \(needed: 1\)"),
         ("zone", r"profile of user 'zone' fixes .*: session_timezone = 'Asia/Kolkata' \(needed: 'UTC'\)"),
         ("few_rows", r"max_result_rows .*profile of user 'few_rows'"),
     ],
