@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from quota_metrics.measure.connection_quotas import ADMITTED
 from telemetry.gateway.admission import Reason
@@ -26,13 +25,6 @@ class AddressGate:
     is_limited: bool = False
 
 
-class GateRefusal(NamedTuple):
-    """Why a connection is closed, and after which delay."""
-
-    reason: Reason
-    delay_ms: int
-
-
 class GatePass:
     """One connection's place at one broker."""
 
@@ -42,8 +34,11 @@ class GatePass:
         self._gate = gate
         self._place: tuple[str, int] | None = None
 
-    async def enter(self, address: str, broker_id: int) -> GateRefusal | None:
-        """Asks for a place, after the one that the connection has is given back."""
+    async def enter(self, address: str, broker_id: int) -> tuple[Reason, int] | None:
+        """Asks for a place, after the one that the connection has is given back.
+
+        Returns why the connection is to be closed, and after how many milliseconds.
+        """
         self.leave()
         if not self._gate.is_limited:
             return None
@@ -51,7 +46,7 @@ class GatePass:
         if delay_ms == ADMITTED:
             self._place = (address, broker_id)
             return None
-        return GateRefusal(Reason.ADDRESS_RATE if delay_ms > 0 else Reason.ADDRESS_CONNECTIONS, max(delay_ms, 0))
+        return (Reason.ADDRESS_RATE, delay_ms) if delay_ms > 0 else (Reason.ADDRESS_CONNECTIONS, 0)
 
     def leave(self) -> None:
         """The connection has ended, or tries another broker."""

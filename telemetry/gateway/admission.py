@@ -136,7 +136,7 @@ class Admission(Generic[C]):
 
     def handshake_began(self, client: C, now_s: float) -> None:
         """A TLS or SASL handshake begins, which must end in time."""
-        self._handshakes.setdefault(client, now_s)
+        self._handshakes[client] = now_s
 
     def handshake_done(self, client: C) -> None:
         self._handshakes.pop(client, None)

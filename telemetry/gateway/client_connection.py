@@ -8,28 +8,29 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import mypyc_attr, trait
 
 from exporters.listening_socket import end_of
 from exporters.model import UNKNOWN, Connection
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.address_gate import AddressGate, GatePass
 from telemetry.gateway.admission import Admission, GatewayCounts, Reason
-from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts
+from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts, allowed_address
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.networks import Network
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.sasl_tokens import TokenOwners
-from telemetry.gateway.upstream_connection import UpstreamConnection, UpstreamOwner, open_upstream
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.receiver import TelemetryReceiver
 
 _SWEEP_S: Final = 1.0
 _QUIET_SWEEPS: Final = 8  # of the idle timeout
 _WAITING_SWEEPS: Final = 24  # of a connection that waits for a response of the broker
+_WRITE_BUFFER_BYTES: Final = 1 << 20
 _KEEP_ALIVE_SWEEPS: Final = 4  # half the idle timeout, which is the brokers' by default
 
 
@@ -41,16 +42,15 @@ class TimedConnection(ABC):
     quiet_sweeps: int = 0
 
     @property
-    @abstractmethod
     def waits_for_broker(self) -> bool:
         """Whether a response is pending, which may take long."""
+        return False
 
     @abstractmethod
     def close_for(self, reason: Reason) -> None:
         """Counts the reason and closes at once."""
 
-    @abstractmethod
-    def keep_upstream_alive(self) -> None:
+    def keep_upstream_alive(self) -> None:  # noqa: B027 - a handshake has no upstream
         """Called at each sweep."""
 
 
@@ -116,7 +116,50 @@ class ListenerContext:
     ports: BrokerPorts
 
 
-class ClientConnection(TimedConnection, UpstreamOwner):
+@trait
+class StreamProtocol:
+    """An asyncio.Protocol without that base, which compiled classes cannot have; pass it with `as_protocol`."""
+
+    def eof_received(self) -> None:
+        """The transport closes itself."""
+
+    def streams(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
+        """The transport, with the size of the write buffer from which on the other side is not read."""
+        stream = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        stream.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        return stream
+
+
+def as_protocol(owner: StreamProtocol) -> asyncio.Protocol:
+    return cast(asyncio.Protocol, owner)
+
+
+class UpstreamConnection(StreamProtocol):
+    """The connection to a broker of one client. `full`: the broker does not keep up."""
+
+    def __init__(self, client: ClientConnection) -> None:
+        self._client = client
+        self.full = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = self.streams(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._client.upstream_received(data)
+
+    def pause_writing(self) -> None:
+        self.full = True
+        self._client.hold_back()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self._client.go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.upstream_lost()
+
+
+class ClientConnection(TimedConnection, StreamProtocol):
     """Owns its upstream. Backpressure: a full write buffer on one side pauses reading on the other."""
 
     def __init__(self, listener: ListenerContext, node_id: int, peer: tuple[str, int] | None = None) -> None:
@@ -163,21 +206,25 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        gateway, ports, networks = self._gateway, self._listener.ports, self._gateway.upstream_networks
+        gateway, ports, loop = self._gateway, self._listener.ports, asyncio.get_running_loop()
         for node in ports.candidates(self._node_id):
             assert self._peer is not None
             refusal = await self._pass.enter(self._peer[0], node.id)
             if self not in gateway.clients:  # disconnected in the meantime
                 self._pass.leave()
             elif refusal is not None:  # by the quotas on addresses
-                gateway.admission.refused[refusal.reason] += 1
-                await asyncio.sleep(refusal.delay_ms / 1000)
+                reason, delay_ms = refusal
+                gateway.admission.refused[reason] += 1
+                await asyncio.sleep(delay_ms / 1000)
                 self._transport.close()
             if refusal is not None:
                 return
+            upstream = UpstreamConnection(self)
             try:
+                tls = self._security.upstream(node.host, self._principal)
                 async with asyncio.timeout(gateway.connect_timeout_s):
-                    upstream = await open_upstream(self, node, self._security, self._principal, networks)
+                    host = await allowed_address(node.host, node.port, gateway.upstream_networks)
+                    await loop.create_connection(partial(as_protocol, upstream), host, node.port, **tls)
             except (OSError, TimeoutError, ValueError) as exc:  # ValueError: a host name that IDNA cannot encode
                 gateway.counts.upstream_failures += 1
                 ports.not_reached(node.id, str(exc) or "timed out")
@@ -190,7 +237,7 @@ class ClientConnection(TimedConnection, UpstreamOwner):
                 self.data_received(data)
             if self not in gateway.clients:  # disconnected in the meantime; its bytes are still forwarded
                 session.closed()
-                upstream.close()
+                upstream.transport.close()
             else:
                 self.go_on()
             return
@@ -350,13 +397,13 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         self._full = True
         self.hold_back()
         if self._upstream is not None:
-            self._upstream.hold_back()
+            self._upstream.transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._full = False
         self.go_on()
         if self._upstream is not None:
-            self._upstream.go_on()
+            self._upstream.transport.resume_reading()
 
     def upstream_lost(self) -> None:
         self._transport.close()
@@ -373,4 +420,4 @@ class ClientConnection(TimedConnection, UpstreamOwner):
         if self._session is not None:
             self._session.closed()
         if self._upstream is not None:
-            self._upstream.close()  # data written before is still sent, such as acks=0 produces
+            self._upstream.transport.close()  # data written before is still sent, such as acks=0 produces

@@ -175,7 +175,8 @@ class ProxiedConnection(FrameScanner):
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
         """Handles bytes from the broker."""
-        forwarded = self._responses.feed_at(data, now_ms)
+        self._responses.now_ms = now_ms
+        forwarded = self._responses.feed(data)
         self.to_client = self.to_client + forwarded if self.to_client else forwarded
         self.response_waits = not self._responses.between_frames
 
@@ -299,8 +300,8 @@ class ProxiedConnection(FrameScanner):
             self._pending.append(pending)
         if self._topics is None or not self._topics.takes_next():
             return FORWARD
-        self._sampled = self._topics.begin(
-            self._client, pending.api.key, pending.version, pending.client_id, pending.request_bytes
+        self._sampled = SampledFrame(
+            self._topics, self._client, PRODUCE, pending.version, pending.client_id, pending.request_bytes
         )
         return WATCH
 

@@ -27,10 +27,10 @@ from telemetry.gateway.client_connection import (
     ListenerContext,
     SharedContext,
     TimedConnection,
+    as_protocol,
 )
 from telemetry.gateway.networks import Network, is_in
 from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.upstream_connection import as_protocol
 from telemetry.wire.proxy_protocol import bytes_wanted, parse_header
 
 log = structlog.get_logger(__name__)
@@ -64,8 +64,7 @@ class Listener(ListenerContext):
         self.shared = shared
         self.advertised_host = options.advertised_host
         self.security = options.security
-        self._proxies = options.proxies
-        self._proxy_version = options.proxy_version
+        self._options = options
         self.address = f"{options.host}:{options.port}"
         self.ports = BrokerPorts(options.host, options.port, self._accept, options.ports)
 
@@ -82,11 +81,10 @@ class Listener(ListenerContext):
         def serve(peer: tuple[str, int] | None = None) -> asyncio.Protocol:
             return as_protocol(ClientConnection(self, node_id, peer))
 
-        if self.security.tls is None and not self._proxies:
+        tls, proxies = self.security.tls, self._options.proxies
+        if tls is None and not proxies:
             return await asyncio.get_running_loop().create_server(serve, sock=listener, backlog=BACKLOG)
-        return HandshakeServer(
-            listener, self.security.tls, self.shared.admission, serve, self._proxies, self._proxy_version
-        )
+        return HandshakeServer(listener, tls, self.shared.admission, serve, proxies, self._options.proxy_version)
 
 
 Serve: TypeAlias = Callable[..., asyncio.Protocol]  # gets the address that a proxy told, if it did
@@ -213,15 +211,8 @@ class _Handshake(asyncio.Protocol, TimedConnection):
             self._is_admitted = False
             self._admission.left(self, self._address)
 
-    @property
-    def waits_for_broker(self) -> bool:
-        return False
-
     def close_for(self, reason: Reason) -> None:
         self._admission.closed[reason] += 1
         self.ended()
         if self._task is not None:
             self._task.cancel()
-
-    def keep_upstream_alive(self) -> None:
-        """There is no upstream yet."""

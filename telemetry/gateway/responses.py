@@ -17,9 +17,19 @@ from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientId
 from telemetry.gateway.topic_sampling import SampledFrame, TopicSampler
 from telemetry.receiver.receiver import Answer
 from telemetry.wire import address_rewrites as addresses
-from telemetry.wire.apis import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE, Api, flags_of
+from telemetry.wire.apis import API_VERSIONS, FETCH, PRODUCE, Api, flags_of
 from telemetry.wire.fetch_endpoints import NAMES_ENDPOINTS_FROM, FetchEndpoints
-from telemetry.wire.frames import FORWARD, HOLD, LENGTH_BYTES, SKIP, UNDECIDED, WATCH, FrameScanner, encode_response
+from telemetry.wire.frames import (
+    FORWARD,
+    HOLD,
+    LENGTH_BYTES,
+    RESPONSE_HEAD_BYTES,
+    SKIP,
+    UNDECIDED,
+    WATCH,
+    FrameScanner,
+    encode_response,
+)
 from telemetry.wire.mutations import MUTATING, MUTATIONS, accepted_changes
 
 # (version, body of the request) -> body of the response. Raises ProtocolError.
@@ -32,7 +42,6 @@ _HELD_WITH_SASL: Final = flags_of({API_VERSIONS, PRODUCE, *MUTATIONS, *addresses
 # broker that does not mute connections do not add up without end.
 _MAX_LATE_MS: Final = 10_000
 _HEAD_BYTES: Final = 9  # correlation id, no tagged fields, throttle_time_ms
-_RESPONSE_HEAD_BYTES: Final = 8
 _MAX_HELD_BYTES: Final = 128 << 20  # of a response that is rewritten: fits Metadata of a million partitions
 
 
@@ -87,7 +96,7 @@ class PendingRequests:
         pending = self.first
         while pending is not None:
             if not (ok or pending.flushed or pending.answer is None):
-                pending.answer = pending.answer.refused()
+                pending.answer = Answer(pending.answer.refusal, after_flush=False, refusal=b"")
             pending.flushed = True
             pending = pending.next
         return self.take_ready()
@@ -111,7 +120,7 @@ class PendingRequests:
 class BrokerResponses(FrameScanner):
     """Takes the broker's bytes and returns those for the client, with local answers in request order.
 
-    A response that is not at its end may wait for a local answer before it.
+    A response that is not at its end may wait for a local answer before it. The caller sets `now_ms` before `feed`.
     """
 
     def __init__(
@@ -129,7 +138,7 @@ class BrokerResponses(FrameScanner):
         self._client = client
         self._address_of = address_of
         self._observe = observe
-        self._now_ms = 0
+        self.now_ms = 0
         self._muted_until_ms = 0
         self._held = _HELD if client.sasl is None else _HELD_WITH_SASL
         self._unmatched = False  # the current response belongs to no pending request
@@ -137,11 +146,6 @@ class BrokerResponses(FrameScanner):
         self._hides_endpoints = False  # of the current response
         self._topics = topics
         self._sampled: SampledFrame | None = None  # the arriving Fetch response, when its topics are read
-
-    def feed_at(self, data: bytes, now_ms: int) -> bytes:
-        """`feed` at a time. Raises ProtocolError."""
-        self._now_ms = now_ms
-        return self.feed(data)
 
     def begin(self, length: int, data: bytes, offset: int) -> int:
         pending = self._requests.first
@@ -179,8 +183,8 @@ class BrokerResponses(FrameScanner):
             self._endpoints.begin()
         self._sampled = None
         if self._topics is not None and self._topics.takes_next():
-            self._sampled = self._topics.begin(
-                self._client, FETCH, pending.version, pending.client_id, pending.response_bytes
+            self._sampled = SampledFrame(
+                self._topics, self._client, FETCH, pending.version, pending.client_id, pending.response_bytes
             )
         return WATCH if self._hides_endpoints or self._sampled is not None else FORWARD
 
@@ -195,13 +199,15 @@ class BrokerResponses(FrameScanner):
         if pending.keep_alive:
             return self.end()
         key, version = pending.api.key, pending.version
-        start = _RESPONSE_HEAD_BYTES + (1 if version >= pending.api.response_tags_from else 0)
+        start = RESPONSE_HEAD_BYTES + (1 if version >= pending.api.response_tags_from else 0)
         if key == PRODUCE and (throttle_ms := addresses.unmoved_throttle_ms(frame, start, version)) >= 0:
             pending.throttle_ms = throttle_ms
             behind = self.end()
             return frame + behind if behind else frame
-        if key in SASL:
-            self._read_sasl(pending, frame)
+        if key in SASL and (sasl := self._client.sasl) is not None:
+            sasl.read_response(pending.api, version, frame, self.now_ms)
+            self.accepts_empty = sasl.raw
+            self._client.note_principal()
             return frame + self.end()
         body = rewritten = frame[start:]
         if key == PRODUCE:
@@ -216,20 +222,6 @@ class BrokerResponses(FrameScanner):
             frame = encode_response(pending.api, version, pending.correlation_id, rewritten)
         behind = self.end()
         return frame + behind if behind else frame
-
-    def _read_sasl(self, pending: PendingRequest, frame: bytes) -> None:
-        sasl = self._client.sasl
-        assert sasl is not None
-        flexible = pending.api.flexible(pending.version)
-        body = frame[_RESPONSE_HEAD_BYTES + (1 if flexible else 0) :]
-        if pending.version == RAW_TOKEN:
-            sasl.token_answered(frame[LENGTH_BYTES:], 0, self._now_ms)
-        elif pending.api.key == SASL_HANDSHAKE:
-            sasl.handshake_answered(body)
-        else:
-            sasl.authenticate_answered(pending.version, body, flexible=flexible, now_ms=self._now_ms)
-        self.accepts_empty = sasl.raw
-        self._client.note_principal()
 
     def end(self) -> bytes:
         if self._unmatched:
@@ -246,9 +238,9 @@ class BrokerResponses(FrameScanner):
                 # A broker reads no request of a muted connection (SocketServer.ChannelMuteState), so the throttle times
                 # of a connection do not overlap. When responses waited here or for a slow client, each throttle time
                 # begins when the previous one ends.
-                muted_from_ms = min(max(self._now_ms, self._muted_until_ms), self._now_ms + _MAX_LATE_MS)
+                muted_from_ms = min(max(self.now_ms, self._muted_until_ms), self.now_ms + _MAX_LATE_MS)
                 self._muted_until_ms = max(self._muted_until_ms, muted_from_ms + pending.throttle_ms)
-            self._observe(exchange_of(self._client, pending, self._now_ms, muted_from_ms))
+            self._observe(exchange_of(self._client, pending, self.now_ms, muted_from_ms))
         return self._requests.take_ready()
 
 

@@ -29,7 +29,7 @@ class TopicSampler:
             raise ValueError(f"cannot sample {sample} of the frames")
         self._log_of_rest = math.log1p(-sample) if sample < 1 else -math.inf
         self._uniform = uniform
-        self._observe = observe
+        self.observe = observe
         self._skipped = self._gap()  # frames until the next one that is taken
 
     def takes_next(self) -> bool:
@@ -40,45 +40,32 @@ class TopicSampler:
         self._skipped = self._gap()
         return True
 
-    def begin(
-        self, client: ClientIdentity, api_key: int, version: int, client_id: str | None, length: int
-    ) -> SampledFrame:
-        """`length`: of the frame, without its length field."""
-        return SampledFrame(
-            client,
-            client_id or "",
-            _DIRECTIONS[api_key],
-            TopicBytes(api_key, version),
-            self._observe,
-            LENGTH_BYTES + length,
-        )
-
     def _gap(self) -> int:
         """Draws how many frames are passed over before the next sampled one (geometric distribution)."""
         return int(math.log1p(-self._uniform()) / self._log_of_rest)
 
 
 class SampledFrame:
-    """One frame of `nbytes` that is forwarded; it is observed with its last byte."""
+    """One frame that is forwarded; it is observed with its last byte. `length`: without its length field."""
 
     __slots__ = ("_client_id", "_direction", "_left", "_observe", "_payer", "_read", "_user")
 
     def __init__(
         self,
+        sampler: TopicSampler,
         client: ClientIdentity,
-        client_id: str,
-        direction: str,
-        read: TopicBytes,
-        observe: Callable[[SampledTopics], None],
-        nbytes: int,
+        api_key: int,
+        version: int,
+        client_id: str | None,
+        length: int,
     ) -> None:
         self._user = stored_name(client.principal)
         self._payer = payer_of(self._user, client.address)
-        self._client_id = stored_name(client_id)
-        self._direction = direction
-        self._read = read
-        self._left = nbytes
-        self._observe = observe
+        self._client_id = stored_name(client_id or "")
+        self._direction = _DIRECTIONS[api_key]
+        self._read = TopicBytes(api_key, version)
+        self._left = LENGTH_BYTES + length
+        self._observe = sampler.observe
 
     def feed(self, data: bytes) -> None:
         """The next bytes of the frame."""

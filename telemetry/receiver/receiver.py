@@ -51,10 +51,6 @@ class Answer:
     after_flush: bool
     refusal: bytes
 
-    def refused(self) -> Answer:
-        """The answer after a flush that failed."""
-        return Answer(self.refusal, self.after_flush, self.refusal)
-
 
 class Granted(NamedTuple):
     """The decision on a GetTelemetrySubscriptions request; `instance` is set where `code` is NONE.

@@ -35,6 +35,7 @@ HOLD: Final = 3
 SKIP: Final = 4
 REQUEST_HEAD: Final = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
 MAX_REQUEST_HEAD_BYTES: Final = 100_000  # a client id and a transactional id of 32 kB each fit
+RESPONSE_HEAD_BYTES: Final = 8  # with the length field, without tagged fields
 REQUEST_HEAD_BYTES: Final = 10  # a constant: REQUEST_HEAD.size is looked up at each use
 
 

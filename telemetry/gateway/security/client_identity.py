@@ -45,7 +45,7 @@ from telemetry.wire.apis import (
     SASL_HANDSHAKE,
     Api,
 )
-from telemetry.wire.frames import LENGTH_BYTES, request_body
+from telemetry.wire.frames import LENGTH_BYTES, RESPONSE_HEAD_BYTES, request_body
 
 log = structlog.get_logger(__name__)
 
@@ -124,73 +124,53 @@ class SaslSession:
 
     def read_request(self, api: Api, version: int, frame: bytes, client_id_end: int) -> None:
         """A SaslHandshake or SaslAuthenticate request, or a token that is a frame. Raises ProtocolError."""
+        if self._waiting:
+            raise ProtocolError("cannot accept a token before the previous one is answered")
+        token = frame[LENGTH_BYTES:]
+        if version != RAW_TOKEN:
+            flexible = api.flexible(version)
+            reader = Reader(request_body(frame, client_id_end, flexible=flexible))
+            if api.key == SASL_HANDSHAKE:
+                mechanism = reader.string()
+                if version == 0 and mechanism not in READABLE:
+                    raise ProtocolError("cannot follow this mechanism after SaslHandshake 0, only after version 1")
+                self._asked, self._version = mechanism, version
+            else:
+                token = reader.raw(max(reader.uvarint() - 1 if flexible else reader.int32(), 0))
+        if api.key != SASL_HANDSHAKE:
+            if self._rounds == 0:
+                self._claimed = claimed_user(self._mechanism, token, self._claim)
+                self._claimed_token = claimed_delegation_token(self._mechanism, token)
+            self._rounds += 1
+        self._waiting = True
+        self.open_until_ms = 0.0
+
+    def read_response(self, api: Api, version: int, frame: bytes, now_ms: int) -> None:
+        """The broker's response to such a request. Raises ProtocolError.
+
+        SaslHandshake: error_code, mechanisms. SaslAuthenticate: error_code, error_message, auth_bytes,
+        session_lifetime_ms (1+).
+        """
+        self._waiting = False
         if version == RAW_TOKEN:
-            self.token(frame[LENGTH_BYTES:])
+            self._token_answered(frame[LENGTH_BYTES:], 0, now_ms)
             return
         flexible = api.flexible(version)
-        body = request_body(frame, client_id_end, flexible=flexible)
-        if api.key == SASL_HANDSHAKE:
-            self.handshake(version, body)
+        reader = Reader(frame, min(RESPONSE_HEAD_BYTES + (1 if flexible else 0), len(frame)))
+        if reader.int16() != 0:  # the broker closes the connection after this; until then nothing may pass
+            self.raw = False
+            self._claimed, self._claimed_token = None, ""
+            self._expires_at_ms = self.open_until_ms = 0.0
+        elif api.key == SASL_HANDSHAKE:
+            self._mechanism, self._claimed, self._rounds = self._asked, None, 0
+            self.raw = self._version == 0
         else:
-            self.authenticate(body, flexible=flexible)
+            _ = reader.compact_nullable_string() if flexible else reader.nullable_string()
+            token = reader.raw(max(reader.uvarint() - 1 if flexible else reader.int32(), 0))
+            self._token_answered(token, reader.int64() if version >= 1 else 0, now_ms)
 
-    # --- handshake
-
-    def handshake(self, version: int, body: bytes) -> None:
-        """A SaslHandshake request. Raises ProtocolError."""
-        mechanism = Reader(body).string()
-        if version == 0 and mechanism not in READABLE:
-            raise ProtocolError("cannot follow this mechanism after SaslHandshake version 0, only after version 1")
-        self._asked, self._version = mechanism, version
-        self._wait()
-
-    def handshake_answered(self, body: bytes) -> None:
-        """The response to it: error_code, mechanisms. Raises ProtocolError."""
-        self._waiting = False
-        if Reader(body).int16() != 0:
-            self._reject()
-            return
-        self._mechanism, self._claimed, self._rounds = self._asked, None, 0
-        self.raw = self._version == 0
-
-    # --- tokens
-
-    def authenticate(self, body: bytes, *, flexible: bool) -> None:
-        """A SaslAuthenticate request. Raises ProtocolError."""
-        reader = Reader(body)
-        size = reader.uvarint() - 1 if flexible else reader.int32()
-        start = reader.offset
-        reader.skip(max(size, 0))
-        self.token(body[start : reader.offset])
-
-    def token(self, token: bytes) -> None:
-        """A token of the client."""
-        if self._rounds == 0:
-            self._claimed = claimed_user(self._mechanism, token, self._claim)
-            self._claimed_token = claimed_delegation_token(self._mechanism, token)
-        self._rounds += 1
-        self._wait()
-
-    def authenticate_answered(self, version: int, body: bytes, *, flexible: bool, now_ms: int) -> None:
-        """A SaslAuthenticate response: error_code, error_message, auth_bytes, session_lifetime_ms (1+)."""
-        reader = Reader(body)
-        if reader.int16() != 0:
-            self._reject()
-            return
-        if flexible:
-            reader.compact_nullable_string()
-            size = reader.uvarint() - 1
-        else:
-            reader.nullable_string()
-            size = reader.int32()
-        start = reader.offset
-        reader.skip(max(size, 0))
-        token = body[start : reader.offset]
-        self.token_answered(token, reader.int64() if version >= 1 else 0, now_ms)
-
-    def token_answered(self, token: bytes, lifetime_ms: int, now_ms: int) -> None:
+    def _token_answered(self, token: bytes, lifetime_ms: int, now_ms: int) -> None:
         """A token of the broker, which has not refused the client so far."""
-        self._waiting = False
         # A token that cannot be read may be the last of the authentication.
         is_last = True
         if self._mechanism in SCRAM:
@@ -229,18 +209,6 @@ class SaslSession:
     def _reopen(self) -> None:
         is_open = not (self.unproven or self._waiting or self._authenticated_token)
         self.open_until_ms = self._expires_at_ms if is_open else 0.0
-
-    def _wait(self) -> None:
-        if self._waiting:
-            raise ProtocolError("cannot accept a token before the previous one is answered")
-        self._waiting = True
-        self.open_until_ms = 0.0
-
-    def _reject(self) -> None:
-        """The broker closes the connection after this; until then nothing may pass."""
-        self._waiting = self.raw = False
-        self._claimed, self._claimed_token = None, ""
-        self._expires_at_ms = self.open_until_ms = 0.0
 
 
 class ClientIdentity:

@@ -36,14 +36,14 @@ _MAX_TOKENS = 100_000
 _MAX_UNKNOWN = 1_000
 
 
-def unknown_principal(mechanism: str) -> str:
-    """The recorded name of clients whose principal cannot be read off the wire."""
-    return f"{UNREAD_PRINCIPAL}{mechanism if _MECHANISM.fullmatch(mechanism) else 'SASL'} principal>"
-
-
 def recorded_principal(name: str | None, mechanism: str) -> str:
-    """The principal to record: `name`, or a name that no user can have, as users named so are recorded as unknown."""
-    return unknown_principal(mechanism) if name is None or name.startswith(UNREAD_PRINCIPAL) else name
+    """The principal to record: `name`, or a name that no user can have, as users named so are recorded as unknown.
+
+    None: it cannot be read off the wire.
+    """
+    if name is None or name.startswith(UNREAD_PRINCIPAL):
+        return f"{UNREAD_PRINCIPAL}{mechanism if _MECHANISM.fullmatch(mechanism) else 'SASL'} principal>"
+    return name
 
 
 def claimed_delegation_token(mechanism: str, token: bytes) -> str:

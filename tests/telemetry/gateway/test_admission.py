@@ -23,9 +23,6 @@ class Client(TimedConnection):
     def close_for(self, reason: Reason) -> None:
         self.reasons.append(reason)
 
-    def keep_upstream_alive(self) -> None:
-        """Has no upstream connection."""
-
 
 def admission(**limits: int) -> Admission[str]:
     return Admission(AdmissionLimits(**limits))
