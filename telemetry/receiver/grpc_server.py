@@ -1,7 +1,7 @@
 """The gRPC server of headroom.telemetry.v1: authenticates a call, applies the rules, waits for the flush, answers.
 
 Internal errors are responses with error_code 89, as in the Kafka protocol; gRPC statuses report errors of the caller.
-`GrpcEndpoint` is what the OTLP server has as well: sockets, TLS, limits, the caller's identity, the message of a call.
+`GrpcEndpoint` is what the OTLP server is as well: sockets, TLS, limits, the caller's identity, the message of a call.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import functools
 import ssl
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import grpc
 import grpc.aio
@@ -24,6 +24,7 @@ from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
 from telemetry.receiver.receiver import Answer
 from telemetry.subscriptions.java.x500_name import subject_name
 
+Context: TypeAlias = grpc.aio.ServicerContext
 _MAX_METADATA_BYTES = 16_384
 
 
@@ -52,7 +53,9 @@ class GrpcEndpoint:
         self._limits = limits
         self._tls = tls
 
-    async def start(self, host: str, port: int, handlers: grpc.GenericRpcHandler) -> tuple[str, int]:
+    async def serve(
+        self, host: str, port: int, service: str, methods: Mapping[str, Callable[[object, Context], Awaitable[bytes]]]
+    ) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
         listening_socket(host, port).close()  # gRPC does not say why it cannot listen
         limits = self._limits
@@ -72,7 +75,9 @@ class GrpcEndpoint:
             ("grpc.server_handshake_timeout_ms", int(limits.receive_timeout_s * 1000)),
         ]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_concurrent_calls)
-        self._server.add_generic_rpc_handlers((handlers,))
+        # As streams: gRPC calls a unary handler only after the message has arrived, too late for the limits.
+        handlers = {name: grpc.stream_unary_rpc_method_handler(method) for name, method in methods.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if self._tls is None:
@@ -93,7 +98,7 @@ class GrpcEndpoint:
         """Stops accepting calls and waits at most `grace_s` for those in flight."""
         await self._server.stop(grace_s)
 
-    def peer(self, context: grpc.aio.ServicerContext) -> Peer:
+    def peer(self, context: Context) -> Peer:
         """Raises UnauthenticatedError."""
         authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         subject: str | None = None  # of the caller's verified certificate, as the gateway names it
@@ -108,7 +113,7 @@ class GrpcEndpoint:
         host, _, port = urllib.parse.unquote(context.peer()).partition(":")[2].rpartition(":")
         return Peer(*end_of((host.strip("[]"), port)), subject, trusted)
 
-    async def message(self, context: grpc.aio.ServicerContext) -> bytes:
+    async def message(self, context: Context) -> bytes:
         """Reads the one message of a call that is handled as a stream. Raises MessageError and TimeoutError."""
         try:
             async with asyncio.timeout(self._limits.receive_timeout_s):
@@ -126,13 +131,6 @@ def _subject_of(pem: bytes) -> str:
     return subject_name(ssl.PEM_cert_to_DER_cert(pem.decode()))
 
 
-class GrpcRefusal(NamedTuple):
-    """A call that is aborted."""
-
-    status: grpc.StatusCode
-    why: str
-
-
 _Answer = Callable[[bytes, Peer, int], Answer]
 _STATUS: Final[dict[type[Exception], grpc.StatusCode]] = {
     UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
@@ -142,7 +140,7 @@ _STATUS: Final[dict[type[Exception], grpc.StatusCode]] = {
 }
 
 
-class GrpcServer:
+class GrpcServer(GrpcEndpoint):
     """Serves headroom.telemetry.v1.ClientTelemetryService in the running loop."""
 
     def __init__(
@@ -155,9 +153,9 @@ class GrpcServer:
         limits: GrpcLimits,
         tls: GrpcTls | None,
     ) -> None:
+        super().__init__(access, limits, tls)
         self.refused: Counter[grpc.StatusCode] = Counter()
         self._messages = messages
-        self._endpoint = GrpcEndpoint(access, limits, tls)
         self._commit = commit
         self._now_ms = now_ms
 
@@ -167,30 +165,19 @@ class GrpcServer:
             "GetTelemetrySubscriptions": self._messages.get_telemetry_subscriptions,
             "PushTelemetry": self._messages.push_telemetry,
         }
-        # As streams: gRPC calls a unary handler only after the message has arrived, too late for the limits.
-        handlers = {
-            name: grpc.stream_unary_rpc_method_handler(functools.partial(self._call, answer))
-            for name, answer in answers.items()
-        }
-        return await self._endpoint.start(host, port, grpc.method_handlers_generic_handler(SERVICE, handlers))
+        calls = {name: functools.partial(self._call, answer) for name, answer in answers.items()}
+        return await self.serve(host, port, SERVICE, calls)
 
-    async def stop(self, grace_s: float) -> None:
-        """Stops accepting calls and waits at most `grace_s` for those in flight."""
-        await self._endpoint.stop(grace_s)
-
-    async def _call(self, answer: _Answer, _: object, context: grpc.aio.ServicerContext) -> bytes:
-        answered = await self._answered(answer, context)
-        if isinstance(answered, Answer):
+    async def _call(self, answer: _Answer, _: object, context: Context) -> bytes:
+        try:
+            peer = self.peer(context)
+            answered = answer(await self.message(context), peer, self._now_ms())
+        except tuple(_STATUS) as exc:
+            status, why = _STATUS[type(exc)], str(exc)
+        else:
             is_safe = not answered.after_flush or await self._commit.flushed()
             return answered.body if is_safe else answered.refusal
-        self.refused[answered.status] += 1
-        await context.abort(answered.status, answered.why)
+        self.refused[status] += 1
+        # After `except`: gRPC keeps an exception that ends a call, with all that it refers to, until a full collection.
+        await context.abort(status, why)
         return b""  # abort() raises
-
-    async def _answered(self, answer: _Answer, context: grpc.aio.ServicerContext) -> Answer | GrpcRefusal:
-        """Returns refusals: gRPC keeps an exception that ends a call, and its message, until a full collection."""
-        try:
-            peer = self._endpoint.peer(context)
-            return answer(await self._endpoint.message(context), peer, self._now_ms())
-        except tuple(_STATUS) as exc:
-            return GrpcRefusal(_STATUS[type(exc)], str(exc))

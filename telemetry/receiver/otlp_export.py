@@ -72,11 +72,11 @@ def export_of(
     owners = _Owners(sender, cluster, dialect, limits.clients)
     clients = _Clients(limits)
     for resource_metrics in request.message.resource_metrics:
-        owner = owners.of_resource(resource_metrics.resource)
-        if owner.identity is not None:
-            clients.add(owner.identity, resource_metrics)
+        identity, facts = owners.of_resource(resource_metrics.resource)
+        if identity is not None:
+            clients.add(identity, resource_metrics)
         else:
-            _split(resource_metrics, owner.facts, owners, clients)
+            _Split(resource_metrics, clients).divide(facts, owners)
     parts, points_over = [], 0
     for identity, data in clients.telemetry.items():
         points = sum(map(points_in, data.resource_metrics))
@@ -104,7 +104,7 @@ class _Clients:
         self.points_over = 0
         self.points_over_repeated = 0
         self._most = limits.clients
-        self._left_bytes = limits.repeated_bytes
+        self.left_bytes = limits.repeated_bytes  # of what data points of several clients share, and each has a copy of
 
     def admit(self, identity: Identity) -> bool:
         """Whether the client is one of the first `OtlpLimits.clients`."""
@@ -120,20 +120,6 @@ class _Clients:
         else:
             self.points_over += points_in(resource_metrics)
 
-    def repeat(self, size: int) -> bool:
-        """Whether a client may have a copy of the `size` bytes that its data points share with those of others."""
-        if size > self._left_bytes:
-            return False
-        self._left_bytes -= size
-        return True
-
-
-class _Owner(NamedTuple):
-    """`identity`: None when the data points carry the identity."""
-
-    identity: Identity | None
-    facts: Facts
-
 
 class _Owners:
     """The identity of a resource or data point; equal ones are resolved once."""
@@ -143,15 +129,16 @@ class _Owners:
         self._cluster = cluster
         self._dialect = dialect
         self._most = most
-        self._of_resources: dict[bytes, _Owner] = {}
+        self._of_resources: dict[bytes, tuple[Identity | None, Facts]] = {}
         self._of_points: dict[tuple[object, ...], Identity] = {}
 
-    def of_resource(self, resource: Any) -> _Owner:
+    def of_resource(self, resource: Any) -> tuple[Identity | None, Facts]:
+        """The identity is None when the data points carry it."""
         key = resource.SerializeToString()
         if key not in self._of_resources:
             facts = facts_of(resource.attributes, self._dialect.of_resource)
             is_owned = facts.names_a_client or not self._dialect.of_point
-            self._of_resources[key] = _Owner(self._identity(facts) if is_owned else None, facts)
+            self._of_resources[key] = self._identity(facts) if is_owned else None, facts
         return self._of_resources[key]
 
     def of_point(self, of_resource: Facts, point: Any) -> Identity | None:
@@ -170,21 +157,6 @@ class _Owners:
         return identity_of(facts, self._sender, self._cluster)
 
 
-def _split(resource_metrics: Any, facts: Facts, owners: _Owners, clients: _Clients) -> None:
-    """Divides ResourceMetrics by the clients that its data points name. `facts`: of the resource."""
-    split = _Split(resource_metrics, clients)
-    for scope_metrics in resource_metrics.scope_metrics:
-        split.scope(scope_metrics)
-        for metric in scope_metrics.metrics:
-            split.metric(metric)
-            for point in data_points(metric):
-                identity = owners.of_point(facts, point)
-                if identity is None or not clients.admit(identity):
-                    clients.points_over += 1
-                elif not split.add(identity, point):
-                    clients.points_over_repeated += 1
-
-
 class _Split:
     """Divides the data points of a ResourceMetrics by client, repeating resource, scopes and metrics for each."""
 
@@ -196,17 +168,25 @@ class _Split:
         self._scopes: dict[Identity, Any] = {}  # copies of the current scope
         self._points: dict[Identity, Any] = {}  # the data points of copies of the current metric
 
-    def scope(self, scope_metrics: Any) -> None:
-        self._scope_metrics = scope_metrics
-        self._scope_bytes = scope_metrics.scope.ByteSize() + len(scope_metrics.schema_url)
-        self._scopes.clear()
+    def divide(self, facts: Facts, owners: _Owners) -> None:
+        """`facts`: of the resource."""
+        clients = self._clients
+        for scope_metrics in self._whole.scope_metrics:
+            self._scope_metrics = scope_metrics
+            self._scope_bytes = scope_metrics.scope.ByteSize() + len(scope_metrics.schema_url)
+            self._scopes.clear()
+            for metric in scope_metrics.metrics:
+                self._metric = metric
+                self._metric_bytes = len(metric.name) + len(metric.description) + len(metric.unit)
+                self._points.clear()
+                for point in data_points(metric):
+                    identity = owners.of_point(facts, point)
+                    if identity is None or not clients.admit(identity):
+                        clients.points_over += 1
+                    elif not self._add(identity, point):
+                        clients.points_over_repeated += 1
 
-    def metric(self, metric: Any) -> None:
-        self._metric = metric
-        self._metric_bytes = len(metric.name) + len(metric.description) + len(metric.unit)
-        self._points.clear()
-
-    def add(self, identity: Identity, point: Any) -> bool:
+    def _add(self, identity: Identity, point: Any) -> bool:
         """False when the copies for this client would exceed the limit of one request."""
         points = self._points.get(identity)
         if points is None:
@@ -215,8 +195,9 @@ class _Split:
                 size += self._scope_bytes
             if identity not in self._pieces:
                 size += self._resource_bytes
-            if not self._clients.repeat(size):
+            if size > self._clients.left_bytes:
                 return False
+            self._clients.left_bytes -= size
             if identity not in self._pieces:
                 piece = self._clients.telemetry[identity].resource_metrics.add(schema_url=self._whole.schema_url)
                 piece.resource.CopyFrom(self._whole.resource)

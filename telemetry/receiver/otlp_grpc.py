@@ -16,8 +16,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from telemetry.receiver.grpc_auth import Access, MessageError, UnauthenticatedError
-from telemetry.receiver.grpc_server import GrpcEndpoint, GrpcLimits, GrpcRefusal, GrpcTls
-from telemetry.receiver.otlp_export import Export
+from telemetry.receiver.grpc_server import Context, GrpcEndpoint, GrpcLimits, GrpcTls
 from telemetry.receiver.otlp_identity import OtlpCaller
 from telemetry.receiver.otlp_parsing import OtlpError, parse_protobuf
 from telemetry.receiver.otlp_receiver import RETRY_AFTER_S, OtlpBusyError, OtlpReceiver
@@ -25,55 +24,44 @@ from telemetry.receiver.otlp_receiver import RETRY_AFTER_S, OtlpBusyError, OtlpR
 TRANSPORT: Final = "otlp_grpc"
 SERVICE: Final = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 
-
+# With the label under which a refusal is counted; the receiver counts its own.
 _STATUS: Final[dict[type[Exception], tuple[grpc.StatusCode, str]]] = {
     UnauthenticatedError: (grpc.StatusCode.UNAUTHENTICATED, "unauthenticated"),
     MessageError: (grpc.StatusCode.INVALID_ARGUMENT, "invalid"),
     TimeoutError: (grpc.StatusCode.DEADLINE_EXCEEDED, "timeout"),
+    OtlpError: (grpc.StatusCode.INVALID_ARGUMENT, ""),
+    OtlpBusyError: (grpc.StatusCode.RESOURCE_EXHAUSTED, ""),
 }
 
 
-class OtlpGrpcServer:
+class OtlpGrpcServer(GrpcEndpoint):
     """Serves the metrics service in the running loop."""
 
     def __init__(self, receiver: OtlpReceiver, access: Access, limits: GrpcLimits, tls: GrpcTls | None) -> None:
+        super().__init__(access, limits, tls)
         self._receiver = receiver
-        self._endpoint = GrpcEndpoint(access, limits, tls)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
-        # As a stream: gRPC calls a unary handler only after the message has arrived, too late for the limits.
-        export = grpc.stream_unary_rpc_method_handler(self._export)
-        return await self._endpoint.start(host, port, grpc.method_handlers_generic_handler(SERVICE, {"Export": export}))
+        return await self.serve(host, port, SERVICE, {"Export": self._export})
 
-    async def stop(self, grace_s: float) -> None:
-        """Stops accepting calls and waits at most `grace_s` for those in flight."""
-        await self._endpoint.stop(grace_s)
-
-    async def _export(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
-        answered = await self._answered(context)
-        if isinstance(answered, Export):
-            return answered.response().SerializeToString()
-        if answered.status is grpc.StatusCode.RESOURCE_EXHAUSTED:
+    async def _export(self, _: object, context: Context) -> bytes:
+        try:
+            peer = self.peer(context)
+            sender = OtlpCaller(peer.address, peer.trusted, TRANSPORT)
+            export = await self._receiver.accept(await self.message(context), parse_protobuf, sender)
+        except tuple(_STATUS) as exc:
+            (status, outcome), why = _STATUS[type(exc)], str(exc)
+        else:
+            return export.response().SerializeToString()
+        if outcome:
+            self._receiver.refused(TRANSPORT, outcome)
+        if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
             # Without RetryInfo, senders treat RESOURCE_EXHAUSTED as permanent and drop the data.
             detail = AnyMessage()
             detail.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
-            details = Status(code=answered.status.value[0], message=answered.why, details=[detail])
+            details = Status(code=status.value[0], message=why, details=[detail])
             context.set_trailing_metadata((("grpc-status-details-bin", details.SerializeToString()),))
-        await context.abort(answered.status, answered.why)
+        # After `except`: gRPC keeps an exception that ends a call, with all that it refers to, until a full collection.
+        await context.abort(status, why)
         return b""  # abort() raises
-
-    async def _answered(self, context: grpc.aio.ServicerContext) -> Export | GrpcRefusal:
-        """Returns refusals: gRPC keeps an exception that ends a call, and its message, until a full collection."""
-        try:
-            peer = self._endpoint.peer(context)
-            body = await self._endpoint.message(context)
-            return await self._receiver.accept(body, parse_protobuf, OtlpCaller(peer.address, peer.trusted, TRANSPORT))
-        except tuple(_STATUS) as exc:
-            status, outcome = _STATUS[type(exc)]
-            self._receiver.refused(TRANSPORT, outcome)
-            return GrpcRefusal(status, str(exc))
-        except OtlpError as exc:
-            return GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
-        except OtlpBusyError as exc:
-            return GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))

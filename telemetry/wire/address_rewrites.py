@@ -165,44 +165,40 @@ def unmoved_throttle_ms(frame: bytes, start: int, version: int) -> int:
 
 def share_fetch(body: bytes, version: int, address_of: AddressOf) -> bytes:
     """ShareFetch (78), versions 0 (of Kafka 4.0) to 2."""
-    reader = Reader(body)
-    reader.skip(4 + 2)  # throttle_time_ms, error_code
-    reader.compact_nullable_string()  # error_message
-    if version >= 1:
-        reader.skip(4)  # acquisition_lock_timeout_ms
-    for _ in range(reader.compact_array_length(18)):
-        reader.skip(16)  # topic_id
-        for _ in range(reader.compact_array_length(20)):
-            reader.skip(4 + 2)  # index, error_code
-            reader.compact_nullable_string()  # error_message
-            reader.skip(2)  # acknowledge_error_code
-            reader.compact_nullable_string()  # acknowledge_error_message
-            _skip_leader(reader)
-            reader.skip(max(reader.uvarint() - 1, 0))  # records
-            for _ in range(reader.compact_array_length(19)):
-                reader.skip(8 + 8 + 2)  # first_offset, last_offset, delivery_count
-                reader.skip_tagged()
-            reader.skip_tagged()
-        reader.skip_tagged()
-    return _node_endpoints(reader, body, address_of)
+    return _share(body, address_of, has_lock_timeout=version >= 1, has_records=True)
 
 
 def share_acknowledge(body: bytes, version: int, address_of: AddressOf) -> bytes:
     """ShareAcknowledge (79), versions 0 (of Kafka 4.0) to 2."""
+    return _share(body, address_of, has_lock_timeout=version >= 2, has_records=False)
+
+
+def _share(body: bytes, address_of: AddressOf, *, has_lock_timeout: bool, has_records: bool) -> bytes:
     reader = Reader(body)
     reader.skip(4 + 2)  # throttle_time_ms, error_code
     reader.compact_nullable_string()  # error_message
-    if version >= 2:
+    if has_lock_timeout:
         reader.skip(4)  # acquisition_lock_timeout_ms
     for _ in range(reader.compact_array_length(18)):
         reader.skip(16)  # topic_id
-        for _ in range(reader.compact_array_length(8)):
+        for _ in range(reader.compact_array_length(20 if has_records else 8)):
             reader.skip(4 + 2)  # index, error_code
             reader.compact_nullable_string()  # error_message
-            _skip_leader(reader)
+            if has_records:
+                reader.skip(2)  # acknowledge_error_code
+                reader.compact_nullable_string()  # acknowledge_error_message
+            reader.skip(4 + 4)  # leader_id, leader_epoch
+            reader.skip_tagged()  # of the leader
+            if has_records:
+                reader.skip(max(reader.uvarint() - 1, 0))  # records
+                for _ in range(reader.compact_array_length(19)):
+                    reader.skip(8 + 8 + 2)  # first_offset, last_offset, delivery_count
+                    reader.skip_tagged()
             reader.skip_tagged()
         reader.skip_tagged()
-    return _node_endpoints(reader, body, address_of)
+    out = bytearray(body[: reader.offset])
+    _nodes(reader, out, address_of, flexible=True, rack=True)
+    return bytes(out) + body[reader.offset :]
 
 
 # The APIs whose responses are collected and rewritten; PRODUCE beside them.
@@ -230,17 +226,6 @@ def _skip_produce_topics(reader: Reader, version: int) -> None:
             reader.compact_nullable_string()  # error_message
             reader.skip_tagged()
         reader.skip_tagged()
-
-
-def _skip_leader(reader: Reader) -> None:
-    reader.skip(4 + 4)  # leader_id, leader_epoch
-    reader.skip_tagged()
-
-
-def _node_endpoints(reader: Reader, body: bytes, address_of: AddressOf) -> bytes:
-    out = bytearray(body[: reader.offset])
-    _nodes(reader, out, address_of, flexible=True, rack=True)
-    return bytes(out) + body[reader.offset :]
 
 
 def _nodes(
