@@ -68,26 +68,18 @@ def resource_metrics_of(
             scope = (*resource, scope_metrics.scope.SerializeToString(), scope_metrics.schema_url)
             if scope not in scopes:
                 if resource not in resources:
-                    resources[resource] = _identified(resource_metrics, identity)
+                    made = resources[resource] = ResourceMetrics(schema_url=resource_metrics.schema_url)
+                    made.resource.dropped_attributes_count = resource_metrics.resource.dropped_attributes_count
+                    made.resource.attributes.extend(
+                        pair for pair in resource_metrics.resource.attributes if pair.key not in identity
+                    )
+                    for name, value in identity.items():
+                        kind = "int_value" if isinstance(value, int) else "string_value"
+                        made.resource.attributes.add(key=name, value={kind: value})
                 scopes[scope] = resources[resource].scope_metrics.add(schema_url=scope_metrics.schema_url)
                 scopes[scope].scope.CopyFrom(scope_metrics.scope)
             scopes[scope].metrics.extend(kept)
     return list(resources.values())
-
-
-def _identified(original: Any, identity: dict[str, str | int]) -> Any:
-    """ResourceMetrics without metrics, with the attributes of the `original` one's resource and the client's."""
-    resource_metrics = ResourceMetrics(schema_url=original.schema_url)
-    resource = resource_metrics.resource
-    resource.dropped_attributes_count = original.resource.dropped_attributes_count
-    resource.attributes.extend(pair for pair in original.resource.attributes if pair.key not in identity)
-    for name, value in identity.items():
-        pair = resource.attributes.add(key=name)
-        if isinstance(value, int):
-            pair.value.int_value = value
-        else:
-            pair.value.string_value = value
-    return resource_metrics
 
 
 def divided(resource_metrics: Any) -> tuple[Any, Any]:

@@ -157,8 +157,16 @@ class BrokerPorts:
             if self._missing[node_id] >= _FORGET_AFTER:
                 self._forget(node_id)
         for node_id, node in named.items():
-            if node_id in self._ports or self._open_listener(node_id):
-                self._nodes[node_id] = node
+            if self._names is not None:
+                self._ports[node_id] = self._port
+            elif node_id not in self._ports:
+                try:
+                    self._begin(node_id, self._listen_for(node_id))
+                except OSError as exc:
+                    log.error("cannot open a listener", broker_id=node_id, error=str(exc))
+                    continue
+                log.info("listener opened", broker_id=node_id, port=self._ports[node_id])
+            self._nodes[node_id] = node
         self._reported.clear()
 
     def address_of(self, node_id: int, host: str) -> tuple[str, int]:
@@ -238,18 +246,6 @@ class BrokerPorts:
             task.cancel()
         for server in self._servers.values():
             server.close()
-
-    def _open_listener(self, node_id: int) -> bool:
-        if self._names is not None:
-            self._ports[node_id] = self._port
-            return True
-        try:
-            self._begin(node_id, self._listen_for(node_id))
-        except OSError as exc:
-            log.error("cannot open a listener", broker_id=node_id, error=str(exc))
-            return False
-        log.info("listener opened", broker_id=node_id, port=self._ports[node_id])
-        return True
 
     def _forget(self, node_id: int) -> None:
         """Closes the listener of a broker, and its connections."""

@@ -211,6 +211,7 @@ def _read_topics(reader: Reader, version: int, topic: str | None) -> list[tuple[
 
 
 def _write_topic(out: bytearray, version: int, name: str | None, topic_id: bytes, *, exists: bool) -> None:
+    """With one partition at the only node, if it exists."""
     flexible = version >= 9
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     write_int16(out, ErrorCode.NONE if exists else unknown)
@@ -224,27 +225,22 @@ def _write_topic(out: bytearray, version: int, name: str | None, topic_id: bytes
         out += topic_id
     if version >= 1:
         write_boolean(out, False)  # is_internal
-    (write_compact_array_length if flexible else write_array_length)(out, int(exists))  # partitions
+    write_length = write_compact_array_length if flexible else write_array_length
+    write_length(out, int(exists))  # partitions
     if exists:
-        _write_partition(out, version)
+        write_int16(out, ErrorCode.NONE)
+        write_int32(out, 0)
+        write_int32(out, NODE_ID)
+        if version >= 7:
+            write_int32(out, 0)  # leader_epoch
+        for _ in ("replicas", "in-sync replicas"):
+            write_length(out, 1)
+            write_int32(out, NODE_ID)
+        if version >= 5:
+            write_length(out, 0)  # offline_replicas
+        if flexible:
+            write_no_tagged(out)
     if version >= 8:
         write_int32(out, _NO_OPERATIONS)
     if flexible:
-        write_no_tagged(out)
-
-
-def _write_partition(out: bytearray, version: int) -> None:
-    """The only partition of a topic, at the only node."""
-    write_length = write_compact_array_length if version >= 9 else write_array_length
-    write_int16(out, ErrorCode.NONE)
-    write_int32(out, 0)
-    write_int32(out, NODE_ID)
-    if version >= 7:
-        write_int32(out, 0)  # leader_epoch
-    for _ in ("replicas", "in-sync replicas"):
-        write_length(out, 1)
-        write_int32(out, NODE_ID)
-    if version >= 5:
-        write_length(out, 0)  # offline_replicas
-    if version >= 9:
         write_no_tagged(out)
