@@ -24,7 +24,7 @@ from quota_metrics.minutes.surroundings import Around, ClientFacts, read_around
 from quota_metrics.minutes.teams import Teams
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
-from quota_metrics.verdict.level import is_worth_a_row
+from quota_metrics.verdict.level_and_reason import is_worth_a_row
 from quota_metrics.verdict.memory import Memory
 from quota_metrics.verdict.thresholds import MEASURED_KEYS, Thresholds
 from quota_metrics.verdict.window import SUMMED, WINDOW_S

@@ -1,10 +1,10 @@
 """What changed when a client came near its limit: `cause`.
 
-At the onset of a level (level.was_calm), the window is compared with the one before it at the same broker. The first of
-these changes is named that explains at least half of the rise: the limit fell, the client began to use the quota, its
-load moved to this broker, a neighbour in a shared quota rose. The text stays for CAUSE_WINDOWS. When it is none of
-these, the windows after the onset look for new instances of the client (changes.py). Not the onset itself, because what
-instances send is known when they report it. In words: docs/levels.md.
+At the onset of a level (`was_calm` of level_and_reason.py), the window is compared with the one before it at the same
+broker. The first of these changes is named that explains at least half of the rise: the limit fell, the client began to
+use the quota, its load moved to this broker, a neighbour in a shared quota rose. The text stays for CAUSE_WINDOWS. When
+it is none of these, the windows after the onset look for new instances of the client (changes.py). Not the onset
+itself, because what instances send is known when they report it. In words: docs/levels.md.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey
-from quota_metrics.verdict.level import Nearness
+from quota_metrics.verdict.level_and_reason import Nearness
 from quota_metrics.verdict.memory import Base
+from quota_metrics.verdict.number_words import amount, clock, rounded
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from quota_metrics.verdict.window import InstanceChange, Window
-from quota_metrics.verdict.words import amount, clock, rounded
 
 _MOST: Final = 0.5  # share of the rise that is explained by what is named
 _NO_BASE: Final = Base(None, False, 0.0, 0.0, "", "", "", "", None)

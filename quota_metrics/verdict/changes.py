@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from quota_metrics.verdict.number_words import clock
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from quota_metrics.verdict.window import InstanceChange
-from quota_metrics.verdict.words import clock
 
 _SILENT_INTERVALS: Final = 3
 _LEAST_SILENT_MS: Final = 15_000

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from quota_metrics.verdict.cause import NO_CAUSE, Cause, TotalUsage, cause_of_instances, cause_of_onset
 from quota_metrics.verdict.impact import impact_of
-from quota_metrics.verdict.level import (
+from quota_metrics.verdict.level_and_reason import (
     Nearness,
     held,
     is_near,

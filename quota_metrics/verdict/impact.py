@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey
 from quota_metrics.verdict.client_signals import DELIVERY_TIMEOUT_MS
+from quota_metrics.verdict.number_words import duration, rounded
 from quota_metrics.verdict.window import Telemetry, Window
-from quota_metrics.verdict.words import duration, rounded
 
 HARMS: Final = ("delayed", "falling-behind", "losing")  # least harm first
 IMPACTS: Final = ("unknown", "none", *HARMS)  # numbers on /metrics: from -1 on; `unknown` without telemetry

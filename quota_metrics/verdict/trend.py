@@ -44,7 +44,10 @@ def _moments(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float, fl
     """Covariance, and the variances of `xs` and `ys`."""
     count = len(xs)
     mean_x, mean_y = sum(xs) / count, sum(ys) / count
-    covariance = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / count
-    x_variance = sum((x - mean_x) ** 2 for x in xs) / count
-    y_variance = sum((y - mean_y) ** 2 for y in ys) / count
-    return covariance, x_variance, y_variance
+    covariance = x_variance = y_variance = 0.0
+    for x, y in zip(xs, ys, strict=True):
+        from_mean_x, from_mean_y = x - mean_x, y - mean_y
+        covariance += from_mean_x * from_mean_y
+        x_variance += from_mean_x * from_mean_x
+        y_variance += from_mean_y * from_mean_y
+    return covariance / count, x_variance / count, y_variance / count

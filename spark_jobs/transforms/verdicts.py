@@ -20,7 +20,7 @@ from exporters.model import UNKNOWN, UNOWNED, QuotaKey
 from quota_metrics.minutes.surroundings import seen_instance
 from quota_metrics.verdict.changes import ByteReport, changes_before
 from quota_metrics.verdict.evaluate import Verdict, evaluate
-from quota_metrics.verdict.level import is_worth_a_row
+from quota_metrics.verdict.level_and_reason import is_worth_a_row
 from quota_metrics.verdict.memory import Memory
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MEMORY_WINDOWS, Thresholds
 from quota_metrics.verdict.trend import lag_per_min, usage_trend
@@ -121,7 +121,9 @@ class Fold:
     def _verdict(self, series: _Series, rows: list[_Row]) -> tuple[Any, ...] | None:
         """Of one window of the series; None for one that is not reported."""
         start_ms = rows[0].window.window_start_ms
-        trends = {row.window.broker_id: self._trend(series, row.window) for row in rows}
+        for row in rows:
+            usage = series.usage.setdefault(row.window.broker_id, deque(maxlen=MEMORY_WINDOWS))
+            usage.append((start_ms, row.window.group_usage))
         brokers = [row.window for row in rows if is_worth_a_row(row.window)]
         if not brokers:
             return None
@@ -131,7 +133,7 @@ class Fold:
         if start_ms < self.when.from_ms:
             return None
         worst = next(verdict for verdict in verdicts if verdict.is_worst)
-        return self._row(worst, around.telemetry, rows[0], software, trends[worst.window.broker_id])
+        return self._row(worst, around.telemetry, rows[0], software, self._trend(series, worst.window))
 
     def _surroundings(self, row: _Row, memory: Memory, software_name: str) -> Surroundings:
         columns, window = row.telemetry, row.window
@@ -170,14 +172,10 @@ class Fold:
     def _trend(self, series: _Series, window: Window) -> _AtBroker:
         """Over the last ten windows at the broker."""
         start_ms = window.window_start_ms
-        usage = series.usage.setdefault(window.broker_id, deque())
-        while usage and usage[0][0] <= start_ms - MEMORY_WINDOWS * self.when.window_ms:
-            usage.popleft()
-        usage.append((start_ms, window.group_usage))
-        if start_ms < self.when.from_ms:
-            return None, None
-        seconds = [(at_ms - start_ms) / 1000 for at_ms, _ in usage]
-        return usage_trend(seconds, [rate for _, rate in usage], window.limit)
+        oldest_ms = start_ms - (MEMORY_WINDOWS - 1) * self.when.window_ms
+        recent = [past for past in series.usage[window.broker_id] if past[0] >= oldest_ms]
+        seconds = [(at_ms - start_ms) / 1000 for at_ms, _ in recent]
+        return usage_trend(seconds, [rate for _, rate in recent], window.limit)
 
     def _row(
         self, verdict: Verdict, reported: Telemetry, row: _Row, software: tuple[str, str, int], trend: _AtBroker

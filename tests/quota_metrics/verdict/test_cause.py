@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quota_metrics.verdict.cause import TotalUsage, cause_of_instances, cause_of_onset
-from quota_metrics.verdict.level import nearness
+from quota_metrics.verdict.level_and_reason import nearness
 from quota_metrics.verdict.memory import Base
 from quota_metrics.verdict.thresholds import Thresholds
 from quota_metrics.verdict.window import InstanceChange

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quota_metrics.verdict.level import (
+from quota_metrics.verdict.level_and_reason import (
     held,
     is_near,
     is_worth_a_row,

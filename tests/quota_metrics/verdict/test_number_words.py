@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from quota_metrics.verdict.words import amount, clock, duration, percent, rounded, tenths
+from quota_metrics.verdict.number_words import amount, clock, duration, percent, rounded, tenths
 
 PRODUCE = "producer_byte_rate"
 
