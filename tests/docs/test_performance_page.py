@@ -17,7 +17,7 @@ def figure(name: str, value: float, ratio: float, baseline: str = "bare") -> Fig
 
 def test_a_row_shows_the_figure_that_is_worst_for_its_goal() -> None:
     fast = [figure("frames_16kB_produce", 900, 0.95, "blind:950"), figure("frames_1MB_fetch", 20, 0.92, "blind:22")]
-    (row,) = rows_of(page(fast))
+    (row,) = rows_of(page(fast, ""))
     assert row == [
         "frames from 16 kB up, beside a blind copy",
         "20.0 us",
@@ -26,23 +26,26 @@ def test_a_row_shows_the_figure_that_is_worst_for_its_goal() -> None:
         "met",
         "`abc1234`",
     ]
-    (row,) = rows_of(page([*fast, figure("frames_100kB_fetch", 1_200, 0.5, "blind:2400")]))
+    (row,) = rows_of(page([*fast, figure("frames_100kB_fetch", 1_200, 0.5, "blind:2400")], ""))
     assert row[1:5] == ["1,200 us", "0.50 of blind", "at least 0.91", "**not met**"]
 
 
 def test_a_limit_on_the_value() -> None:
-    (row,) = rows_of(page([figure("view_near_limit_p50_ms", 101, 1.01, "goal_100_ms")]))
+    (row,) = rows_of(page([figure("view_near_limit_p50_ms", 101, 1.01, "goal_100_ms")], ""))
     assert row[1:5] == ["101.0 us", "", "at most 100 us", "**not met**"]
-    (row,) = rows_of(page([figure("view_near_limit_p50_ms", 99, 0.99, "goal_100_ms")]))
+    (row,) = rows_of(page([figure("view_near_limit_p50_ms", 99, 0.99, "goal_100_ms")], ""))
     assert row[4] == "met"
 
 
-def test_what_was_not_measured_has_no_row() -> None:
-    assert rows_of(page([])) == []
-    assert rows_of(page([figure("load_average", 3, 1)])) == []
+def test_what_was_never_measured_has_no_row_and_what_was_keeps_it() -> None:
+    assert rows_of(page([], "")) == []
+    assert rows_of(page([figure("load_average", 3, 1)], "")) == []
+    before = page([figure("view_near_limit_p50_ms", 99, 0.99), figure("bomb_zstd", 9, 0.1)], "")
+    after = page([figure("bomb_zstd", 5, 0.05)], before)
+    assert [row[1] for row in rows_of(after)] == ["5.00 us", "99.0 us"]
 
 
 def test_the_page_has_rows_of_the_table_only() -> None:
     shown = [row[0] for row in rows_of(PAGE.read_text())]
     assert shown == [row.what for row in ROWS if row.what in shown]
-    assert 0 < len(shown) <= len(ROWS) <= 32
+    assert 0 < len(shown) <= len(ROWS) <= 36

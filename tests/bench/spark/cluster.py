@@ -1,4 +1,4 @@
-"""quota-headroom on a stand-alone cluster of four executors, beside a local run over the same rows.
+"""quota-headroom on a stand-alone cluster of two workers, beside a local run over the same rows.
 
     python -m tests.bench.spark.cluster [ROWS]
 
@@ -26,7 +26,7 @@ from tests.bench.spark_jobs import CLIENTS, START, Descendants, fill, is_python_
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.spark_cluster import running_cluster, submitted
 
-ROWS, EXECUTORS, CLUSTER = 1_000_000, 4, "beside"
+ROWS, WORKERS, CLUSTER = 1_000_000, 2, "beside"
 
 
 def options_of(clickhouse: RunningClickHouse, rows: int) -> list[str]:
@@ -58,7 +58,7 @@ def locally(options: list[str]) -> tuple[float, float]:
 
 
 def on_a_cluster(directory: Path, options: list[str]) -> tuple[float, float]:
-    with running_cluster(directory, workers=EXECUTORS) as cluster:
+    with running_cluster(directory, workers=WORKERS) as cluster:
         workers, before, started_s = tree_s(cluster.workers), spent_s(), time.monotonic()
         with (
             Descendants(os.getpid()) as descendants,
