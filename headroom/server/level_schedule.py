@@ -1,9 +1,9 @@
 """When levels are computed: each minute when it has ended and again when more of its rows arrive, and every ten seconds
 the last 60 seconds.
 
-Of several services over one store one computes for all: the first by name of those that were there lately, so no
-lock is needed. When it dies, the next one takes its place; a computation that two of them did is harmless, because the
-newest counts.
+Of several services over one store one computes for all and says every ten seconds that it is there; the others only
+look for that, so they cost next to nothing. When it dies, another one takes its place: the first by name of those that
+begin to compute, so no lock is needed. A computation that two of them did is harmless, because the newest counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_START_MS: Final = 900_000  # rows that arrived while no service computed
 _MARGIN_MS: Final = 60_000  # an insert in progress may become visible after its received_at
 _AGAIN_MS: Final = 10_000  # the shortest pause before a minute is computed again
 _LOOK_MS: Final = 10_000  # between two looks for rows that arrived late
-_BEAT_MS: Final = 10_000  # between two rows of headroom_services
+_BEAT_MS: Final = 10_000  # between two looks at headroom_services, and two rows of the service that computes
 _GONE_MS: Final = 25_000  # a service that was not seen for so long is gone
 _PAUSES: Final = 10  # the last seconds take at most a tenth of the time
 _AFTER_MINUTE: Final = 4  # after a minute nothing is computed for four times as long as it took, but the next minute
@@ -87,14 +87,19 @@ class LevelSchedule:
             self._compute_minute(min(self._pending), newest_s)
 
     def _beat(self, now_ms: int) -> None:
-        """Says that this service is there, and finds out which one computes."""
-        self._store.command(
-            "INSERT INTO headroom_services (service) SELECT {service:String}", {"service": self._service}
-        )
-        seen = self._store.rows(statement("services"), {"gone_ms": _GONE_MS})
-        services = {str(row["service"]) for row in seen} | {self._service}
-        self._is_leader = min(services) == self._service  # names of runs are drawn
+        """Finds out whether this service computes, and says that it does."""
+        if self._is_leader or not self._others():
+            self._store.command(
+                "INSERT INTO headroom_services (service) SELECT {service:String}", {"service": self._service}
+            )
+            # Others may have begun at the same time. Names of runs are drawn.
+            self._is_leader = all(self._service < other for other in self._others())
         self._beat_at_ms = now_ms
+
+    def _others(self) -> set[str]:
+        """The other services that said lately that they compute."""
+        computing = self._store.rows(statement("services"), {"gone_ms": _GONE_MS})
+        return {str(row["service"]) for row in computing} - {self._service}
 
     def _look(self, newest_s: int) -> None:
         """Notes the minutes whose rows have changed."""

@@ -217,7 +217,7 @@ SELECT * FROM {{database}}.headroom_live WHERE window_start = newest.1 AND compu
 -- (headroom/server/level_schedule.py).
 CREATE TABLE IF NOT EXISTS {{database}}.headroom_services
 (
-    `service`  String                                       COMMENT 'a run of `headroom serve`',
+    `service`  String                                       COMMENT 'a run of `headroom serve` that computes levels',
     `seen_at`  DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')  COMMENT 'when it was there'
 )
 ENGINE = ReplacingMergeTree(seen_at)
