@@ -86,10 +86,11 @@ def measure(clickhouse: RunningClickHouse, rows: int, clients: int, directory: P
 
 def fill(clickhouse: RunningClickHouse, cluster: str, rows: int, clients: int) -> None:
     """Stores the rows unless they are present. Then stops merges."""
+    chunk = CHUNK - CHUNK % clients  # whole seconds: what is present of one is no part of the next
     with connected(clickhouse.writer) as client:
-        for first in range(0, rows, CHUNK):
-            part = {"start": START, "clients": clients, "first": first, "rows": min(CHUNK, rows - first)}
-            bounds = {"from_ms": START + first // clients * 1000, "to_ms": START + (first + CHUNK) // clients * 1000}
+        for first in range(0, rows, chunk):
+            part = {"start": START, "clients": clients, "first": first, "rows": min(chunk, rows - first)}
+            bounds = {"from_ms": START + first // clients * 1000, "to_ms": START + (first + chunk) // clients * 1000}
             if not client.query(_PRESENT, {"cluster": cluster, **bounds}).result_rows[0][0]:
                 client.command(FILL, {"cluster": cluster, **part})
         client.command("SYSTEM STOP MERGES")
