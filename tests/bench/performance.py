@@ -91,7 +91,6 @@ ROWS = (
     Row("quota-headroom's windows beside plain SQL", "spark_quota_.*_windows", "at most", "ratio", 1.5),
     Row("the job over 1 M and 10 M rows, of 14 and 30 CPU-s", "spark_quota_.*_spark", "at most", "ratio", 1.0),
     Row("the job on a cluster beside a local one", "spark_cluster_.*_cpu", "at most", "ratio", 1.4),
-    Row("the job on a cluster beside a local one", "spark_cluster_.*_cpu", "at most", "ratio", 1.4),
     Row("quota-headroom, memory of its processes", "spark_.*_peak_memory", "at most", "value", JOB_PEAK_MIB),
     Row("forecast, Brier score at 5 min to 7 d, pinball", "forecast_(brier|pin).*", "at most", "ratio", 1.0),
     Row("forecast, precision and recall at 5 min to 7 d", "forecast_(prec|rec).*", "at least", "ratio", 1.0),

@@ -45,4 +45,4 @@ def test_an_example_of_a_level(level: str, used: str, muted: str, reason: str) -
         throttle_ms=longest_ms,
     )
     (verdict,), _ = evaluate([window], Surroundings(), Memory(), Thresholds(), MINUTE_MS)
-    assert (verdict.level_and_reason, verdict.reason) == (level, reason)
+    assert (verdict.level, verdict.reason) == (level, reason)
