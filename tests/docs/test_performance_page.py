@@ -40,8 +40,8 @@ def test_a_limit_on_the_value() -> None:
 def test_what_was_never_measured_has_no_row_and_what_was_keeps_it() -> None:
     assert rows_of(page([], "")) == []
     assert rows_of(page([figure("load_average", 3, 1)], "")) == []
-    before = page([figure("view_near_limit_p50_ms", 99, 0.99), figure("bomb_zstd", 9, 0.1)], "")
-    after = page([figure("bomb_zstd", 5, 0.05)], before)
+    before = page([figure("view_near_limit_p50_ms", 99, 0.99), figure("minute_of_0", 9, 0.1)], "")
+    after = page([figure("minute_of_0", 5, 0.05)], before)
     assert [row[1] for row in rows_of(after)] == ["5.00 us", "99.0 us"]
 
 
