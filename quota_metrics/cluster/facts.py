@@ -50,12 +50,12 @@ _MOST: Final = (2**31 - 1, 2**63 - 1)  # Kafka's "no limit"
 
 
 class Unread(NamedTuple):
-    """A fact that could not be read: why, the right that it needs, and what that means for Headroom's figures."""
+    """A fact that could not be read: the right that it needs, what that means for Headroom's figures, and why."""
 
     what: str
     needs: str
-    error: str
     means: str
+    error: str = ""
 
 
 class HostAcl(NamedTuple):

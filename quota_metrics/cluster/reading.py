@@ -92,35 +92,28 @@ async def read_callback_classes(admin: KafkaAdmin) -> tuple[str, ...]:
     return ClusterFacts(brokers=tuple(broker.facts for broker in brokers)).callback_classes
 
 
-# What it means when a part cannot be read; the error is filled in then.
+# What it means when a part cannot be read.
 _ADDRESS_QUOTAS: Final = Unread(
     "connection_creation_rate of addresses",
     "DescribeConfigs on the cluster",
-    "",
     "whether the brokers limit the gateway's address is not known",
 )
 _ACLS: Final = Unread(
     "ACLs with hosts",
     "Describe on the cluster",
-    "",
     "whether an ACL names addresses, which the gateway hides, is not known",
 )
 _PARTITIONS: Final = Unread(
     PARTITIONS_OF_TOPICS,
     "Describe on topics",
-    "",
     "what a deleted or enlarged topic costs of controller_mutation_rate is not known, nor throttled replicas",
 )
 _REASSIGNMENTS: Final = Unread(
-    REASSIGNMENTS,
-    "Describe on the cluster",
-    "",
-    "whether replication throttles are left over is not known",
+    REASSIGNMENTS, "Describe on the cluster", "whether replication throttles are left over is not known"
 )
 _TOPICS: Final = Unread(
     THROTTLED_REPLICAS,
     "Describe and DescribeConfigs on topics",
-    "",
     "replication throttles that a reassignment left behind are not shown",
 )
 
@@ -143,44 +136,29 @@ async def _or_unread(answer: Awaitable[T], unread: list[Unread], otherwise: T, p
 
 async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
     unread: list[Unread] = []
-    versions = await _or_unread(
-        _read_versions(admin, broker_id),
-        unread,
-        None,
-        Unread(
-            f"versions of broker {broker_id}",
-            "nothing; ApiVersions is always allowed",
-            "",
-            "its release and its rule of windows (3.8 changed it) are not known",
-        ),
+    of_versions = Unread(
+        f"versions of broker {broker_id}",
+        "nothing; ApiVersions is always allowed",
+        "its release and its rule of windows (3.8 changed it) are not known",
     )
-    configs = await _or_unread(
-        _read_configs(admin, broker_id),
-        unread,
-        (),
-        Unread(
-            f"configuration of broker {broker_id}",
-            "DescribeConfigs on the cluster",
-            "",
-            "its quota windows, callback class, thread counts and limits of connections are not known: Kafka's defaults"
-            " or the settings are used",
-        ),
+    versions = await _or_unread(_read_versions(admin, broker_id), unread, None, of_versions)
+    of_configs = Unread(
+        f"configuration of broker {broker_id}",
+        "DescribeConfigs on the cluster",
+        "its quota windows, callback class, thread counts and limits of connections are not known: Kafka's defaults or"
+        " the settings are used",
     )
+    configs = await _or_unread(_read_configs(admin, broker_id), unread, (), of_configs)
     finalized = None if versions is None else finalized_release(versions)
     facts = broker_facts(broker_id, versions, configs)
     if configs and facts.quota_window is None:
         means = "Kafka's default of 11 x 1 s, or the settings are used for its rates"
-        unread.append(Unread(f"quota window of broker {broker_id}", "nothing", "its configuration has none", means))
+        unread.append(Unread(f"quota window of broker {broker_id}", "nothing", means, "its configuration has none"))
     if LOG_DIRS_RATE in facts.limits():
-        part = Unread(
-            f"log directories of broker {broker_id}",
-            "Describe on the cluster",
-            "",
-            f"whether {LOG_DIRS_RATE} is left over is not known",
-        )
-        facts = replace(
-            facts, moves_log_dirs=await _or_unread(_read_moves_log_dirs(admin, broker_id), unread, None, part)
-        )
+        means = f"whether {LOG_DIRS_RATE} is left over is not known"
+        of_log_dirs = Unread(f"log directories of broker {broker_id}", "Describe on the cluster", means)
+        moves = await _or_unread(_read_moves_log_dirs(admin, broker_id), unread, None, of_log_dirs)
+        facts = replace(facts, moves_log_dirs=moves)
     return _OfBroker(facts, finalized, tuple(unread))
 
 

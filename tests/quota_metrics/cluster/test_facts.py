@@ -120,7 +120,7 @@ def test_callback_of_some_brokers_is_remarked() -> None:
 
 def test_unreachable_broker_keeps_what_was_known() -> None:
     earlier = cluster(broker(1, {"quota.window.num": "31"}), broker(2))
-    fault = Unread("configuration of broker 1", "", "cannot reach", "")
+    fault = Unread("configuration of broker 1", "", "", "cannot reach")
     later = replace(cluster(BrokerFacts(1), broker(2, {"quota.window.num": "21"})), unread=(fault,))
     facts = later.completed_by(earlier)
     assert facts.window_at(1) == QuotaWindow(31, 1000)

@@ -90,7 +90,7 @@ def test_stale_throttles(facts: ClusterFacts, expected: dict[str, tuple[str, ...
 
 
 def test_what_cannot_be_read_makes_nothing_stale() -> None:
-    unread = (Unread(THROTTLED_REPLICAS, "", "", ""), Unread(REASSIGNMENTS, "", "", ""), Unread("ACLs", "", "", ""))
+    unread = (Unread(THROTTLED_REPLICAS, "", ""), Unread(REASSIGNMENTS, "", ""), Unread("ACLs", "", ""))
     facts = replace(cluster(BOTH_RATES, {}, None), unread=unread)
     assert stale(facts) == {}
     assert [fact["what"] for fact in throttles_document(facts)["unread"]] == [THROTTLED_REPLICAS, REASSIGNMENTS]
