@@ -21,10 +21,6 @@ ALICE = entity_of({"user": "alice", "client-id": None})
 Answer = Callable[[bytes], bytes | None]  # request frame -> response after its length; None: close
 
 
-def versions(*apis: tuple[int, int]) -> Answer:
-    return spans({key: (0, high) for key, high in apis})
-
-
 def spans(apis: Mapping[int, tuple[int, int]]) -> Answer:
     """ApiVersions by the first and the last version of each API."""
     keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in apis.items()]
@@ -66,7 +62,7 @@ def alterations(code: int) -> Answer:
     return in_any_version({"entries": [{"error_code": code, "error_message": None, "entity": entity}]})
 
 
-GOOD = {API_VERSIONS: versions((METADATA, 13), (DESCRIBE, 1), (ALTER, 1)), DESCRIBE: quotas()}
+GOOD = {API_VERSIONS: spans({METADATA: (0, 13), DESCRIBE: (0, 1), ALTER: (0, 1)}), DESCRIBE: quotas()}
 
 
 class FakeBroker:

@@ -30,8 +30,8 @@ from tests.quota_metrics.kafka.fake_broker import (
     describe,
     in_any_version,
     nodes,
+    spans,
     start,
-    versions,
 )
 
 HANDSHAKE, AUTHENTICATE = 17, 36
@@ -63,7 +63,7 @@ def test_unsupported_request_is_not_sent() -> None:
 def test_highest_common_version_is_sent() -> None:
     def asked_with(highest: int) -> Any:
         answers = {
-            API_VERSIONS: versions((74, highest)),
+            API_VERSIONS: spans({74: (0, highest)}),
             74: lambda frame: frame[4:8] + b"\x00" + bytes(6) + b"\x01\x00",
         }
         request = NegotiatedRequest(74, {"resource_types": ()})
@@ -93,7 +93,7 @@ def test_topic_names_are_those_that_the_cluster_tells() -> None:
 
 def test_mechanism_that_the_broker_does_not_offer_is_named_with_those_that_it_does() -> None:
     answers = {
-        API_VERSIONS: versions((METADATA, 13), (HANDSHAKE, 1), (AUTHENTICATE, 2)),
+        API_VERSIONS: spans({METADATA: (0, 13), HANDSHAKE: (0, 1), AUTHENTICATE: (0, 2)}),
         HANDSHAKE: in_any_version({"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": ["PLAIN"]}),
     }
     with pytest.raises(MechanismNotOfferedError, match=r"does not offer SCRAM-SHA-256: it offers PLAIN$"):

@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 
 import certifi
@@ -22,6 +22,7 @@ from quota_metrics.kafka.properties import read_properties, security
 from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
 from quota_metrics.kafka.tls import tls_context
 from tests.kit.certificates import CertificateAuthority
+from tests.kit.proxy import ProxyHandler
 
 PLAIN_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password="p;=w";'
 
@@ -196,20 +197,14 @@ def test_unsecured_token_has_claims_and_lifetime() -> None:
     assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "none"}
     assert json.loads(base64.urlsafe_b64decode(body + "==")) == {"sub": "alice", "iat": 1000.0, "exp": 4600.0}
     assert signature == ""
-    jaas = 'x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
-    assert first_message(sasl("OAUTHBEARER", sasl_jaas_config=jaas)).startswith(b"n,,\x01auth=Bearer ey")
     jaas = (
         "x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=alice unsecuredLoginNumberClaim_age='7'"
         " unsecuredLoginListClaim_scope='|a|b' unsecuredLoginLifetimeSeconds='60' unsecuredLoginExtension_traceId=t;"
     )
     token, extension = first_message(sasl("OAUTHBEARER", sasl_jaas_config=jaas)).split(b"Bearer ")[1].split(b"\x01")[:2]
     claims = json.loads(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
-    assert (claims["age"], claims["scope"], claims["exp"] - claims["iat"], extension) == (
-        7,
-        ["a", "b"],
-        60,
-        b"traceId=t",
-    )
+    assert (claims["sub"], claims["age"], claims["scope"]) == ("alice", 7, ["a", "b"])
+    assert (claims["exp"] - claims["iat"], extension) == (60, b"traceId=t")
 
 
 def test_delegation_token_is_named_as_one() -> None:
@@ -237,16 +232,11 @@ def issuer(answer: bytes, tls: ssl.SSLContext | None = None) -> Iterator[tuple[s
     """A token endpoint: its URL, and the requests that it received."""
     asked: list[tuple[str, bytes]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(ProxyHandler):
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
             asked.append((self.headers["Authorization"], content))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
+            self.reply(200, (), answer)
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         if tls is not None:
