@@ -116,20 +116,10 @@ class ConnectionQuotas:
             limits = self._limits_at(broker_id)
             limit, measured = limits.rate_at(address), rate.window.measure(now_ms)
             if limit < NO_LIMIT and (measured > 0 or rate.throttled):
+                is_override = address in limits.rate_of
                 muted_ms = int(rate.muted.muted_ms(since_ms, now_ms))
-                uses.append(
-                    AddressUse(
-                        address,
-                        broker_id,
-                        measured,
-                        limit,
-                        address in limits.rate_of,
-                        rate.throttle_ms,
-                        rate.throttled,
-                        muted_ms,
-                        max(now_ms - since_ms, 1),
-                    )
-                )
+                delays = (rate.throttle_ms, rate.throttled, muted_ms, max(now_ms - since_ms, 1))
+                uses.append(AddressUse(address, broker_id, measured, limit, is_override, *delays))
             rate.begin_interval()
             if now_ms - rate.last_ms > _KEPT_MS or (measured == 0 and len(self._rates) > _MOST_WINDOWS // 2):
                 del self._rates[address, broker_id]

@@ -23,18 +23,6 @@ _MAX_QUEUE = 2_048
 class ReplayedClient:
     """One client's connection to one broker: waiting bytes, and the end of its mute."""
 
-    __slots__ = (
-        "_fetches",
-        "_queue",
-        "_throttle_ms",
-        "delayed_bytes",
-        "given_up_bytes",
-        "longest_delay_ms",
-        "longest_ms",
-        "muted_until_ms",
-        "waiting_bytes",
-    )
-
     def __init__(self, *, fetches: bool) -> None:
         self.waiting_bytes = 0
         self.muted_until_ms = 0

@@ -68,13 +68,7 @@ class Recorded(NamedTuple):
     def until(self, from_ms: int, to_ms: int) -> Recorded:
         """The rows with ts in (from_ms, to_ms]."""
         first, end = np.searchsorted(self.ts_ms, (from_ms, to_ms), side="right")
-        return Recorded(
-            self.ts_ms[first:end],
-            self.start_ms[first:end],
-            self.bytes[first:end],
-            self.muted_ms[first:end],
-            self.throttle_ms[first:end],
-        )
+        return Recorded._make(column[first:end] for column in self)
 
 
 def recorded(

@@ -179,18 +179,12 @@ class Recording:
 
     def history(self) -> list[QuotaLimit]:
         """The configuration at the beginning, and each later change."""
-        return [
-            QuotaLimit(
-                self.cluster,
-                row["user"],
-                row["client_id"],
-                row["ip"],
-                row["quota_key"],
-                int(row["since_ms"]),
-                None if row["value"] is None else float(row["value"]),
-            )
-            for row in self._rows(_LIMITS)
-        ]
+        limits = []
+        for row in self._rows(_LIMITS):
+            names = (row["user"], row["client_id"], row["ip"], row["quota_key"])
+            value = None if row["value"] is None else float(row["value"])
+            limits.append(QuotaLimit(self.cluster, *names, int(row["since_ms"]), value))
+        return limits
 
     def seen(
         self,

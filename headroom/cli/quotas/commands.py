@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlterati
 from quota_metrics.config.json_file import document, parse_pairs, parse_rules
 from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 from quota_metrics.config.validation import INVALID_REQUEST, altered, refusal
+from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
 
 app = typer.Typer(help="Client quotas: show, resolve and change them, simulate changes.", no_args_is_help=True)
@@ -155,13 +157,8 @@ def alter(
             _check_change(entity, INVALID_REQUEST if (message := refusal(alteration)) else 0, message)
             _print_rules(state.rules if validate_only else altered(state.rules, alteration), output)
             return
-        results = asked(
-            lambda admin: admin.alter_client_quotas([alteration], validate_only=validate_only),
-            _one_of(bootstrap_server, from_file),
-            command_config,
-            timeout_ms,
-        )
-        for result in results:
+        change = partial(KafkaAdmin.alter_client_quotas, alterations=[alteration], validate_only=validate_only)
+        for result in asked(change, _one_of(bootstrap_server, from_file), command_config, timeout_ms):
             _check_change(result.entity, result.error_code, result.error_message)
 
 
@@ -206,14 +203,8 @@ def rules_of(
     address = _one_of(bootstrap_server, from_file)
     components = list(components)
     if from_file is None:
-        return ClusterState(
-            asked(
-                lambda admin: admin.describe_client_quotas(components, strict=strict),
-                address,
-                command_config,
-                timeout_ms,
-            )
-        )
+        describe = partial(KafkaAdmin.describe_client_quotas, components=components, strict=strict)
+        return ClusterState(asked(describe, address, command_config, timeout_ms))
     read = parse_rules(content_of(from_file))
     for line in [*(f"left out: {fault}" for fault in read.faults), *read.ignored]:
         typer.echo(f"headroom: {line}", err=True)
