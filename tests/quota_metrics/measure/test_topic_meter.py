@@ -69,13 +69,3 @@ def test_who_brings_many_names_loses_the_small_ones() -> None:
     assert len([count for count in counts if count.user == "alice" and count.topic != OTHERS]) == 20
     assert sum(count.nbytes for count in counts if count.user == "mallory") == 5_900
     assert max(counts, key=lambda count: count.nbytes if count.topic != OTHERS else 0).topic == "invented-4999"
-
-
-def test_payers_with_a_name_each_share_what_is_of_nobody() -> None:
-    meter = TopicMeter(max_slots=10)
-    for n in range(500):
-        meter.add(TopicCount("out", f"user-{n}", "app", "orders", f"user-{n}", 1, 1))
-    counts = {count[:4]: count.nbytes for count in meter.take()}
-    assert len(counts) <= 12
-    assert sum(counts.values()) == 500
-    assert counts["out", OTHERS, OTHERS, OTHERS] >= 480

@@ -133,14 +133,6 @@ def test_rows_continue_until_the_rate_is_zero() -> None:
     assert len(meter) == 0
 
 
-def test_returning_client_is_measured_as_a_new_one() -> None:
-    meter = UsageMeter("c")
-    meter.exchange(Exchange(**EXCHANGE))
-    meter.samples(19_500)
-    meter.exchange(Exchange(**EXCHANGE | {"now_ms": 20_500}))
-    assert meter.samples(20_500) == [metered({"now_ms": 20_500}, 20_500)]
-
-
 def test_row_interval_is_the_time_since_the_previous_call() -> None:
     meter = UsageMeter("c", gateway_id="gw-1", interval_ms=500)
     intervals = []
