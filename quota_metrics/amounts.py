@@ -28,7 +28,7 @@ STYLES: Final = {
 }
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
-_WORDS = {
+_WORDS: Final[dict[str, str]] = {
     QuotaKey.PRODUCER_BYTE_RATE: "produce",
     QuotaKey.CONSUMER_BYTE_RATE: "fetch",
     QuotaKey.REQUEST_PERCENTAGE: "request",
@@ -59,7 +59,7 @@ def of_limit_text(usage: float, limit: float | None, quota_key: str) -> str:
 
 def quota_word(quota_key: str) -> str:
     """A quota's key in one word, where there is little room: `produce` for producer_byte_rate."""
-    return _WORDS.get(QuotaKey(quota_key), quota_key) if quota_key in _WORDS else quota_key
+    return _WORDS.get(quota_key, quota_key)
 
 
 def bytes_text(value: float) -> str:
