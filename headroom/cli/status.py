@@ -13,8 +13,8 @@ from rich.text import Text
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout, wrapped
 from headroom.cli.output.tables import print_table, terminal_width
-from headroom.cli.output.top import payer_lines
 from headroom.cli.serve_api import ask
+from headroom.cli.top.tables import payer_lines
 from quota_metrics.amounts import STYLES
 
 Row = dict[str, Any]

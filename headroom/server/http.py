@@ -24,8 +24,8 @@ from headroom.server.health import Health
 from headroom.server.http_connection import LimitedConnection
 from headroom.server.metrics import SelfMetrics
 from headroom.server.process_limits import HTTP_CONNECTIONS
-from telemetry.gateway.admission import Admission, AdmissionLimits
 from telemetry.gateway.client_connection import TimedConnection
+from telemetry.gateway.connection_limits import Admission, AdmissionLimits
 from telemetry.gateway.listener import HandshakeServer
 
 _PEER_S = 60.0  # to send a request, or to read a response

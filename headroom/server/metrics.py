@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.wire.errors import ErrorCode
 
 Readings = Callable[[], dict[SelfMetric, Values]]

@@ -34,7 +34,7 @@ from headroom.web.own.scopes import ClientScope, Scopes
 from headroom.web.pages import page_routes
 from headroom.web.tiles import ServiceState, tile_rows
 from telemetry.subscriptions.kip714_rules import ClientMetrics
-from telemetry.subscriptions.payers import PayerUse, merged_uses
+from telemetry.subscriptions.payer_budgets import PayerUse, merged_uses
 from telemetry.subscriptions.subscription import parse_subscription
 from telemetry.wire.errors import InvalidSubscriptionError
 

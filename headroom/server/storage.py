@@ -18,7 +18,7 @@ from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ConfigError, ServeConfig
 from headroom.errors import ServeError
 from headroom.server.addresses import address_fault
-from headroom.server.processes.child import ChildProcess, ChildValues, passed_environment
+from headroom.server.processes.child_supervisor import ChildProcess, ChildValues, passed_environment
 from headroom.server.processes.storage_process import StorageWorker, WorkerSettings
 
 log = structlog.get_logger(__name__)

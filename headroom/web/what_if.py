@@ -13,8 +13,8 @@ from exporters.model import DEFAULT_ENTITY
 from headroom.clock import now_ms
 from headroom.web.parameters import BadRequestError, Given, UnavailableError, text_of
 from headroom.web.query_threads import QueryThreads
+from quota_metrics.config.broker_refusals import refusal
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration, entity_of
-from quota_metrics.config.validation import refusal
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import UnrecordedClusterError, WhatIfQuestion, answer, whole_minutes
 from quota_metrics.what_if.document import coverage_text, document

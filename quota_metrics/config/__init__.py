@@ -2,7 +2,7 @@
 
 entities.py      entities, filters, alterations
 resolution.py    the eight levels of precedence, the quota of a client, the clients that share it
-validation.py    what a broker refuses
+broker_refusals.py what a broker refuses
 json_file.py     quotas as JSON
 history.py       changes between descriptions, as rows of quota_limits
 quota_file.py    quotas as code: the YAML file

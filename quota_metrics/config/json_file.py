@@ -13,8 +13,8 @@ import re
 import sys
 from typing import Any, Final, NamedTuple
 
+from quota_metrics.config.broker_refusals import KEYS_OF_CLIENTS, KEYS_OF_IPS, SCRAM_IS_IGNORED, SCRAM_MECHANISMS
 from quota_metrics.config.entities import IP, TYPES, Entity, Rules, entity_of, text
-from quota_metrics.config.validation import KEYS_OF_CLIENTS, KEYS_OF_IPS, SCRAM_IS_IGNORED, SCRAM_MECHANISMS
 
 INFINITY: Final = "Infinity"
 

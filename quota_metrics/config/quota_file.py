@@ -28,8 +28,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from exporters.model import DEFAULT_ENTITY
+from quota_metrics.config.broker_refusals import SCRAM_IS_IGNORED, refusal
 from quota_metrics.config.entities import TYPES, Entity, QuotaAlteration, Rules, entity_of, text
-from quota_metrics.config.validation import SCRAM_IS_IGNORED, refusal
 
 _UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([kMG]i?B|KiB)")

@@ -9,9 +9,9 @@ from itertools import groupby, product
 from typing import NamedTuple, TypeAlias
 
 from exporters.model import QuotaLimit
+from quota_metrics.config.broker_refusals import altered
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, QuotaAlteration, Rules, entity_of_names
 from quota_metrics.config.resolution import Resolution, Resolver
-from quota_metrics.config.validation import altered
 
 Pair: TypeAlias = tuple[str, str, str]  # quota key, user, client-id
 BucketKey: TypeAlias = tuple[str, str, str]  # quota key, and user and client-id of the metric tags: who shares a limit

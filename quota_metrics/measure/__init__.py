@@ -1,7 +1,7 @@
 """Usage and effective quotas. Sans-I/O.
 
 usage_meter.py     usage of each client from the exchanges that pass the gateway
-payers.py          who holds how many places of the meter, and whose exchanges were left out
+places_by_payer.py who holds how many places of the meter, and whose exchanges were left out
 quota_in_force.py  the quota of a client at a moment, as columns of quota_usage
 quota_callback.py  the function of `quotas.callback`, which stands in for the brokers' callback class
 connection_quotas.py  the brokers' quotas on addresses: max.connections.per.ip and connection_creation_rate (KIP-612)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, TypeAlias
 
 from exporters.model import SampledTopics
-from quota_metrics.measure.payers import PlacesByPayer
+from quota_metrics.measure.places_by_payer import PlacesByPayer
 
 OTHERS: Final = "(others)"  # no topic may have this name
 MAX_SLOTS: Final = 10_000

@@ -15,7 +15,7 @@ from exporters.identity import is_shortened, payer_of
 from exporters.model import CONTROLLER, Changes, ExchangeValues, QuotaKey, UsageSample
 from quota_metrics.measure.implied_limit import ImpliedLimit
 from quota_metrics.measure.muted_time import MutedTime
-from quota_metrics.measure.payers import CountByPayer, PlacesByPayer
+from quota_metrics.measure.places_by_payer import CountByPayer, PlacesByPayer
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.verdict.thresholds import UNEXPLAINED

@@ -1,7 +1,7 @@
 """Minutes: rows of usage -> rows of usage_1m -> windows, and the levels that `headroom serve` computes of them.
 
-sql/               the statements; `minutes` is the one that makes rows of usage_1m
-statements.py      runs it: for the service each minute, for a job what is missing
+sql/               the statements; `usage_1m` makes the rows of that table
+usage_minutes.py   runs it: for the service each minute, for a job what is missing
 records.py         names the statements; makes values of their results, without the garbage collector
 windows.py         rows of usage_1m -> windows, with numpy; after rows.py, columns.py, muted.py and exact_rules.py
 resolved_limits.py limits of clients whose rows do not say them

@@ -19,9 +19,9 @@ from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.columns import joined_codes
 from quota_metrics.minutes.memories import MINUTE_MS, AsOf, Client, Cluster, restored
 from quota_metrics.minutes.records import paused_collector
-from quota_metrics.minutes.statements import has_samples, last_seconds, store_minute, stored_minute
 from quota_metrics.minutes.surroundings import Around, ClientFacts, read_around
 from quota_metrics.minutes.teams import Teams
+from quota_metrics.minutes.usage_minutes import has_samples, last_seconds, store_minute, stored_minute
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level_and_reason import is_worth_a_row

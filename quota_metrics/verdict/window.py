@@ -46,7 +46,7 @@ class Window(NamedTuple):
     usage_rank: int  # 1: this client takes most of the bucket
 
 
-# Fields that minutes.sql sums over samples, in its order. Whatever tells of windows has a column of that name: the
+# Fields that usage_1m.sql sums over samples, in its order. Whatever tells of windows has a column of that name: the
 # tables of minutes, levels and jobs, the report, the API, a client's page, `headroom top`.
 SUMMED: Final[Mapping[str, str]] = {
     "bytes": "bytes of this client on that broker in the window",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from quota_metrics.config.broker_refusals import altered
 from quota_metrics.config.entities import Entity, Rules
 from quota_metrics.config.quota_plan import QuotaDifference, alterations_of
 from quota_metrics.config.resolution import Resolver
-from quota_metrics.config.validation import altered
 from quota_metrics.simulation.outcomes import ClientOutcome
 from quota_metrics.what_if.answer import WhatIfAnswer
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.entities import kafka_configs_line, text
-from quota_metrics.suggestion.suggestions import Demand, KeyUsage, Suggestion, Usage, suggestions
+from quota_metrics.suggestion.suggested_quotas import Demand, KeyUsage, Suggestion, Usage, suggestions
 from spark_jobs import cli
 from spark_jobs.arrow import collected
 from spark_jobs.clickhouse.runs import JobRun

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of_names
 from quota_metrics.simulation.outcomes import KEYS
-from quota_metrics.suggestion.suggestions import Replayed, Suggestion, ThrottledClient
+from quota_metrics.suggestion.suggested_quotas import Replayed, Suggestion, ThrottledClient
 from quota_metrics.what_if.answer import ReplayBudget, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
 from spark_jobs.arrow import arrow_schema, collected
 from spark_jobs.clickhouse.queries import schema

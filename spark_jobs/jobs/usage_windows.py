@@ -18,7 +18,7 @@ from exporters.model import QuotaLimit
 from quota_metrics.minutes.records import records
 from quota_metrics.minutes.resolved_limits import resolved_limits
 from quota_metrics.minutes.rows import ClientLimits
-from quota_metrics.minutes.statements import complete
+from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import windows_of
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.slices import StepWeight, slices_of_clients, slices_of_time, step_ms

@@ -12,7 +12,7 @@ from exporters.printable import printable
 from quota_metrics.amounts import duration_text
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.quota_file import MAX_TEXT, DeclaredQuota, quota_file
-from quota_metrics.suggestion.suggestions import CHANGES
+from quota_metrics.suggestion.suggested_quotas import CHANGES
 from spark_jobs.reports.report import Row, RowsLayout, rows_report
 
 _MOMENT = pa.timestamp("ms", "UTC")
@@ -20,7 +20,7 @@ _TYPES: dict[str, pa.DataType] = {
     "cluster": pa.string(),
     "source": pa.string(),
     "quota_key": pa.string(),
-    "kind": pa.string(),  # quota_metrics.suggestion.suggestions.Kind
+    "kind": pa.string(),  # quota_metrics.suggestion.suggested_quotas.Kind
     "entity": pa.string(),
     "user": pa.string(),  # of the entity, as in quota_limits
     "client_id": pa.string(),

@@ -2,7 +2,7 @@
 
 `server.py`, `listener.py`, `broker_ports.py`, `client_connection.py` own sockets. The rest is sans-I/O:
 `connection.py` decides per request (forward, hold, answer locally), `responses.py` per response (forward, rewrite) and
-keeps the order of both, `admission.py` limits what clients may use, `security/` has TLS, SASL and principals.
+keeps the order of both, `connection_limits.py` says what clients may use, `security/` has TLS, SASL and principals.
 
 address_gate.py       whether the brokers' quotas on addresses admit a connection: max.connections.per.ip and
                       connection_creation_rate

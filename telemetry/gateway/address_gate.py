@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from quota_metrics.measure.connection_quotas import ADMITTED
-from telemetry.gateway.admission import Reason
+from telemetry.gateway.connection_limits import Reason
 
 
 async def _admit(_address: str, _broker_id: int) -> int:

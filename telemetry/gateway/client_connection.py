@@ -17,15 +17,15 @@ from exporters.listening_socket import end_of
 from exporters.model import UNKNOWN, Connection
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.address_gate import AddressGate, GatePass
-from telemetry.gateway.admission import Admission, GatewayCounts, Reason
 from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts, allowed_address
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
+from telemetry.gateway.connection_limits import Admission, GatewayCounts, Reason
 from telemetry.gateway.networks import Network
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.receiver.group_commit import GroupCommit
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 
 _SWEEP_S: Final = 1.0
 _QUIET_SWEEPS: Final = 8  # of the idle timeout

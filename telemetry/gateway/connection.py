@@ -36,7 +36,7 @@ from telemetry.gateway.responses import (
 )
 from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientIdentity, SaslSession
 from telemetry.gateway.topic_sampling import SampledFrame, TopicSampler
-from telemetry.receiver.receiver import Answer, TelemetryReceiver
+from telemetry.receiver.telemetry_requests import Answer, TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.wire.address_rewrites import AddressOf
 from telemetry.wire.apis import (

@@ -20,7 +20,6 @@ import structlog
 from exporters.listening_socket import BACKLOG, end_of
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.gateway.admission import Admission, Reason
 from telemetry.gateway.broker_ports import BrokerPorts, ListeningServer, PortOptions
 from telemetry.gateway.client_connection import (
     ClientConnection,
@@ -29,6 +28,7 @@ from telemetry.gateway.client_connection import (
     TimedConnection,
     as_protocol,
 )
+from telemetry.gateway.connection_limits import Admission, Reason
 from telemetry.gateway.networks import Network, is_in
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.wire.proxy_protocol import bytes_wanted, parse_header

@@ -15,7 +15,7 @@ from exporters.model import Changes, ExchangeValues
 from quota_metrics.kafka.primitives import ProtocolError, int32_at
 from telemetry.gateway.security.client_identity import RAW_TOKEN, SASL, ClientIdentity
 from telemetry.gateway.topic_sampling import SampledFrame, TopicSampler
-from telemetry.receiver.receiver import Answer
+from telemetry.receiver.telemetry_requests import Answer
 from telemetry.wire import address_rewrites as addresses
 from telemetry.wire.apis import API_VERSIONS, FETCH, PRODUCE, Api, flags_of
 from telemetry.wire.fetch_endpoints import NAMES_ENDPOINTS_FROM, FetchEndpoints

@@ -12,16 +12,16 @@ import structlog
 from exporters.model import Connection
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.address_gate import AddressGate
-from telemetry.gateway.admission import Admission, AdmissionLimits, GatewayCounts
 from telemetry.gateway.broker_ports import BrokerPorts
 from telemetry.gateway.client_connection import ClientConnection, SharedContext, TimedConnection, enforce_timeouts
 from telemetry.gateway.connection import ConnectionLimits
+from telemetry.gateway.connection_limits import Admission, AdmissionLimits, GatewayCounts
 from telemetry.gateway.listener import Listener, ListenerOptions
 from telemetry.gateway.networks import Network
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.receiver.group_commit import MOST_WAITING, GroupCommit
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from exporters.model import ANONYMOUS, UNKNOWN, Connection
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 
 LISTENER: Final = "GRPC"  # of callers without authentication, which are clients themselves
 NO_BROKER: Final = -1

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from telemetry.decode.lenient import LenientReader
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_auth import MessageError, Peer, caller_of
-from telemetry.receiver.receiver import RETRY, Answer, TelemetryReceiver, all_metrics_for
+from telemetry.receiver.telemetry_requests import RETRY, Answer, TelemetryReceiver, all_metrics_for
 from telemetry.subscriptions.kip714_rules import ZERO_ID, PushRequest
 from telemetry.wire.errors import ErrorCode
 from telemetry.wire.telemetry_messages import ACCEPTED_COMPRESSION_TYPES

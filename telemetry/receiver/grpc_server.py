@@ -21,7 +21,7 @@ from exporters.listening_socket import end_of, listening_socket
 from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access, MessageError, NotAllowedError, Peer, UnauthenticatedError
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
-from telemetry.receiver.receiver import Answer
+from telemetry.receiver.telemetry_requests import Answer
 from telemetry.subscriptions.java.x500_name import subject_name
 
 Context: TypeAlias = grpc.aio.ServicerContext

@@ -6,7 +6,7 @@ kip714_rules.py  the rules that a broker applies to GetTelemetrySubscriptions an
                  interval, and the client instances: Kafka's ClientMetricsManager
 config_admin.py  administration of CLIENT_METRICS resources by a broker's rules: encoded requests in, encoded
                  responses out
-payers.py        budgets of telemetry by who pays: a principal, or the source network of clients without one, and each
+payer_budgets.py budgets of telemetry by who pays: a principal, or the source network of clients without one, and each
                  connection
 subscription.py  subscriptions: parses and validates one CLIENT_METRICS resource as Kafka does, and merges those that
                  match a client

@@ -26,7 +26,7 @@ from exporters.model import Connection
 from exporters.spool.records import push_origin
 from telemetry.subscriptions.java.hash import instance_subscription_id, uuid_text
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.subscriptions.subscription import (
     MATCH_KEYS,
     MIN_LIFETIME_MS,

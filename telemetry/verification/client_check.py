@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.receiver.receiver import all_metrics_for
+from telemetry.receiver.telemetry_requests import all_metrics_for
 from telemetry.subscriptions.kip714_rules import ZERO_ID
 from telemetry.verification.findings import Findings, KipRule, RuleVerdict
 from telemetry.verification.payloads import Offer, PayloadCheck

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from exporters.model import Connection
 from telemetry.subscriptions.kip714_rules import ZERO_ID, ClientMetrics, PushRequest
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.errors import ErrorCode
 from tests.bench.figure import tell
 from tests.bench.performance import INSTANCE_BYTES

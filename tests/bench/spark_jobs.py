@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 
 from quota_metrics.minutes.rows import ClientLimits
-from quota_metrics.minutes.statements import complete
+from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import windows_of
 from spark_jobs.clickhouse.source import clickhouse_of
 from spark_jobs.jobs.usage_windows import counted, slice_of_minutes, slices_of

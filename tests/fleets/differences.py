@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from quota_metrics.minutes.statements import complete, stored_minute
+from quota_metrics.minutes.usage_minutes import complete, stored_minute
 from quota_metrics.minutes.windows import windows_of
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions

@@ -28,7 +28,7 @@ from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.ingest.arrow_tables import points_table
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.address_rewrites import REWRITES, produce

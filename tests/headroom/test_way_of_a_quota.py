@@ -24,9 +24,9 @@ from headroom.config.settings import ServeConfig
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.server.cluster.cluster_start import ClusterStart
-from headroom.server.level_schedule import LevelSchedule
 from headroom.server.listeners.gateway import open_gateway
 from headroom.server.processes.assembly import open_push_spool, open_spool
+from headroom.server.processes.level_schedule import LevelSchedule
 from headroom.web.data import Data
 from headroom.web.pages import page_routes
 from quota_metrics.minutes.live import LiveLevels

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from exporters.model import Connection
-from telemetry.gateway.admission import AdmissionLimits
+from telemetry.gateway.connection_limits import AdmissionLimits
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.responses import LocalAnswer
 from telemetry.gateway.server import Gateway, GatewayOptions
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 LOOPBACK = "127.0.0.1"

@@ -19,7 +19,7 @@ from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.grpc_auth import Access
 from telemetry.receiver.grpc_codec import SERVICE, GrpcMessages
 from telemetry.receiver.grpc_server import GrpcLimits, GrpcServer, GrpcTls
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 CLUSTER = "ours"

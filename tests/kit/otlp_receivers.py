@@ -29,7 +29,7 @@ from telemetry.receiver.otlp_grpc import OtlpGrpcServer
 from telemetry.receiver.otlp_http import HttpLimits, otlp_app
 from telemetry.receiver.otlp_identity import DIALECTS
 from telemetry.receiver.otlp_receiver import OtlpReceiver
-from telemetry.subscriptions.payers import Payers
+from telemetry.subscriptions.payer_budgets import Payers
 
 TOKEN = "the-token-of-the-collector"
 BEARER = {"authorization": f"Bearer {TOKEN}"}

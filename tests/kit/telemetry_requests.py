@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from telemetry.receiver.receiver import Answer, TelemetryReceiver
+from telemetry.receiver.telemetry_requests import Answer, TelemetryReceiver
 from telemetry.subscriptions.java.hash import instance_subscription_id, subscription_crc
 from telemetry.subscriptions.kip714_rules import PushRequest
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.apis import PUSH_TELEMETRY
 from telemetry.wire.telemetry_messages import read_push, read_push_head
 

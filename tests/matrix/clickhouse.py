@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from exporters.clickhouse import schema
 from exporters.clickhouse.client import DEDUPLICATE_SELECT
 from quota_metrics.minutes.records import statement
-from quota_metrics.minutes.statements import SampleTable, minutes
 from quota_metrics.minutes.surroundings import TELEMETRY_PARAMETERS
+from quota_metrics.minutes.usage_minutes import SampleTable, minutes
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange

@@ -11,9 +11,9 @@ from py4j.protocol import Py4JJavaError
 
 from exporters.model import Connection, RecordKind
 from headroom.demo.jvm import Jvm
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.errors import InvalidSubscriptionError
 from tests.kit.telemetry_requests import answered
 

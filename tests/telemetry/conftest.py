@@ -20,7 +20,7 @@ from telemetry.gateway.broker_ports import BrokerNames, PortOptions
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.server import Gateway, GatewayOptions
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from tests.kit.loop_thread import LoopThread
 

@@ -214,7 +214,7 @@ UNION ALL
 SELECT * FROM {{database}}.headroom_live WHERE window_start = newest.1 AND computed_at = newest.2;
 
 -- The services that can compute levels. One of those that were seen lately computes for all
--- (headroom/server/level_schedule.py).
+-- (headroom/server/processes/level_schedule.py).
 CREATE TABLE IF NOT EXISTS {{database}}.headroom_services
 (
     `service`  String                                       COMMENT 'a run of `headroom serve` that computes levels',

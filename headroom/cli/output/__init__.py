@@ -3,6 +3,5 @@
 quota_plan.py  prints plans and drift of quotas: tables, JSON, markdown
 quotas.py      quotas and resolutions on standard output: KIP-546's text, tables, JSON
 tables.py      a table on standard output: aligned lines, in a pipe of any length, on a terminal as wide as it is
-top.py         the tables of `headroom top`, from the rows of the API: clients and quotas, payers, topics of clients
 what_if.py     prints the result of `headroom quotas what-if` as a table or JSON
 """

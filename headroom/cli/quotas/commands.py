@@ -18,10 +18,10 @@ from headroom.cli.quotas.arguments import Who, changes, who
 from headroom.cli.quotas.cluster_state import ClusterState
 from headroom.errors import ArgumentError
 from quota_metrics.cluster.reading import read_callback_classes
+from quota_metrics.config.broker_refusals import INVALID_REQUEST, altered, refusal
 from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlteration, Rules, matches, text
 from quota_metrics.config.json_file import document, parse_pairs, parse_rules
 from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
-from quota_metrics.config.validation import INVALID_REQUEST, altered, refusal
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
 

@@ -17,8 +17,8 @@ from headroom.cli.quotas.arguments import changes, who
 from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app
 from headroom.clock import now_ms
 from headroom.errors import ArgumentError
+from quota_metrics.config.broker_refusals import refusal
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration
-from quota_metrics.config.validation import refusal
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import (
     ReplayBudget,

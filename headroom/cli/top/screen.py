@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from exporters.printable import printable, shortened
 from exporters.text_table import Layout, TableLine, table_lines, wrapped
-from headroom.cli.output.top import client_lines
 from headroom.cli.top.state import MOST_ROWS, Row, TopState, row_key
+from headroom.cli.top.tables import client_lines
 from quota_metrics.amounts import STYLES, duration_text, quota_word, rate_text, share_text
 from quota_metrics.verdict.impact import impact_text
 from quota_metrics.verdict.window import LATE_S, SUMMED, WINDOW_S

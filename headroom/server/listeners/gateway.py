@@ -34,7 +34,7 @@ from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.kafka.errors import UnsupportedError
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 
 log = structlog.get_logger(__name__)
 

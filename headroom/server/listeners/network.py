@@ -12,7 +12,7 @@ from headroom.server.addresses import listening
 from headroom.server.metrics import Readings
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.address_quotas import AddressQuotas
-from headroom.server.processes.network_supervisor import NetworkProcesses
+from headroom.server.processes.network_processes import NetworkProcesses
 from headroom.server.quotas.quota_state import QuotaState
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.topic_meter import TopicCount

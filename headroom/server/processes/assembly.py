@@ -27,9 +27,9 @@ from headroom.server.process_limits import HTTP_CONNECTIONS, open_files
 from headroom.server.processes.security import listener_security
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.address_gate import AddressGate
-from telemetry.gateway.admission import AdmissionLimits
 from telemetry.gateway.broker_ports import NO_BROKER, BrokerNames, PortOptions
 from telemetry.gateway.connection import ConnectionLimits
+from telemetry.gateway.connection_limits import AdmissionLimits
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer, Observe
@@ -37,9 +37,9 @@ from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.receiver.group_commit import MOST_WAITING
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
-from telemetry.subscriptions.payers import PayerLimits, Payers
+from telemetry.subscriptions.payer_budgets import PayerLimits, Payers
 from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.subscriptions.subscription_file import SubscriptionFile, SubscriptionFileError
 

@@ -24,7 +24,7 @@ from headroom.config.forward import ForwardConfig
 from headroom.config.settings import ServeConfig
 from headroom.config.types import Section
 from headroom.errors import ServeError
-from headroom.server.processes.child import ChildProcess, ChildValues
+from headroom.server.processes.child_supervisor import ChildProcess, ChildValues
 from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import ParentThread, parent_of_background_process
 from telemetry.forward.forwarder import ForwardCounts, Forwarder, Stopped

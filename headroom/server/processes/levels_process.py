@@ -25,9 +25,9 @@ from headroom.config.settings import LevelsConfig, ServeConfig
 from headroom.config.types import Section
 from headroom.errors import ServeError
 from headroom.owners import owners_of
-from headroom.server.level_schedule import LevelSchedule
 from headroom.server.process_limits import tune_for_batches
-from headroom.server.processes.child import ChildProcess, ChildValues
+from headroom.server.processes.child_supervisor import ChildProcess, ChildValues
+from headroom.server.processes.level_schedule import LevelSchedule
 from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import parent_of_background_process
 from quota_metrics.minutes.live import LiveLevels

@@ -1,6 +1,6 @@
 """A further network process: accepts clients at its parent's ports and writes pushes to its own segments.
 
-Started by network_supervisor.py; messages.py has the protocol. At {"stop"} it answers the requests in flight and exits;
+Started by network_processes.py; messages.py has the protocol. At {"stop"} it answers the requests in flight and exits;
 it exits at once when its parent dies.
 """
 

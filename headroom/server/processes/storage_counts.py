@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from exporters import self_metrics as catalogue
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import PushSpool, SpoolWriter
-from headroom.server.processes.network_supervisor import NetworkProcesses
+from headroom.server.processes.network_processes import NetworkProcesses
 from headroom.server.processes.storage_process import StorageWorker, accounted
 
 

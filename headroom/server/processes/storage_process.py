@@ -33,7 +33,7 @@ from headroom.config.settings import StoreConfig, TelemetryConfig
 from headroom.config.types import Section
 from headroom.errors import ServeError
 from headroom.server.process_limits import tune_for_batches
-from headroom.server.processes.child import ChildProcess, ChildValues
+from headroom.server.processes.child_supervisor import ChildProcess, ChildValues
 from headroom.server.processes.messages import READY, Message
 from headroom.server.processes.parent_pipes import ParentThread, parent_of_background_process
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES

@@ -1,6 +1,6 @@
 """Quotas in `headroom serve`: effective quotas per broker, JMX, stored limits.
 
-jmx_scraper.py     reads the brokers' quota sensors periodically: rows of usage with source 'jmx'
+jmx_recorder.py    reads the brokers' quota sensors periodically: rows of usage with source 'jmx'
 other_gateways.py  what other gateways before the same cluster measured of a client, read from the store that they
                    share
 quota_state.py     what a gateway knows of quotas, measures and writes: builds the parts for it

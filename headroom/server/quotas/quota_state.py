@@ -19,7 +19,7 @@ from headroom.errors import ServeError
 from headroom.server.cluster.facts_in_force import FactsInForce
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, write_facts
 from headroom.server.processes.address_quotas import AddressQuotas
-from headroom.server.quotas.jmx_scraper import JmxScraper
+from headroom.server.quotas.jmx_recorder import JmxScraper
 from headroom.server.quotas.other_gateways import OtherGateways
 from headroom.server.quotas.stored_limits import StoredHistory
 from headroom.server.quotas.topic_usage import TopicUsage

@@ -1,4 +1,4 @@
--- Minutes of usage_1m, as `minutes.sql` made them.
+-- Minutes of usage_1m, as `usage_1m.sql` made them.
 SELECT * EXCEPT (newest, computed_at)
 FROM usage_1m FINAL
 WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000))

@@ -35,7 +35,7 @@ from telemetry.gateway.security.sasl_tokens import (
     claimed_user,
     recorded_principal,
 )
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.apis import (
     API_VERSIONS,
     APIS,

@@ -22,7 +22,7 @@ from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import Administrators
 from telemetry.gateway.server import Gateway, GatewayOptions
 from telemetry.gateway.standalone_broker import SinkAnswers
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 

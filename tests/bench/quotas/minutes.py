@@ -37,7 +37,7 @@ THROTTLED: Final = 12  # clients, one after the other
 APART_S: Final = 7.3  # so that they begin at all phases of `levels.every_ms`
 STORED_AFTER_S: Final = 1.0  # as the gateway's rows are
 PATIENCE_S: Final = 120.0
-# How often the last 60 seconds are computed (headroom/server/level_schedule.py).
+# How often the last 60 seconds are computed (headroom/server/processes/level_schedule.py).
 EVERY_S: Final = 10.0
 PAUSES: Final = 10  # multiples of their time
 ROUNDS: Final = 3

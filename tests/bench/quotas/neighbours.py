@@ -23,8 +23,8 @@ from typing import Final
 import psutil
 
 from exporters.clickhouse.connection import PASSWORD, password_of
-from headroom.server.level_schedule import LevelSchedule
 from headroom.server.process_limits import tune_for_batches
+from headroom.server.processes.level_schedule import LevelSchedule
 from quota_metrics.minutes.live import LiveLevels
 from quota_metrics.verdict.thresholds import Thresholds
 from spark_jobs.clickhouse.source import clickhouse_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.server.processes.child import passed_environment
+from headroom.server.processes.child_supervisor import passed_environment
 from tests.kit.proxy import running_proxy
 from tests.kit.serving import Served, eventually
 

@@ -22,7 +22,7 @@ from exporters.self_metrics import CATALOGUE, SelfMetric, Values
 from headroom.server.health import Health
 from headroom.server.http import web_app
 from headroom.server.metrics import SelfMetrics, receiver_readings
-from telemetry.receiver.receiver import ReceiverCounts, TelemetryReceiver
+from telemetry.receiver.telemetry_requests import ReceiverCounts, TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.wire.errors import ErrorCode
 

@@ -7,6 +7,7 @@ import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quota_metrics.config.broker_refusals import altered
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
 from quota_metrics.config.quota_file import DeclaredQuota
 from quota_metrics.config.quota_plan import (
@@ -18,7 +19,6 @@ from quota_metrics.config.quota_plan import (
     subscription_differences,
     undo,
 )
-from quota_metrics.config.validation import altered
 
 TODAY = datetime.date(2026, 11, 23)
 ALICE, BOB = entity_of({"user": "alice"}), entity_of({"user": "bob"})

@@ -19,6 +19,7 @@ from headroom.cli.cluster import asked
 from headroom.cli.quotas.commands import app
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
+from quota_metrics.config.broker_refusals import refusal
 from quota_metrics.config.entities import (
     Altered,
     Entity,
@@ -28,7 +29,6 @@ from quota_metrics.config.entities import (
     entity_of,
     matches,
 )
-from quota_metrics.config.validation import refusal
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import RefusedError
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota_metrics.measure.payers import CountByPayer, PayerCount, PlacesByPayer
+from quota_metrics.measure.places_by_payer import CountByPayer, PayerCount, PlacesByPayer
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=80), st.integers(1, 12))

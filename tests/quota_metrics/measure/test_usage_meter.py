@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exporters.identity import stored_name
 from exporters.model import CONTROLLER, Exchange, UsageSample
 from quota_metrics.config.entities import Rules, entity_of
-from quota_metrics.measure.payers import PayerCount
+from quota_metrics.measure.places_by_payer import PayerCount
 from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.windows import QuotaWindow

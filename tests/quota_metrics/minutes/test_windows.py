@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.minutes.statements import SampleTable, minutes
+from quota_metrics.minutes.usage_minutes import SampleTable, minutes
 from quota_metrics.minutes.windows import ClientLimits, LimitInterval, window_rows, windows_of
 from quota_metrics.verdict.window import Window
 from tests.kit.clickhouse import RunningClickHouse

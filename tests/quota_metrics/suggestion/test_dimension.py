@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quota_metrics.config.broker_refusals import altered
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
 from quota_metrics.config.resolution import Resolver, bucket_names
-from quota_metrics.config.validation import altered
 from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, is_nameable, placed
 
 KEY = "producer_byte_rate"

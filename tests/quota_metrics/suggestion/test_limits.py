@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota_metrics.suggestion.suggestions import TARGET, Confidence, bulk, confidence, fitting
+from quota_metrics.suggestion.suggested_quotas import TARGET, Confidence, bulk, confidence, fitting
 
 DEMANDS = st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=60)
 

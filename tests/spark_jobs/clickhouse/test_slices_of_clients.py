@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quota_metrics.minutes.rows import ClientLimits, LimitInterval
-from quota_metrics.minutes.statements import complete
+from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.window import Window
 from spark_jobs.clickhouse.slices import slices_of_clients

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headroom.__main__ import main
-from quota_metrics.minutes import records, statements
+from quota_metrics.minutes import records, usage_minutes
 from spark_jobs.jobs.usage_windows import slice_of_minutes
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.job_rows import CLUSTER, START, committed, fill
@@ -21,7 +21,7 @@ def test_a_job_runs_through_the_listed_files_only(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(clickhouse)
-    for cached in (records.statement, statements._statement, slice_of_minutes):
+    for cached in (records.statement, usage_minutes._statement, slice_of_minutes):
         cached.cache_clear()  # an earlier test of the same process has filled them
     bounds = ["--from", str(START // 1000), "--to", str(START // 1000 + 180), "--cluster", CLUSTER, "--output", "json"]
     monkeypatch.setattr(sys, "argv", ["headroom", "job", "quota-headroom", "--url", clickhouse.url, *bounds])

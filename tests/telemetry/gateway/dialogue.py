@@ -9,9 +9,9 @@ from exporters.model import ANONYMOUS, UNKNOWN, Connection, Exchange
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.responses import LocalAnswer
 from telemetry.gateway.security.client_identity import SaslSession
-from telemetry.receiver.receiver import Answer, TelemetryReceiver
+from telemetry.receiver.telemetry_requests import Answer, TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import PushRequest
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.apis import APIS
 
 PUSH = struct.pack(">16siBb", b"\x07" * 16, 9, 0, 4) + b"\x05push\x00"

@@ -13,7 +13,7 @@ from exporters.model import RecordKind
 from exporters.spool.records import decode_push
 from quota_metrics.kafka.primitives import ProtocolError, write_uvarint
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from tests.kit.telemetry_requests import subscription_id
 from tests.telemetry.gateway.dialogue import FACTS

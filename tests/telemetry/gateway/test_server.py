@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.admission import Reason
 from telemetry.gateway.connection import ConnectionLimits
+from telemetry.gateway.connection_limits import Reason
 from tests.kit import wire
 from tests.kit.gateways import LOOPBACK, new_gateway
 from tests.kit.grpc_servers import in_loop

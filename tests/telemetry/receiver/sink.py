@@ -8,9 +8,9 @@ from typing import Any
 
 from exporters.model import Connection, RecordKind
 from quota_metrics.kafka.primitives import Reader
-from telemetry.receiver.receiver import Answer, TelemetryReceiver
+from telemetry.receiver.telemetry_requests import Answer, TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
-from telemetry.subscriptions.payers import Caller, Payers
+from telemetry.subscriptions.payer_budgets import Caller, Payers
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.telemetry_requests import answered, answered_oversize, subscription_id
 from tests.kit.wire import write_compact_bytes

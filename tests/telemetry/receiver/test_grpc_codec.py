@@ -15,7 +15,7 @@ from exporters.spool.records import decode_instance, decode_push
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_auth import MessageError, NotAllowedError, Peer
 from telemetry.receiver.grpc_codec import GrpcMessages
-from telemetry.receiver.receiver import TelemetryReceiver
+from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 
 TRUSTED = Peer("127.0.0.1", 1, None, trusted=True)

@@ -15,7 +15,7 @@ from exporters.spool.records import decode_instance, decode_push
 from quota_metrics.kafka.primitives import Reader
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_server import GrpcTls
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.grpc_servers import CLUSTER, MAX_BYTES, START_MS, TOKEN, OpenReceiver, in_loop, opened

@@ -24,7 +24,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from telemetry.receiver import otlp_receiver
 from telemetry.receiver.otlp_grpc import SERVICE
-from telemetry.subscriptions.payers import PayerLimits, Payers
+from telemetry.subscriptions.payer_budgets import PayerLimits, Payers
 from tests.kit.grpc_servers import in_loop
 from tests.kit.otlp_payloads import field, resource
 from tests.kit.otlp_receivers import BEARER, EXPORTERS, MAX_BODY_BYTES, MAX_DECOMPRESSED_BYTES, OpenOtlp, opened, send

@@ -1,4 +1,4 @@
-"""telemetry/receiver/receiver.py: payloads validated on receipt, internal errors, and invalid bytes."""
+"""telemetry/receiver/telemetry_requests.py: payloads validated on receipt, internal errors, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exporters.spool.writer import SpoolFull
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import validate_payload
-from telemetry.receiver.receiver import Answer, TelemetryReceiver
+from telemetry.receiver.telemetry_requests import Answer, TelemetryReceiver
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
 from tests.kit.otlp_payloads import resource

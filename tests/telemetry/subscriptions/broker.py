@@ -6,7 +6,7 @@ import itertools
 
 from exporters.model import Connection
 from telemetry.subscriptions.kip714_rules import ClientMetrics, Instance, PushRequest
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.errors import ErrorCode
 from tests.kit.telemetry_requests import subscription_id
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from headroom.demo.jvm import Jvm
 from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.kip714_rules import RESERVED_IDS, ZERO_ID, ClientMetrics
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
 from tests.kit.telemetry_requests import subscription_id
 from tests.oracle.telemetry_oracle import run

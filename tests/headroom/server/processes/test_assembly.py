@@ -28,7 +28,7 @@ from headroom.server.processes.assembly import (
 from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.subscriptions.kip714_rules import PushRequest
-from telemetry.subscriptions.payers import Caller
+from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.errors import ErrorCode
 
 HOUR_NS = 3_600 * 10**9

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
-from headroom.server.level_schedule import LevelSchedule
+from headroom.server.processes.level_schedule import LevelSchedule
 from quota_metrics.minutes.live import LiveLevels
 from quota_metrics.minutes.records import statement
 from quota_metrics.verdict.thresholds import Thresholds

@@ -13,9 +13,9 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.testclient import TestClient
 
 from exporters.clickhouse.client import ClickHouse
-from headroom.cli.output.top import client_lines
 from headroom.cli.top.screen import screen
 from headroom.cli.top.state import TopState, row_key
+from headroom.cli.top.tables import client_lines
 from headroom.config.settings import ServeConfig
 from headroom.owners import OwnersInForce
 from headroom.server.health import Health

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.admission import Reason
+from telemetry.gateway.connection_limits import Reason
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
 from telemetry.gateway.server import Gateway

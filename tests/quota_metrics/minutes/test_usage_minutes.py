@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.minutes.statements import (
+from quota_metrics.minutes.usage_minutes import (
     SampleTable,
     complete,
     last_seconds,

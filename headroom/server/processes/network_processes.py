@@ -20,7 +20,7 @@ from headroom.config.settings import Address, ServeConfig
 from headroom.server.metrics import sums
 from headroom.server.periodic import PeriodicTask
 from headroom.server.processes.address_quotas import AddressQuotas
-from headroom.server.processes.child import ChildProcess, ChildValues
+from headroom.server.processes.child_supervisor import ChildProcess, ChildValues
 from headroom.server.processes.messages import (
     ASK_TOKEN_OWNERS,
     MAX_PAYERS_SHOWN,
@@ -34,7 +34,7 @@ from quota_metrics.measure.connection_quotas import ADMITTED
 from quota_metrics.measure.topic_meter import TopicCount
 from telemetry.gateway.responses import Observe
 from telemetry.gateway.server import Gateway
-from telemetry.subscriptions.payers import PayerUse, merged_uses
+from telemetry.subscriptions.payer_budgets import PayerUse, merged_uses
 
 log = structlog.get_logger(__name__)
 

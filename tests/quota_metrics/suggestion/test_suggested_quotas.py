@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quota_metrics.config.entities import Entity
 from quota_metrics.suggestion.dimension import Dimension
-from quota_metrics.suggestion.suggestions import Demand, KeyUsage, Kind, Replayed, Suggestion, suggestions
+from quota_metrics.suggestion.suggested_quotas import Demand, KeyUsage, Kind, Replayed, Suggestion, suggestions
 
 KEY = "producer_byte_rate"
 DEFAULT: Entity = (("user", None),)

@@ -1,4 +1,4 @@
-"""headroom/server/processes/child.py: one supervisor for every kind of child process."""
+"""headroom/server/processes/child_supervisor.py: one supervisor for every kind of child process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headroom.server.processes.child import ChildError, ChildProcess, ChildValues
+from headroom.server.processes.child_supervisor import ChildError, ChildProcess, ChildValues
 from headroom.server.processes.messages import Message
 
 PATIENCE_S = 60.0

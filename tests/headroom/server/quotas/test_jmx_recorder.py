@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from exporters import self_metrics as catalogue
 from exporters.model import UsageSample
 from headroom.config.quotas import JmxConfig, JmxTarget
-from headroom.server.quotas.jmx_scraper import JmxScraper
+from headroom.server.quotas.jmx_recorder import JmxScraper
 from quota_metrics.jmx.scrape import Agent, ScrapeError, Target
 from quota_metrics.jmx.sensors import SensorReading
 

@@ -1,12 +1,12 @@
-"""telemetry/gateway/admission.py, and timeouts: how many connections, how many held bytes, for how long."""
+"""telemetry/gateway/connection_limits.py, and timeouts: how many connections, how many held bytes, for how long."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.gateway.admission import Admission, AdmissionLimits, Reason
 from telemetry.gateway.client_connection import TimedConnection, close_idle
+from telemetry.gateway.connection_limits import Admission, AdmissionLimits, Reason
 
 
 class Client(TimedConnection):

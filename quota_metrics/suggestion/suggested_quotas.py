@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from quota_metrics.amounts import exact_share_text, rate_text
+from quota_metrics.config.broker_refusals import is_whole
 from quota_metrics.config.entities import Entity, Rules, entity_of_names, entity_text
-from quota_metrics.config.validation import is_whole
 from quota_metrics.suggestion.dimension import Dimension, is_nameable, keeps, level
 from quota_metrics.verdict.thresholds import LARGEST_RATE, Thresholds
 

@@ -1,4 +1,4 @@
-"""telemetry/subscriptions/payers.py: who pays, what is refused, and when a payer is served again."""
+"""telemetry/subscriptions/payer_budgets.py: who pays, what is refused, and when a payer is served again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import dataclasses
 import pytest
 
 from exporters.model import Connection
-from telemetry.subscriptions.payers import MAX_PAYERS, Account, PayerLimits, Payers, PayerUse, Resource, merged_uses
+from telemetry.subscriptions.payer_budgets import (
+    MAX_PAYERS,
+    Account,
+    PayerLimits,
+    Payers,
+    PayerUse,
+    Resource,
+    merged_uses,
+)
 
 ALICE = Connection("c", "SASL_SSL", "alice", "10.0.0.1", 40_000, "java", "4.3.1", 1)
 LIMITS = PayerLimits(requests=10, instances=1, nbytes=1_000, connection_share=0.5)

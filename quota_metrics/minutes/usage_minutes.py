@@ -1,4 +1,4 @@
-"""Makes minutes of usage, by the statement of minutes.sql: the one of `headroom serve`, and those that a job lacks."""
+"""Makes minutes of usage, by the statement of usage_1m.sql: the one of `headroom serve`, and those that a job lacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Counted(NamedTuple):
 def minutes(table: SampleTable) -> str:
     """The SELECT of rows of usage_1m, in the order of its columns. Parameters: from_ms, to_ms, computed_ms, source and
     cluster ('': all)."""
-    return _statement("minutes", table)
+    return _statement("usage_1m", table)
 
 
 def last_seconds(clickhouse: ClickHouse, start_ms: int) -> pa.Table:

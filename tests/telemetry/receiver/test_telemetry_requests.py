@@ -1,4 +1,4 @@
-"""telemetry/receiver/receiver.py: bytes in, a spool record and bytes out."""
+"""telemetry/receiver/telemetry_requests.py: bytes in, a spool record and bytes out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from exporters.identity import stored_name
 from exporters.model import ClientInstance, RecordKind
 from exporters.spool.records import decode_instance, decode_push
 from quota_metrics.kafka.primitives import Reader
-from telemetry.receiver.receiver import Answer
-from telemetry.subscriptions.payers import PayerLimits, Payers, PayerUse
+from telemetry.receiver.telemetry_requests import Answer
+from telemetry.subscriptions.payer_budgets import PayerLimits, Payers, PayerUse
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
 from tests.kit.telemetry_requests import subscription_id

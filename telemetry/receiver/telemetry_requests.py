@@ -18,7 +18,7 @@ from exporters.model import RecordKind
 from exporters.spool.records import encode_instance, push_record
 from exporters.spool.writer import SpoolFull
 from telemetry.subscriptions.kip714_rules import ClientMetrics, Instance, PushRequest
-from telemetry.subscriptions.payers import Caller, Payers
+from telemetry.subscriptions.payer_budgets import Caller, Payers
 from telemetry.subscriptions.subscription import ALL_METRICS
 from telemetry.wire.errors import ErrorCode
 from telemetry.wire.telemetry_messages import (
