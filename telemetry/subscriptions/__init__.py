@@ -10,4 +10,5 @@ payer_budgets.py budgets of telemetry by who pays: a principal, or the source ne
                  connection
 subscription.py  subscriptions: parses and validates one CLIENT_METRICS resource as Kafka does, and merges those that
                  match a client
+subscription_id.py the subscription id of a client instance, by CRC32C
 """

@@ -24,7 +24,7 @@ import structlog
 from exporters.identity import payer_of
 from exporters.model import Connection
 from exporters.spool.records import push_origin
-from telemetry.subscriptions.java.hash import instance_subscription_id, uuid_text
+from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS
 from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.subscriptions.subscription import (
@@ -36,6 +36,7 @@ from telemetry.subscriptions.subscription import (
     Subscriptions,
     parse_subscription,
 )
+from telemetry.subscriptions.subscription_id import instance_subscription_id
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
 
 MAX_INSTANCES: Final = 16_384

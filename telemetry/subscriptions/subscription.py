@@ -16,8 +16,9 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from telemetry.subscriptions.java.hash import ConcurrentMapKeys, hash_set, hash_set_of, subscription_crc
+from telemetry.subscriptions.java.hash import ConcurrentMapKeys, hash_set, hash_set_of
 from telemetry.subscriptions.java.regex import JavaPattern
+from telemetry.subscriptions.subscription_id import subscription_crc
 from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError, JavaPatternError, UntranslatableError
 
 METRICS: Final = "metrics"

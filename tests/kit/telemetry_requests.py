@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from telemetry.receiver.telemetry_requests import Answer, TelemetryReceiver
-from telemetry.subscriptions.java.hash import instance_subscription_id, subscription_crc
 from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payer_budgets import Caller
+from telemetry.subscriptions.subscription_id import instance_subscription_id, subscription_crc
 from telemetry.wire.apis import PUSH_TELEMETRY
 from telemetry.wire.telemetry_messages import read_push, read_push_head
 

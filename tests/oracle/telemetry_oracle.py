@@ -20,9 +20,10 @@ from py4j.protocol import Py4JJavaError
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.primitives import Reader
-from telemetry.subscriptions.java.hash import instance_subscription_id, uuid_hash, uuid_text
+from telemetry.subscriptions.java.hash import uuid_hash, uuid_text
 from telemetry.subscriptions.kip714_rules import ZERO_ID, attributes_of
 from telemetry.subscriptions.subscription import without_covered
+from telemetry.subscriptions.subscription_id import instance_subscription_id
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
 from tests.kit.wire import write_compact_bytes

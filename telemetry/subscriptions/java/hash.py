@@ -15,8 +15,6 @@ import base64
 import functools
 from collections.abc import Collection, Iterable, Iterator
 
-import crc32c
-
 _DEFAULT_CAPACITY = 16
 _TREEIFY_THRESHOLD = 8
 _MIN_TREEIFY_CAPACITY = 64
@@ -50,19 +48,6 @@ def hash_set(elements: Iterable[str]) -> list[str]:
 def hash_set_of(elements: Collection[str]) -> list[str]:
     """The iteration order of new HashSet<>(elements), which is sized for them at once."""
     return _filled(_power_of_two(max(len(elements) * 4 // 3 + 1, _DEFAULT_CAPACITY)), elements)
-
-
-def subscription_crc(metrics: Iterable[str], interval_ms: int) -> int:
-    """The part of a subscription id shared by all instances, unsigned. `metrics`: in their set's iteration order."""
-    text = f"[{', '.join(metrics)}]{interval_ms}"
-    crc: int = crc32c.crc32c(text.encode("utf-8", "replace"))
-    return crc
-
-
-def instance_subscription_id(crc: int, client_instance_id: bytes) -> int:
-    """ClientMetricsManager.computeSubscriptionId, signed 32 bits, from the `subscription_crc`."""
-    value = crc ^ uuid_hash(client_instance_id)
-    return value - (1 << 32) if value >> 31 else value
 
 
 class ConcurrentMapKeys:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.subscriptions.java.hash import subscription_crc
 from telemetry.subscriptions.subscription import (
     MergedSubscriptions,
     Subscriptions,
@@ -14,6 +13,7 @@ from telemetry.subscriptions.subscription import (
     parse_subscription,
     without_covered,
 )
+from telemetry.subscriptions.subscription_id import subscription_crc
 
 CLIENT: dict[str, str | None] = {
     "client_instance_id": "ABEiM0RVZneImaq7zN3u_w",

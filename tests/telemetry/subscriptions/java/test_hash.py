@@ -12,12 +12,11 @@ from telemetry.subscriptions.java.hash import (
     ConcurrentMapKeys,
     hash_set,
     hash_set_of,
-    instance_subscription_id,
     string_hash,
-    subscription_crc,
     uuid_hash,
     uuid_text,
 )
+from telemetry.subscriptions.subscription_id import instance_subscription_id, subscription_crc
 
 A = bytes.fromhex("00112233445566778899aabbccddeeff")
 B = bytes.fromhex("0000000000000000000000000000002a")
