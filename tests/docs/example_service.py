@@ -25,6 +25,7 @@ from tests.kit.serving import Served, eventually, rows
 
 CLUSTER = "shop"
 AHEAD_S, BEHIND_S = 1_800, 900  # of usage after and before now
+MINUTES = 12  # whole ones with levels, for the curve of the last 15
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
@@ -164,7 +165,10 @@ def _usage(client: Client, ahead_s: int) -> str:
 def pictures() -> None:
     """docs/images."""
     with Example() as example:
-        example.fill(ahead_s=150)
+        example.fill(ahead_s=300)
+        minutes = "SELECT count(DISTINCT window_start) FROM headroom.headroom_minutes"
+        sql = example.served.sql
+        eventually(lambda: int(rows(sql, minutes)[0][0]), lambda n: n >= MINUTES, within_s=300, every_s=2)
         detail = urllib.parse.urlencode({"cluster": CLUSTER, "user": "web", "client_id": "orders-api"})
         question = {"cluster": CLUSTER, "user": "web", "client_id": "orders-api", "quota_key": "producer_byte_rate"}
         asked = urllib.parse.urlencode({**question, "value": 160_000, "since": "15m"})
