@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -29,7 +30,7 @@ from headroom.server.http import HttpServer, Replaceable, starting_app
 from headroom.server.listeners.gateway import open_gateway
 from headroom.server.listeners.network import NetworkService
 from headroom.server.listeners.sink import open_sink
-from headroom.server.metrics import Readings, SelfMetrics, summed
+from headroom.server.metrics import Readings, Snapshot, summed
 from headroom.server.pages import guarded, http_app
 from headroom.server.periodic import run_periodic_tasks
 from headroom.server.process_limits import allow_open_files, forbid_core_dumps, tune_for_connections
@@ -105,7 +106,8 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             stop.is_set,
         )
         task_faults: Counter[str] = Counter()
-        self_metrics = SelfMetrics(
+        snapshot = partial(
+            Snapshot,
             lambda: {catalogue.TASK_FAULTS: task_faults},
             counts,
             health.readings,
@@ -113,7 +115,7 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             store_contents.readings,
             receiver_readings,
         )
-        web.app = guarded(config, http_app(config, storage.clickhouse, service, self_metrics, health, owners))
+        web.app = guarded(config, http_app(config, storage.clickhouse, service, snapshot, health, owners))
         _reload_on_hangup(Reload(config, load, (levels.follow, service.follow), owners))
         kafka = f"kafka={service.address} " if service.address else ""
         print(f"ready {kafka}http={http} sql={storage.address}{receivers}", flush=True)  # noqa: T201 - promised

@@ -22,7 +22,7 @@ from headroom.daemon_thread import in_daemon_thread
 from headroom.logs import thin_out
 from headroom.server.health import Health
 from headroom.server.http_connection import LimitedConnection
-from headroom.server.metrics import SelfMetrics
+from headroom.server.metrics import Snapshot
 from headroom.server.process_limits import HTTP_CONNECTIONS
 from telemetry.gateway.client_connection import TimedConnection
 from telemetry.gateway.connection_limits import Admission, AdmissionLimits
@@ -33,7 +33,7 @@ _HANDSHAKE_S = 5.0  # for TLS; HandshakeServer adds five seconds
 _ENCODERS = 4
 
 
-def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute] = ()) -> Starlette:
+def web_app(snapshot: Callable[[], Snapshot], health: Health, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """`pages`: further routes. `/readyz?verbose` says what is late or lost, too.
 
     `/readyz` is for people and alerts. `/readyz/kafka` is for what sends clients here, a Kubernetes service or a load
@@ -45,8 +45,7 @@ def web_app(self_metrics: SelfMetrics, health: Health, pages: Sequence[BaseRoute
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         async with encoders:
-            snapshot = self_metrics.snapshot()  # in the loop's thread; formatting thousands of series takes another one
-            text = await in_daemon_thread(partial(encode, snapshot))
+            text = await in_daemon_thread(partial(encode, snapshot()))  # thousands of series take a while
         return Response(text, headers={"content-type": content_type})
 
     def readyz(request: Request) -> Response:

@@ -17,23 +17,14 @@ Readings = Callable[[], dict[SelfMetric, Values]]
 K = TypeVar("K")
 
 
-class SelfMetrics:
-    """All readings of this process. They read live state; call `snapshot` in the event loop's thread."""
+class Snapshot(Collector):
+    """Values of one moment, which another thread may format. Readings read live state: made in the loop's thread."""
 
     def __init__(self, *readings: Readings) -> None:
-        self._readings = readings
-
-    def snapshot(self) -> Snapshot:
-        """The current values, which another thread may format."""
-        return Snapshot([pair for read in self._readings for pair in read().items()])
-
-
-class Snapshot(Collector):
-    """Values of one moment, immutable afterwards."""
-
-    def __init__(self, values: Iterable[tuple[SelfMetric, Values]]) -> None:
         self._values = [
-            (metric, dict(reading) if isinstance(reading, Mapping) else reading) for metric, reading in values
+            (metric, dict(values) if isinstance(values, Mapping) else values)
+            for read in readings
+            for metric, values in read().items()
         ]
 
     def totals(self) -> dict[SelfMetric, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.managed.access import PAGES, pages_password
 from exporters.listening_socket import is_loopback
+from exporters.self_metrics import SelfMetric
 from headroom.clock import now_ms
 from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ServeConfig
@@ -25,7 +26,7 @@ from headroom.owners import OwnersInForce
 from headroom.server.health import ARRIVED_BYTES, Health, Verbose
 from headroom.server.http import web_app
 from headroom.server.listeners.network import NetworkService
-from headroom.server.metrics import SelfMetrics
+from headroom.server.metrics import Snapshot
 from headroom.version import version_line
 from headroom.web.access import AccessControl
 from headroom.web.api import api_routes
@@ -46,7 +47,7 @@ def http_app(
     config: ServeConfig,
     writer: ClickHouse,
     service: NetworkService,
-    self_metrics: SelfMetrics,
+    snapshot: Callable[[], Snapshot],
     health: Health,
     owners: OwnersInForce,
 ) -> Starlette:
@@ -61,7 +62,8 @@ def http_app(
         return merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]
 
     def status() -> dict[str, Any]:
-        checks = health.verbose()
+        checks, now = health.verbose(), snapshot()
+        own = [sample for family in now.collect() if family.name.startswith(_OWN_METRICS) for sample in family.samples]
         return {
             "ready": not checks.reason,
             "reason": checks.reason,
@@ -74,8 +76,15 @@ def http_app(
             ],
             "over_budget": [use._asdict() for use in over_budget()],
             "version": version_line(),
-            "tiles": tile_rows(_state(config, service, self_metrics, health, checks), health.trends.values()),
-            "metrics": metric_rows(self_metrics),
+            "tiles": tile_rows(_state(config, service, now.totals(), health, checks), health.trends.values()),
+            "metrics": [  # without those of clients
+                {
+                    "name": sample.name,
+                    "labels": ", ".join(f"{name}={value}" for name, value in sorted(sample.labels.items())),
+                    "value": sample.value,
+                }
+                for sample in own
+            ],
         }
 
     source = "jmx" if config.observe else "gateway"
@@ -85,7 +94,7 @@ def http_app(
         server = writer.current
         reader = ClickHouse((replace(server, user=PAGES, password=pages_password(server.password)),))
     data = Data(reader, SubscriptionRows(rules), status, rules.match_keys, source, owners)
-    return web_app(self_metrics, health, [*api_routes(data), *page_routes(data)])
+    return web_app(snapshot, health, [*api_routes(data), *page_routes(data)])
 
 
 def guarded(config: ServeConfig, app: ASGIApp) -> ASGIApp:
@@ -100,9 +109,8 @@ def guarded(config: ServeConfig, app: ASGIApp) -> ASGIApp:
 
 
 def _state(
-    config: ServeConfig, service: NetworkService, self_metrics: SelfMetrics, health: Health, checks: Verbose
+    config: ServeConfig, service: NetworkService, now: Mapping[SelfMetric, float], health: Health, checks: Verbose
 ) -> ServiceState:
-    now = self_metrics.snapshot().totals()
     window_s, recent = health.recent()
     return ServiceState(
         reason=checks.reason,
@@ -153,20 +161,6 @@ class SubscriptionRows:
             "match": match,
             "error": "",
         }
-
-
-def metric_rows(self_metrics: SelfMetrics) -> list[dict[str, Any]]:
-    """Headroom's own metrics as rows, without those of clients."""
-    return [
-        {
-            "name": sample.name,
-            "labels": ", ".join(f"{name}={value}" for name, value in sorted(sample.labels.items())),
-            "value": sample.value,
-        }
-        for family in self_metrics.snapshot().collect()
-        if family.name.startswith(_OWN_METRICS)
-        for sample in family.samples
-    ]
 
 
 def web_token(config: ServeConfig) -> str | None:

@@ -20,9 +20,7 @@ from headroom.server.processes.storage_process import StorageWorker, accounted
 
 
 class StorageReadings:
-    """Readings for received = written + dropped + buffered, from three independent counts.
-
-    `spools` are those of this process. The store confirmed `written`, `dropped` is counted by reason, `buffered` in the
+    """`spools` are those of this process. The store confirmed `written`, `dropped` is counted by reason, `buffered` in the
     spool; the worker reports them once a second. A killed network process may have written more records than it
     reported. A record that is replayed from quarantine counts as received once more.
     """

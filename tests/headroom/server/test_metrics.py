@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -21,7 +22,7 @@ from exporters import self_metrics as catalogue
 from exporters.self_metrics import CATALOGUE, SelfMetric, Values
 from headroom.server.health import Health
 from headroom.server.http import web_app
-from headroom.server.metrics import SelfMetrics, receiver_readings
+from headroom.server.metrics import Snapshot, receiver_readings
 from telemetry.receiver.telemetry_requests import ReceiverCounts, TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.wire.errors import ErrorCode
@@ -50,7 +51,7 @@ def everything() -> dict[SelfMetric, Values]:
 def test_every_metric_is_parsed_in_both_formats(
     write: Callable[[Collector], bytes], read: Callable[[str], Iterable[Metric]]
 ) -> None:
-    families = list(read(write(SelfMetrics(everything).snapshot()).decode()))
+    families = list(read(write(Snapshot(everything)).decode()))
     samples = {sample.name: (family, sample) for family in families for sample in family.samples}
     assert len(families) == len(samples) == len(CATALOGUE)
     for metric in CATALOGUE:
@@ -104,7 +105,7 @@ def test_receiver_readings_are_derived_from_its_counts() -> None:
 
 def test_snapshot_does_not_change_afterwards() -> None:
     live: dict[str, float] = {"NONE": 1.0}
-    snapshot = SelfMetrics(lambda: {catalogue.PUSHES: live}).snapshot()
+    snapshot = Snapshot(lambda: {catalogue.PUSHES: live})
     live["INVALID_REQUEST"] = 2.0
     assert [sample.value for family in snapshot.collect() for sample in family.samples] == [1.0]
 
@@ -117,7 +118,7 @@ def test_readings_are_taken_in_the_event_loop_thread() -> None:
         return {catalogue.CONNECTIONS: 3}
 
     async def scrape() -> str:
-        transport = httpx.ASGITransport(web_app(SelfMetrics(reading), Health(Path(), 1, lambda: None, dict)))
+        transport = httpx.ASGITransport(web_app(partial(Snapshot, reading), Health(Path(), 1, lambda: None, dict)))
         async with httpx.AsyncClient(transport=transport, base_url="http://headroom") as client:
             return (await client.get("/metrics")).text
 

@@ -20,7 +20,7 @@ from headroom.config.settings import ServeConfig
 from headroom.owners import OwnersInForce
 from headroom.server.health import Health
 from headroom.server.listeners.network import NetworkService
-from headroom.server.metrics import SelfMetrics
+from headroom.server.metrics import Snapshot
 from headroom.server.pages import guarded, http_app
 from tests.headroom.web.watched_page import HOSTILE
 from tests.kit.clickhouse import RunningClickHouse
@@ -51,7 +51,7 @@ def app(clickhouse: RunningClickHouse, serving: Served) -> Starlette:
     gateway = SimpleNamespace(receiver=SimpleNamespace(rules=rules))
     service = SimpleNamespace(gateway=gateway, network=network, quotas=None)
     health = SimpleNamespace(verbose=lambda: SimpleNamespace(reason="", lines=list))
-    parts: Any = store, cast(NetworkService, service), SelfMetrics(), cast(Health, health), OwnersInForce()
+    parts: Any = store, cast(NetworkService, service), Snapshot, cast(Health, health), OwnersInForce()
     return http_app(config(clickhouse), *parts)
 
 
