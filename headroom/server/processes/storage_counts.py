@@ -20,10 +20,9 @@ from headroom.server.processes.storage_process import StorageWorker, accounted
 
 
 class StorageReadings:
-    """`spools` are those of this process. The store confirmed `written`, `dropped` is counted by reason, `buffered` in the
-    spool; the worker reports them once a second. A killed network process may have written more records than it
-    reported. A record that is replayed from quarantine counts as received once more.
-    """
+    """`spools` are those of this process. The store confirmed `written`, `dropped` is counted by reason, `buffered` in
+    the spool; the worker reports them once a second. A killed network process may have written more records than it
+    reported. A record that is replayed from quarantine counts as received once more."""
 
     def __init__(
         self, spools: Sequence[PushSpool | SpoolWriter], network: NetworkProcesses, worker: StorageWorker
