@@ -52,18 +52,17 @@ def test_messages_pass_both_ways_and_stop_ends_it() -> None:
     assert heard == [{"ready": True, "got": {"number": 7}}, {"last": '{"stop":true}\n'}]
 
 
-def test_dead_process_is_restarted_with_its_first_message() -> None:
+def test_dead_process_is_restarted_with_its_first_message_until_a_start_succeeds() -> None:
     numbers, ended = itertools.count(), list[int]()
 
     async def scenario() -> None:
+        script = "if first['n'] in (1, 2): sys.exit(1)\nsay(ready=True)\nif first['n'] == 0: os._exit(3)\n" + UNTIL_STOP
         child = ChildProcess(
-            scripted("say(ready=True)\nif first['n'] == 0: os._exit(3)\n" + UNTIL_STOP, restart_after_s=0.01),
-            first=lambda: {"n": next(numbers)},
-            ended=lambda: ended.append(1),
+            scripted(script, restart_after_s=0.01), first=lambda: {"n": next(numbers)}, ended=lambda: ended.append(1)
         )
         watching = asyncio.create_task(child.watch())  # starts it, too
         await until(lambda: child.alive and child.restarts == 1)
-        assert ended == [1]
+        assert (ended, next(numbers)) == ([1], 4)
         assert await child.stop(PATIENCE_S)
         await watching
 
@@ -95,20 +94,6 @@ def test_program_that_does_not_exist_is_an_error() -> None:
     async def scenario() -> None:
         with pytest.raises(ChildError, match="cannot start the process: No such file"):
             await ChildProcess(ChildValues("the process", ("/nowhere/at/all",))).start()
-
-    run(scenario)
-
-
-def test_failed_restarts_are_repeated_until_one_succeeds() -> None:
-    numbers = itertools.count()
-
-    async def scenario() -> None:
-        script = "if first['n'] in (1, 2): sys.exit(1)\nsay(ready=True)\nif first['n'] == 0: sys.exit(1)\n" + UNTIL_STOP
-        child = ChildProcess(scripted(script, restart_after_s=0.01), first=lambda: {"n": next(numbers)})
-        watching = asyncio.create_task(child.watch())
-        await until(lambda: child.alive and next(numbers) >= 4)
-        await child.stop(PATIENCE_S)
-        await watching
 
     run(scenario)
 
