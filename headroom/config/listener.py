@@ -12,7 +12,7 @@ from headroom.config.types import Address, ListenAddress, Network, Port
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
-class ListenerSettings(BaseModel):
+class ListenerConfig(BaseModel):
     """Security of a listener."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -99,7 +99,7 @@ class ListenerSettings(BaseModel):
         return pattern
 
     @model_validator(mode="after")
-    def _fits(self) -> ListenerSettings:
+    def _fits(self) -> ListenerConfig:
         if self.tls and not self.tls_certificate:
             raise ValueError(f"security_protocol {self.security_protocol} needs tls_certificate")
         if not self.tls and (self.tls_certificate or self.tls_key or self.tls_client_ca):
@@ -117,11 +117,7 @@ class ListenerSettings(BaseModel):
         return self
 
 
-class ListenerConfig(ListenerSettings):
-    """`headroom serve --security-protocol ... --tls-certificate ...`."""
-
-
-class FurtherListenerConfig(ListenerSettings):
+class FurtherListenerConfig(ListenerConfig):
     """A listener beside `listen`, for clients of another network."""
 
     listen: ListenAddress

@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from exporters.clickhouse.connection import TlsFiles
 from exporters.clickhouse.options import Compression, StoreOptions
-from headroom.config.types import Bytes, Millis, Section, check_secret, secret_of
+from headroom.config.types import Bytes, Millis, Section, check_secret
 
 
 class ClickHouseServerConfig(Section):
@@ -35,11 +35,6 @@ class ClickHouseServerConfig(Section):
     host_names: tuple[str, ...] = Field(
         default=(), description="Accepted Host headers besides localhost and addresses, for example of a reverse proxy"
     )
-
-    @property
-    def password_of_readers(self) -> str:
-        """The password, or ''. Raises OSError."""
-        return secret_of(self.reader_password, self.reader_password_file)
 
     @model_validator(mode="after")
     def _fits(self) -> ClickHouseServerConfig:

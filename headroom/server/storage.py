@@ -16,6 +16,7 @@ from exporters.clickhouse.managed.executable import ServerError
 from exporters.clickhouse.managed.server import ManagedServer
 from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ConfigError, ServeConfig
+from headroom.config.types import secret_of
 from headroom.errors import ServeError
 from headroom.server.addresses import address_fault
 from headroom.server.processes.child_supervisor import ChildProcess, ChildValues, passed_environment
@@ -74,15 +75,16 @@ async def open_storage(config: ServeConfig, stack: AsyncExitStack) -> Storage:
 
 async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endpoint, ChildProcess]:
     """Started by the main thread: the server dies with the thread that started it (prctl(2))."""
+    own = config.store.server
     settings = ServerSettings(
         directory=(config.data / "clickhouse").resolve(),
         host=config.sql.host,
         http_port=config.sql.port,
-        native_port=config.store.server.native_port,
-        host_names=config.store.server.host_names,
-        memory_bytes=config.store.server.memory_bytes,
-        reader_password=config.store.server.password_of_readers,
-        program=config.store.server.program,
+        native_port=own.native_port,
+        host_names=own.host_names,
+        memory_bytes=own.memory_bytes,
+        reader_password=secret_of(own.reader_password, own.reader_password_file),
+        program=own.program,
     )
     try:
         server = await asyncio.to_thread(ManagedServer, settings)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from cachetools import LRUCache
 
-from headroom.config.listener import ListenerSettings
+from headroom.config.listener import ListenerConfig
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
 from quota_metrics.kafka.client_config.bootstrap_servers import BootstrapError, BootstrapServer, check_protocol
@@ -47,7 +47,7 @@ def broker_security(config: ServeConfig) -> Security | None:
         raise ServeError(str(exc)) from exc
 
 
-def listener_security(config: ServeConfig, listener: ListenerSettings, name: str = "") -> ListenerSecurity:
+def listener_security(config: ServeConfig, listener: ListenerConfig, name: str = "") -> ListenerSecurity:
     """Raises ServeError."""
     brokers = broker_security(config) if config.upstream else None
     protocol = listener.security_protocol
@@ -86,7 +86,7 @@ def listener_security(config: ServeConfig, listener: ListenerSettings, name: str
     )
 
 
-def _upstream_certificates(config: ServeConfig, listener: ListenerSettings) -> Callable[[str], ssl.SSLContext] | None:
+def _upstream_certificates(config: ServeConfig, listener: ListenerConfig) -> Callable[[str], ssl.SSLContext] | None:
     """By `listener.upstream_certificates`. Raises ServeError."""
     directory = listener.upstream_certificates
     if directory is None or not config.upstream:

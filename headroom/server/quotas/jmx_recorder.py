@@ -88,10 +88,6 @@ class JmxScraper:
         if target in self._failing:
             log.info("a broker's quota sensors are readable again", broker_id=target.broker_id)
         self._failing.discard(target)
-        self._count(target, reading)
-        self._take(usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms()))
-
-    def _count(self, target: Target, reading: SensorReading) -> None:
         if any(reading):
             self._without_sensors.discard(target)
         else:
@@ -114,3 +110,4 @@ class JmxScraper:
                 broker_id=target.broker_id,
                 values=reading.ambiguous,
             )
+        self._take(usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms()))
