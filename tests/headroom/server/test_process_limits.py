@@ -9,6 +9,12 @@ import pytest
 
 from headroom.config.settings import ServeConfig
 
+
+def printed(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
+    return done.stdout
+
+
 _FORBIDDEN = """
 import ctypes, resource
 from headroom.server.process_limits import forbid_core_dumps
@@ -22,7 +28,7 @@ assert not hasattr(libc, "prctl") or libc.prctl(get_dumpable) == 0
 
 
 def test_core_dumps_are_forbidden_unless_allowed() -> None:
-    subprocess.run([sys.executable, "-c", _FORBIDDEN], check=True, timeout=120)
+    printed(_FORBIDDEN)
     assert ServeConfig().core_dumps is False
 
 
@@ -37,7 +43,7 @@ assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 def test_soft_limit_is_raised_to_the_hard_limit() -> None:
-    subprocess.run([sys.executable, "-c", _RAISED], check=True, timeout=120)
+    printed(_RAISED)
 
 
 # As macOS has it: a hard limit of infinity, and a number beyond which raising the soft one is refused.
@@ -60,14 +66,11 @@ print(*limits, process_limits.open_files())
 )
 @pytest.mark.parametrize("error", ["ValueError('current limit exceeds maximum limit')", "OSError(22, 'no')"])
 def test_a_limit_that_cannot_be_had_is_replaced_by_one_that_can(most: int, raised: int, error: str) -> None:
-    program = _OF_MACOS.format(most=most, error=error)
-    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
-    soft, _, files = done.stdout.split()
+    soft, _, files = printed(_OF_MACOS.format(most=most, error=error)).split()
     assert (int(soft), int(files)) == (raised, raised)
 
 
 def test_no_limit_is_room_for_many() -> None:
     program = "import resource; from headroom.server.process_limits import open_files\n"
     program += "resource.getrlimit = lambda kind: (resource.RLIM_INFINITY,) * 2; print(open_files())"
-    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
-    assert int(done.stdout) == 1 << 20
+    assert int(printed(program)) == 1 << 20
