@@ -30,7 +30,7 @@ from headroom.demo.jvm import Jvm
 from headroom.demo.processes import free_ports
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.kafka.client_jars import client_libs
-from tests.kit.serving import Served
+from tests.kit.serving import Served, config_file
 from tests.telemetry.wire.proxy_hop import TcpBalancer
 
 _DIRECTORY = Path("build/chaos-gateways")
@@ -97,7 +97,6 @@ def main(away_s: float) -> int:
         admin = stack.enter_context(Admin(jvm, cluster.bootstrap))
         admin.create_topics(["gateways"])
         store = stack.enter_context(running_clickhouse(_DIRECTORY / "clickhouse"))
-        os.environ["HEADROOM_CLICKHOUSE_PASSWORD"] = store.server.password
         gateways = [_gateway(host, port, cluster, store) for host in _HOSTS]
         for gateway in gateways:
             gateway.__enter__()
@@ -117,12 +116,10 @@ def main(away_s: float) -> int:
 def _gateway(host: str, port: int, cluster: LocalCluster, store: RunningClickHouse) -> Served:
     directory = _DIRECTORY / host
     directory.mkdir(parents=True)
-    url = f"http://headroom_writer@{store.host}:{store.port}/headroom"
-    where = ("--upstream", cluster.bootstrap, "--cluster", "gateways", "--gateway-id", host, "--clickhouse", url)
-    settings = directory / "serve.yaml"
-    further = f"{{listen: '{host}:{port + _FURTHER}', advertised_host: {_BALANCED}}}"
-    settings.write_text(f"gateway: {{advertised_host: {_NAME}}}\nlisteners: [{further}]\n")
-    return Served(directory, *where, "--listen", f"{host}:{port}", "--config", str(settings))
+    where = ("--upstream", cluster.bootstrap, "--cluster", "gateways", "--gateway-id", host)
+    further = {"listen": f"{host}:{port + _FURTHER}", "advertised_host": _BALANCED}
+    config = config_file(directory, gateway={"advertised_host": _NAME}, listeners=[further])
+    return Served(directory, *where, "--listen", f"{host}:{port}", *config, environment=store.environment)
 
 
 def _outage(gateway: Served, senders: list[Sender], away_s: float) -> list[float]:

@@ -11,14 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 import psutil
-import yaml
 
 from exporters.clickhouse.connection import WRITER
 from exporters.clickhouse.managed.configuration import ServerSettings
 from headroom.demo.processes import LOOPBACK, complaint, first_line, free_ports, start
 from tests.kit.clickhouse import LaunchedServer
 from tests.kit.clickhouse_cluster import NAME, RunningCluster
-from tests.kit.serving import PATIENCE_S, Served
+from tests.kit.serving import PATIENCE_S, Served, config_file
 
 # A spool that fills within seconds, many batches and rollups.
 SMALL_SPOOL_BYTES = 8 << 20
@@ -41,7 +40,7 @@ class Headroom(Served):
         """`environment`: variables that its processes have besides those of the test."""
         self.kafka_port, self.http_port, self.sql_port = free_ports(3)
         arguments = ["--upstream", upstream, "--cluster", "chaos", "--processes", str(PROCESSES)]
-        arguments += ["--config", str(_configuration(directory, spool_bytes, server))]
+        arguments += _configuration(directory, spool_bytes, server)
         for receiver, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
             arguments += [f"--{receiver}", f"{LOOPBACK}:{port}"]
         if server:
@@ -150,11 +149,9 @@ class Server:
             self._server.process.wait()
 
 
-def _configuration(directory: Path, spool_bytes: int, server: Server | RunningCluster | None) -> Path:
+def _configuration(directory: Path, spool_bytes: int, server: Server | RunningCluster | None) -> list[str]:
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "headroom.yaml"
     spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # small, so that they are overwritten
     password = {"clickhouse_password_file": str(server.password_file)} if server else {}
     cluster = {"cluster": {"name": NAME}} if isinstance(server, RunningCluster) else {}
-    path.write_text(yaml.safe_dump({"spool": spool, "store": {**_STORE, **cluster}, **password}))
-    return path
+    return config_file(directory, spool=spool, store={**_STORE, **cluster}, **password)

@@ -12,7 +12,6 @@ of the flagged windows, and the shares of right brokers, culprits, reasons, impa
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -42,9 +41,7 @@ def main() -> int:
         print(f"{time.monotonic() - started_s:4.0f} s  {text}", flush=True)
 
     with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "data") as clickhouse:
-        os.environ["HEADROOM_CLICKHOUSE_PASSWORD"] = clickhouse.server.password  # for the gateways
         begin_s = field.run(java, kafka_libs(java), clickhouse, Path(scratch), (window_s, phase_s), tell)
-        del os.environ["HEADROOM_CLICKHOUSE_PASSWORD"]  # the job finds the managed server's own
         tell("running quota-headroom")
         rows = job(clickhouse, begin_s, begin_s + PHASES * phase_s, window_s)
         slowed = [

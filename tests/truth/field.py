@@ -64,9 +64,8 @@ def run(
 
 def _gateway(clickhouse: RunningClickHouse, upstream: str, directory: Path, name: str) -> Served:
     (directory / name).mkdir()
-    store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
-    where = ["--upstream", upstream, "--cluster", CLUSTER, "--clickhouse", store]
-    return Served(directory / name, *where, "--gateway-id", name)
+    where = ["--upstream", upstream, "--cluster", CLUSTER, "--gateway-id", name]
+    return Served(directory / name, *where, environment=clickhouse.environment)
 
 
 def _pause_until(moment_s: float, fleet: Fleet) -> None:

@@ -9,7 +9,6 @@ goal of their own.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import tempfile
@@ -92,9 +91,8 @@ def tell_p95(measurements: dict[str, list[float]]) -> None:
 def main(rows: int, series: int) -> None:
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
         fill(server, rows, series)
-        os.environ["HEADROOM_CLICKHOUSE_PASSWORD"] = server.writer.password
         with (
-            Served(Path(directory), "--clickhouse", server.writer.url) as served,
+            Served(Path(directory), environment=server.environment) as served,
             httpx.Client(base_url=f"http://{served.http}", timeout=60) as browser,
         ):
             tell_p95(measured(browser))

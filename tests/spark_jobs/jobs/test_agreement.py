@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from html import unescape
 from typing import Any, NamedTuple
@@ -35,7 +34,7 @@ from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickh
 from tests.kit.levels import compute_levels
 from tests.kit.levels_reference import ClientVerdict, client_verdicts
 from tests.kit.points import TIME, points
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, config_file, eventually
 from tests.kit.usage_rows import MINUTE, START, changing, insert
 from tests.kit.windows_reference import Row, windows
 from tests.spark_jobs.impact_reference import Felt, impact_of
@@ -254,13 +253,9 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClic
 def served(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("serve")
     # Whole minutes only, which the job and the references judge as well.
-    config = "quotas: {metrics: {enabled: true, max_series: 20000}}\nlevels: {every_ms: 3600000}"
-    (directory / "serve.yaml").write_text(config)
-    settings = ["--clickhouse", clickhouse.writer.url, "--config", str(directory / "serve.yaml")]
-    with ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as environment:
-            environment.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
-            running = stack.enter_context(Served(directory, *settings))
+    quotas = {"metrics": {"enabled": True, "max_series": 20_000}}
+    config = config_file(directory, quotas=quotas, levels={"every_ms": 3_600_000})
+    with Served(directory, *config, environment=clickhouse.environment) as running:
         eventually(running.ready, lambda found: found[0] == 200)
         yield running
 
