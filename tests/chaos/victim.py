@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import psutil
 
@@ -152,6 +153,6 @@ class Server:
 def _configuration(directory: Path, spool_bytes: int, server: Server | RunningCluster | None) -> list[str]:
     directory.mkdir(parents=True, exist_ok=True)
     spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # small, so that they are overwritten
-    password = {"clickhouse_password_file": str(server.password_file)} if server else {}
+    password: dict[str, Any] = {"clickhouse_password_file": str(server.password_file)} if server else {}
     cluster = {"cluster": {"name": NAME}} if isinstance(server, RunningCluster) else {}
     return config_file(directory, spool=spool, store={**_STORE, **cluster}, **password)
