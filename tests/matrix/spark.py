@@ -22,6 +22,7 @@ from spark_jobs.cli import JOBS
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.job_rows import CLUSTER, START, committed, fill
 from tests.kit.recent import FRIDAY_MS
+from tests.kit.usage_rows import insert_limits
 from tests.matrix.clickhouse import alike
 from tests.matrix.page_table import write_cells
 
@@ -45,9 +46,6 @@ SELECT 'history', 'producer_byte_rate',
     100 + 150 * (number % {users:UInt32}) + 100 * sin(2 * pi() * intDiv(number, {users:UInt32}) / 288)
         + intHash32(number) % 50 AS rate, 0, 0, 'gateway', 60000, if(number % {users:UInt32} = 5, 30000, 0), ts
 FROM numbers({rows:UInt64})"""
-_LIMIT = """
-INSERT INTO headroom.quota_limits (cluster, user, client_id, ip, quota_key, value, valid_from)
-SELECT 'history', '<default>', '', '', 'producer_byte_rate', 800, fromUnixTimestamp64Milli({start:Int64} - 60000)"""
 _INSTANCES = """
 INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,
     software_version, source_address, first_seen, last_seen, terminated, pushes, points)
@@ -90,8 +88,9 @@ def fill_history(clickhouse: RunningClickHouse) -> tuple[int, int]:
     """Three days of usage, a quota, instances; returns from when to when, in seconds."""
     start = FRIDAY_MS - DAYS * 86_400_000
     parameters = {"start": start, "users": USERS, "rows": DAYS * 288 * USERS}
-    for statement in (_HISTORY, _LIMIT, _INSTANCES):
+    for statement in (_HISTORY, _INSTANCES):
         clickhouse.store.command(statement, parameters)
+    insert_limits(clickhouse.store, "history", start - 60_000, {"<default>": 800.0})
     return start // 1000, FRIDAY_MS // 1000
 
 
