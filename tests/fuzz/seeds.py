@@ -12,7 +12,7 @@ from pathlib import Path
 import zstandard
 from kio.schema.describe_client_quotas.v1 import request as quotas_request
 
-from telemetry.wire.apis import APIS
+from tests.kit import wire
 from tests.kit.kio_entities import encode, entity_of_fields, message_type
 from tests.oracle.administration_oracle import describe, incremental, legacy, listing
 
@@ -68,9 +68,7 @@ def _administration() -> Iterable[bytes]:
 
 def request_frame(api_key: int, version: int, body: bytes) -> bytes:
     """With its length, from the client `fuzz`."""
-    tags = b"\0" * APIS[api_key].flexible(version)
-    request = struct.pack(">hhih", api_key, version, 1, 4) + b"fuzz" + tags + body
-    return struct.pack(">i", len(request)) + request
+    return wire.request(api_key, body, b"fuzz", version)
 
 
 def _quota_answer() -> bytes:

@@ -7,6 +7,7 @@ import struct
 from types import TracebackType
 
 from telemetry.wire.apis import APIS
+from tests.kit import wire
 
 PATIENCE_S = 60.0  # until a broker has applied its controller's decision
 
@@ -39,9 +40,7 @@ class RawConnection:
     def frame(self, api_key: int, version: int, body: bytes) -> bytes:
         """The next request."""
         self._correlation_id += 1
-        head = struct.pack(">hhih", api_key, version, self._correlation_id, 3) + b"raw"
-        head += b"\x00" * APIS[api_key].flexible(version)
-        return struct.pack(">i", len(head) + len(body)) + head + body
+        return wire.request(api_key, body, b"raw", version, self._correlation_id)
 
     def send(self, data: bytes) -> None:
         """Bytes, which need not be whole requests. Raises OSError."""

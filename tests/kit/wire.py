@@ -6,6 +6,7 @@ import socket
 import struct
 
 from quota_metrics.kafka.primitives import write_uvarint
+from telemetry.wire.apis import APIS
 
 GET, PUSH = 71, 72
 ANSWER_BYTES = 16  # to a push: length, correlation id, no tagged fields, throttle time, error code, no tagged fields
@@ -13,10 +14,11 @@ NEW_ID = bytes(16)
 ACCEPTED = b"\0\0"
 
 
-def request(api_key: int, body: bytes, client_id: bytes = b"bench", version: int = 0) -> bytes:
-    """A request frame with a flexible header, as both APIs have it."""
-    frame = struct.pack(">hhih", api_key, version, 1, len(client_id)) + client_id + b"\0" + body
-    return struct.pack(">i", len(frame)) + frame
+def request(api_key: int, body: bytes, client_id: bytes = b"bench", version: int = 0, correlation_id: int = 1) -> bytes:
+    """A request frame; of an API that is not known with a flexible header."""
+    is_flexible = api_key not in APIS or APIS[api_key].flexible(version)
+    frame = struct.pack(">hhih", api_key, version, correlation_id, len(client_id)) + client_id + b"\0" * is_flexible
+    return struct.pack(">i", len(frame) + len(body)) + frame + body
 
 
 def push(instance_id: bytes, subscription_id: int, compression_type: int, payload: bytes) -> bytes:
