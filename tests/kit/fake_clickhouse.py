@@ -38,6 +38,8 @@ class FakeClickHouse:
         return self._response if greeting is None else http(greeting)
 
     def _greeting(self, request: bytes) -> bytes | None:
+        if not self._version:
+            return None
         if b"SELECT version(), timezone()" in request:
             return f"{self._version}\tUTC\n".encode()
         return b"" if b"FROM system.settings" in request or b"SELECT 1 AS check" in request else None
@@ -45,7 +47,7 @@ class FakeClickHouse:
 
 @contextmanager
 def fake_clickhouse(response: bytes, version: str = VERSION) -> Iterator[FakeClickHouse]:
-    """Listens on a port of its own until the block ends."""
+    """Listens on a port of its own until the block ends. `version`: "" for another server, which does not greet."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         fake = FakeClickHouse(response, listener, version)
         thread = threading.Thread(target=fake.serve, daemon=True)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +12,7 @@ from headroom.cli.main import app as headroom
 from spark_jobs.cli import JOBS, app
 from spark_jobs.options import ClientOptions
 from spark_jobs.time_range import TimeRange
+from tests.kit.fake_clickhouse import fake_clickhouse, http
 from tests.kit.kafka.quota_files import quotas_of
 
 
@@ -150,44 +147,20 @@ def test_unreachable_server_exits_with_3() -> None:
     ],
 )
 def test_non_clickhouse_server_exits_with_3(answer: bytes) -> None:
-    with answering(answer) as url:
-        code, reported = invoke("--url", url)
+    with fake_clickhouse(answer, version="") as fake:
+        code, reported = invoke("--url", fake.url)
     assert code == 3
-    assert reported.startswith((f"headroom: {url}: ", f"headroom: {url} answers, but not as ClickHouse"))
+    assert reported.startswith((f"headroom: {fake.url}: ", f"headroom: {fake.url} answers, but not as ClickHouse"))
 
 
 def test_wrong_password_exits_with_2() -> None:
     """It is a matter of configuration: trying again does not help."""
     body = b"Code: 516. DB::Exception: default: Authentication failed. (AUTHENTICATION_FAILED)"
-    head = b"HTTP/1.1 403 Forbidden\r\nX-ClickHouse-Exception-Code: 516\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with answering(head + body) as url:
-        code, reported = invoke("--url", url)
+    answer = http(body, "403 Forbidden\r\nX-ClickHouse-Exception-Code: 516")
+    with fake_clickhouse(answer, version="") as fake:
+        code, reported = invoke("--url", fake.url)
     assert code == 2
     assert "wrong password" in reported
-
-
-@contextmanager
-def answering(answer: bytes) -> Iterator[str]:
-    """A server that answers each request with `answer` and closes the connection."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=answer_all, args=(server, answer))
-        thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
-
-
-def answer_all(server: socket.socket, answer: bytes) -> None:
-    while True:
-        try:
-            connection, _ = server.accept()
-        except OSError:
-            return
-        with connection, connection.makefile("rb") as request:
-            request.readline()
-            # To its end: a connection that is closed with bytes unread is reset, and the client misses the answer.
-            request.read(int(http.client.parse_headers(request).get("Content-Length", 0)))
-            connection.sendall(answer)
 
 
 @pytest.mark.parametrize(("job", "flag"), [("client-inventory", "--path"), ("team-report", "--owners")])
