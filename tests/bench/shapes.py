@@ -16,7 +16,8 @@ import statistics
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from tests.bench.figure import tell
 from tests.bench.kit.child import Child
 from tests.bench.kit.load_generator import LoadGenerator, random_payloads
 from tests.bench.kit.serve import Serve, builds, cpu_s, open_files_allowed
+from tests.kit.serving import running
 
 ROUNDS = 3
 WARM_S, WINDOW_S, WINDOWS = 1.5, 1.0, 2
@@ -75,31 +77,19 @@ def bare(shape: Shape) -> float:
         return pushes_per_cpu_s(shape, int(receiver.line()), receiver.process)
 
 
-@contextlib.contextmanager
-def segments_released(directory: Path) -> Iterator[None]:
-    """Releases full segments of a spool without reading them, for as long as the context is open."""
-    done = threading.Event()
-
-    def release() -> None:
-        while not done.wait(RELEASED_EVERY_S):
-            for segment in directory.rglob(f"*{SUFFIX}"):
-                with contextlib.suppress(BlockingIOError), segment.open() as file:  # locked: it is still written
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    segment.rename(segment.with_suffix(FREE_SUFFIX))
-
-    thread = threading.Thread(target=release)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+def released(directory: Path, done: threading.Event) -> None:
+    """Releases full segments of a spool without reading them."""
+    while not done.wait(RELEASED_EVERY_S):
+        for segment in directory.rglob(f"*{SUFFIX}"):
+            with contextlib.suppress(BlockingIOError), segment.open() as file:  # locked: it is still written
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                segment.rename(segment.with_suffix(FREE_SUFFIX))
 
 
 def headroom(shape: Shape, environment: Mapping[str, str]) -> float:
     with (
         Serve(shape.interval_ms, environment, TELEMETRY, spool=SPOOL) as serve,
-        segments_released(serve.data / "spool"),
+        running(partial(released, serve.data / "spool")),
     ):
         try:
             return pushes_per_cpu_s(shape, serve.port, serve.network, serve.worker)

@@ -28,7 +28,7 @@ from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, pushed
 from tests.kafka_clients.leaders import PARTITIONS, fetched, leaders, moved, wait_for_topic
 from tests.kit.kafka.client_jars import client_libs
 from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
-from tests.kit.serving import eventually
+from tests.kit.serving import eventually, running
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -84,18 +84,14 @@ def only_the_gateway(brokers: LocalCluster, jvm: Jvm, old_jvm: Jvm, serving: Ser
     """Looks over and over at whom the processes with clients in them are connected to."""
     processes = [psutil.Process(), psutil.Process(jvm.pid), psutil.Process(old_jvm.pid)]
     met: set[int] = set()
-    over = threading.Event()
 
-    def look() -> None:
-        while not over.wait(LOOK_S):
+    def look(done: threading.Event) -> None:
+        while not done.wait(LOOK_S):
             for process in processes:
                 met.update(c.raddr.port for c in process.net_connections("tcp") if c.raddr)
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    yield
-    over.set()
-    thread.join()
+    with running(look):
+        yield
     assert _port(serving.kafka) in met
     assert not met & {_port(address) for address in brokers.bootstrap.split(",")}
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
@@ -24,6 +22,7 @@ from exporters.clickhouse.options import StoreOptions
 from headroom.demo.jars import fetch_once
 from headroom.demo.processes import LOOPBACK, free_ports, start, stop
 from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
+from tests.kit.serving import eventually
 
 NAME = "metrics"  # of the cluster, in remote_servers
 OTHER_DATABASE = "ops"  # which the roles may use as well
@@ -66,22 +65,18 @@ def zookeeper(java: str, libs: Path, directory: Path) -> Iterator[int]:
     with (directory / "log").open("wb") as log:
         process = start([*command, main, str(configuration)], stderr=log)
     try:
-        _wait_for(port, process)
+        eventually(lambda: _answers(port), bool, _START_S)
         yield port
     finally:
         stop(process)
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline_s = time.monotonic() + _START_S
-    while process.poll() is None and time.monotonic() < deadline_s:
-        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), 1) as connection:
-            connection.settimeout(1)
-            connection.sendall(b"srvr")
-            if b"Mode: standalone" in connection.makefile("rb").read():
-                return
-        time.sleep(0.1)
-    raise AssertionError("ZooKeeper does not start")
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), 1) as connection:
+        connection.settimeout(1)
+        connection.sendall(b"srvr")
+        return b"Mode: standalone" in connection.makefile("rb").read()
+    return False
 
 
 class Node(LaunchedServer):
@@ -105,11 +100,9 @@ class Node(LaunchedServer):
         """Returns when its tables accept rows: those that it had first wait for the session of the killed process."""
         self.launch()
         self.wait_ready()
-        deadline_s = time.monotonic() + _START_S
+        readonly = "SELECT countIf(is_readonly) FROM system.replicas"
         with self.admin() as client:
-            while client.query("SELECT countIf(is_readonly) FROM system.replicas").result_rows != [(0,)]:
-                assert time.monotonic() < deadline_s, "its tables stay read-only"
-                time.sleep(0.1)
+            eventually(lambda: client.query(readonly).result_rows, lambda found: found == [(0,)], _START_S)
 
     def kill(self) -> None:
         """As a power loss of the process: SIGKILL."""

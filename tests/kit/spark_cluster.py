@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import pyspark
 
 from spark_jobs.session import mapped
+from tests.kit.serving import eventually
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -84,13 +84,9 @@ def _inherited() -> dict[str, str]:
 
 def _found(log: Path, pattern: str) -> str:
     """Waits until the pattern matches the log and returns its group."""
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        found = re.search(pattern, log.read_text(errors="replace"))
-        if found:
-            return found[1]
-        time.sleep(0.2)
-    raise TimeoutError(f"{pattern!r} is not in {log.name}: {log.read_text(errors='replace')[-2000:]}")
+    found = eventually(lambda: re.search(pattern, log.read_text(errors="replace")), bool, START_S)
+    assert found is not None
+    return found[1]
 
 
 def submitted(
