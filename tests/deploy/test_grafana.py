@@ -25,6 +25,7 @@ from tests.kit.debian import promtool, run
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "deploy" / "grafana"
 DASHBOARDS = ("fleet", "client", "quota", "health")
+DOCUMENTS = {name: json.loads((HERE / f"{name}.json").read_text()) for name in DASHBOARDS}
 CLICKHOUSE = "grafana-clickhouse-datasource"
 _VALUES = {"${database}": "headroom", "${cluster:singlequote}": "'c'", "${client:singlequote}": "'app'"}
 _TIME_FILTER = re.compile(r"\$__timeFilter\((\w+)\)")
@@ -33,7 +34,7 @@ _TIME_FILTER = re.compile(r"\$__timeFilter\((\w+)\)")
 def targets(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each query of a data source, with the title of its panel."""
     for name in DASHBOARDS:
-        for panel in json.loads((HERE / f"{name}.json").read_text())["panels"]:
+        for panel in DOCUMENTS[name]["panels"]:
             for target in panel["targets"]:
                 if target["datasource"]["type"] == kind:
                     yield f"{name}: {panel['title']}", target
@@ -42,13 +43,12 @@ def targets(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def marks() -> Iterator[tuple[str, dict[str, Any]]]:
     """Each query of marks, with its dashboard."""
     for name in DASHBOARDS:
-        for made in json.loads((HERE / f"{name}.json").read_text())["annotations"].get("list", []):
+        for made in DOCUMENTS[name]["annotations"].get("list", []):
             yield f"{name}: {made['name']}", made["target"]
 
 
 def panel_of(dashboard: str, title: str) -> dict[str, Any]:
-    panels = json.loads((HERE / f"{dashboard}.json").read_text())["panels"]
-    (found,) = (panel for panel in panels if panel["title"] == title)
+    (found,) = (panel for panel in DOCUMENTS[dashboard]["panels"] if panel["title"] == title)
     return dict(found)
 
 
@@ -72,7 +72,7 @@ def test_each_file_is_a_dashboard_that_names_no_database_of_ours() -> None:
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_panels_have_ids_titles_descriptions_and_distinct_positions(name: str) -> None:
-    document = json.loads((HERE / f"{name}.json").read_text())
+    document = DOCUMENTS[name]
     panels = document["panels"]
     assert (document["uid"], document["editable"]) == (document["uid"].lower(), False)
     assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
@@ -128,7 +128,7 @@ def test_rows_lead_to_the_page_of_their_client(server: RunningClickHouse) -> Non
     served = {route.path for route in page_routes(cast("Data", Mock())) if isinstance(route, Route)}
     linked: set[str] = set()
     for name in DASHBOARDS:
-        for panel in json.loads((HERE / f"{name}.json").read_text())["panels"]:
+        for panel in DOCUMENTS[name]["panels"]:
             for link in panel.get("fieldConfig", {}).get("defaults", {}).get("links", []):
                 columns = {
                     row[0] for row in client.query(f"DESCRIBE ({filled(panel['targets'][0]['rawSql'])})").result_rows
@@ -215,7 +215,7 @@ def test_changes_of_the_quotas_that_can_apply_to_a_client_are_marked(server: Run
 def test_every_variable_runs_as_a_reader(server: RunningClickHouse) -> None:
     client = connected(server.reader)
     for name in DASHBOARDS:
-        for variable in json.loads((HERE / f"{name}.json").read_text())["templating"]["list"]:
+        for variable in DOCUMENTS[name]["templating"]["list"]:
             if variable["type"] == "query":
                 client.query(filled(variable["query"]))
     client.close()
