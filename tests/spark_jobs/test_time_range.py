@@ -11,11 +11,6 @@ from hypothesis import strategies as st
 from spark_jobs.time_range import MERGED_MS, TimeRange, affected, between, parse_duration, parse_time, since
 
 
-def test_since_starts_on_the_window_grid_and_ends_with_the_last_whole_minute() -> None:
-    now_ms = 1_795_000_070_123
-    assert since("2m", now_ms, 60) == TimeRange(from_ms=1_794_999_900_000, to_ms=1_795_000_020_000, window_s=60)
-
-
 @given(st.integers(10**12, 2 * 10**12), st.integers(60, 3 * 86_400), st.integers(1, 60))
 def test_since_covers_the_duration_plus_less_than_a_window(now_ms: int, duration_s: int, window_min: int) -> None:
     when = since(f"{duration_s}s", now_ms, 60 * window_min)
