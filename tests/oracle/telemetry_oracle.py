@@ -8,16 +8,14 @@ be decompressed, null metrics. Time stays below what lets instances expire, whic
 
 from __future__ import annotations
 
+import gzip
 import random
 import struct
 import sys
-import zlib
-from pathlib import Path
 
 import zstandard
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.primitives import Reader
 from telemetry.subscriptions.java.hash import uuid_hash, uuid_text
@@ -26,8 +24,8 @@ from telemetry.subscriptions.subscription import without_covered
 from telemetry.subscriptions.subscription_id import instance_subscription_id
 from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from telemetry.wire.errors import ErrorCode
-from tests.kit.wire import write_compact_bytes
-from tests.oracle.subjects import print_differences
+from tests.kit.wire import compact
+from tests.oracle.subjects import Subject, run_subjects
 from tests.oracle.telemetry_sides import CLIENTS, MAX_BYTES, Broker, Kafka, Ours
 
 STEPS = 30
@@ -162,7 +160,7 @@ class Case:
                 (0, b"test-data"),
                 (0, bytes(MAX_BYTES)),
                 (0, bytes(MAX_BYTES + 1)),
-                (1, _gzip(b"test-data")),
+                (1, gzip.compress(b"test-data", mtime=0)),
                 (2, b"\x04\x0ctest"),  # snappy: 4 bytes, one literal
                 (3, b""),
                 (4, zstandard.compress(b"test-data")),
@@ -170,9 +168,8 @@ class Case:
                 (rng.choice([-1, 5, 100]), b"test-data"),
             ]
         )
-        body = bytearray(struct.pack(">16si?b", client_instance_id, subscription_id, terminating, compression_type))
-        write_compact_bytes(body, payload)
-        return bytes(body) + b"\x00"
+        head = struct.pack(">16si?b", client_instance_id, subscription_id, terminating, compression_type)
+        return head + compact(payload) + b"\x00"
 
     def _subscription_id(self, client_instance_id: bytes, client: int) -> int:
         """The valid id after all changes of the subscriptions."""
@@ -231,14 +228,8 @@ def _get_fields(body: bytes, asked_id: bytes) -> list[object]:
     return [*fields, reader.remaining, metrics]
 
 
-def _gzip(data: bytes) -> bytes:
-    compressor = zlib.compressobj(wbits=31)
-    return compressor.compress(data) + compressor.flush()
-
-
 def check_fixed_deviations(kafka: Kafka) -> list[str]:
     """Checks our deliberate deviations that do not depend on earlier requests; returns those that no longer hold."""
-    head = struct.pack(">16si?b", IDS[0], 0, False, 4)
     faults = []
     for what, payload, expected in (
         ("a bomb", zstandard.compress(bytes(10 * MAX_BYTES)), ErrorCode.INVALID_RECORD),
@@ -248,17 +239,13 @@ def check_fixed_deviations(kafka: Kafka) -> list[str]:
         broker, ours = Broker(kafka), Ours(lambda: IDS[3])
         subscribed = _get_fields(broker.get(IDS[0] + b"\x00", 0), IDS[0])
         ours.answer(GET_TELEMETRY_SUBSCRIPTIONS, IDS[0] + b"\x00", 0)
-        body = bytearray(head)
-        struct.pack_into(">I", body, 16, subscribed[3])
-        if payload is None:
-            body += b"\x00"
-        else:
-            write_compact_bytes(body, payload)
+        head = struct.pack(">16sI?b", IDS[0], subscribed[3], False, 4)
+        body = head + (b"\x00" if payload is None else compact(payload)) + b"\x00"
         try:
-            theirs: int | None = Reader(broker.push(bytes(body) + b"\x00", 0), 4).int16()
+            theirs: int | None = Reader(broker.push(body, 0), 4).int16()
         except Py4JJavaError:
             theirs = None  # the connection is closed
-        mine = Reader(ours.answer(PUSH_TELEMETRY, bytes(body) + b"\x00", 0), 4).int16()
+        mine = Reader(ours.answer(PUSH_TELEMETRY, body, 0), 4).int16()
         broker.close()
         if (theirs, mine) != (expected, ErrorCode.NONE):
             faults.append(f"{what}: Kafka {theirs}, ours {mine}")
@@ -278,13 +265,6 @@ def run(jvm: Jvm, seed: int, cases: int) -> tuple[list[str], int]:
     return differences, deviations
 
 
-def main(seed: int, cases: int) -> int:
-    """Prints what differs and one closing line; the number of differences."""
-    java = find_java()
-    with Jvm(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as jvm:
-        differences, _ = run(jvm, seed, cases)
-    return print_differences("telemetry", cases, differences)
-
-
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2])) else 0)
+    subjects: dict[str, Subject] = {"telemetry": lambda jvm, seed, cases: run(jvm, seed, cases)[0]}
+    sys.exit(1 if run_subjects(subjects, int(sys.argv[1]), int(sys.argv[2])) else 0)
