@@ -71,7 +71,13 @@ def apply_schema(clickhouse: ClickHouse, options: StoreOptions, database: str, v
             clickhouse.command(filled(statement, named), settings=layout.settings)
     if _pending(clickhouse, every, named):
         with schema_lock(clickhouse, database, layout.processes):
-            _apply(clickhouse, every, layout, named)
+            # Others may have applied some.
+            missing = {migration.version for migration in _pending(clickhouse, every, named)}
+            on_cluster = ClusterSchema(layout.cluster) if layout.cluster else None
+            for migration in every:
+                statements = layout.rendered(migration.statements, on_cluster)
+                for statement in (*statements, migration.record()) if migration.version in missing else ():
+                    clickhouse.command(filled(statement, named), settings=layout.settings)
     tables = {row["name"]: row["engine_full"] for row in clickhouse.rows(_TABLES, named)}
     for statement in _retention(tables, options.retention_days):
         clickhouse.command(filled(statement, named), settings=layout.settings)
@@ -99,16 +105,6 @@ def _layout(clickhouse: ClickHouse, cluster: str, database: str) -> _Layout:
 def _pending(clickhouse: ClickHouse, every: list[schema.Migration], named: Mapping[str, str]) -> list[schema.Migration]:
     applied = clickhouse.rows(filled(schema.APPLIED, named))
     return schema.pending(every, {row["version"]: row["checksum"] for row in applied})
-
-
-def _apply(clickhouse: ClickHouse, every: list[schema.Migration], layout: _Layout, named: Mapping[str, str]) -> None:
-    missing = {migration.version for migration in _pending(clickhouse, every, named)}  # others may have applied some
-    on_cluster = ClusterSchema(layout.cluster) if layout.cluster else None
-    for migration in every:
-        statements = layout.rendered(migration.statements, on_cluster)
-        if migration.version in missing:
-            for statement in (*statements, migration.record()):
-                clickhouse.command(filled(statement, named), settings=layout.settings)
 
 
 def _retention(tables: Mapping[str, str], days: Mapping[str, int]) -> Iterator[str]:

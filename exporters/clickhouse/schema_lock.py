@@ -41,7 +41,13 @@ def schema_lock(
     Raises StoreError.
     """
     active_at = time.monotonic()
-    while not _created(clickhouse, database):
+    while True:
+        try:
+            clickhouse.command(filled(_CREATE, {"database": database}))
+            break
+        except StoreError as exc:
+            if exc.code != TABLE_ALREADY_EXISTS:
+                raise
         if clickhouse.rows(_RUNNING.format(processes=processes))[0]["found"]:
             active_at = time.monotonic()
         elif time.monotonic() - active_at > abandoned_s:
@@ -53,13 +59,3 @@ def schema_lock(
         yield
     finally:
         clickhouse.command(filled(_DROP, {"database": database}))
-
-
-def _created(clickhouse: ClickHouse, database: str) -> bool:
-    try:
-        clickhouse.command(filled(_CREATE, {"database": database}))
-    except StoreError as exc:
-        if exc.code != TABLE_ALREADY_EXISTS:
-            raise
-        return False
-    return True

@@ -16,7 +16,7 @@ import structlog
 
 from exporters.model import RecordKind
 from exporters.spool.positions import segment_sizes
-from exporters.spool.reader import FollowedSegment, SpoolReader
+from exporters.spool.reader import SpoolReader
 from exporters.spool.records import scan
 
 _PIECE_BYTES = 16 << 20  # bytes per read; larger than any record
@@ -74,7 +74,10 @@ class MirrorReader(SpoolReader):
             pushes = 0
             segment = self._segments.get(name)
             if segment is not None:
-                pushes = _count_pushes_ahead(segment)
+                at = segment.position
+                while (scanned := scan(segment.read(_PIECE_BYTES, at), segment.named.mark, _PIECE_BYTES)).records:
+                    pushes += sum(kind is RecordKind.PUSH for kind, _ in scanned.records)
+                    at += scanned.end
                 segment.close()
                 del self._segments[name]
             self._unfreed.pop(name, None)
@@ -104,13 +107,3 @@ def sizes_of_its_own(directory: Path) -> dict[str, int]:
             if status.st_nlink == 1:
                 sizes[name] = status.st_size
     return sizes
-
-
-def _count_pushes_ahead(segment: FollowedSegment) -> int:
-    pushes, at = 0, segment.position
-    while True:
-        scanned = scan(segment.read(_PIECE_BYTES, at), segment.named.mark, _PIECE_BYTES)
-        if not scanned.records:
-            return pushes
-        pushes += sum(kind is RecordKind.PUSH for kind, _ in scanned.records)
-        at += scanned.end
