@@ -17,7 +17,8 @@ from quota_metrics.config.owners import parse_owners
 from quota_metrics.minutes.live import LiveLevels
 from quota_metrics.minutes.teams import Teams
 from quota_metrics.verdict.thresholds import Thresholds
-from tests.kit.clickhouse import connected, running_clickhouse
+from tests.kit.clickhouse import running_clickhouse
+from tests.kit.levels import sample, write
 
 NOBODY = ClickHouse((Endpoint("http", "127.0.0.1", 1),))
 
@@ -32,33 +33,31 @@ def test_unavailable_store_keeps_previous_readings() -> None:
 @pytest.mark.clickhouse
 def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> None:
     with running_clickhouse(tmp_path / "clickhouse") as server:
-        client = connected(server.writer)
-        client.command(
+        server.store.query(
             "INSERT INTO headroom.job_runs (job, run_id, run_version, status, started_at, finished_at) VALUES"
             " ('quota-headroom', generateUUIDv4(), 1, 'succeeded', '2026-01-01 00:00:00', '2026-01-01 00:01:00'),"
             " ('quota-headroom', generateUUIDv4(), 2, 'failed', '2026-01-01 01:00:00', '2026-01-01 01:01:00')"
         )
-        client.command(
+        server.store.query(
             "INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,"
             " software_version, first_seen, last_seen, pushes, points) VALUES"
             " ('c', generateUUIDv4(), 'a', 'u', 'librdkafka', '2.5.0', now64(3), now64(3), 1, 1),"
             " ('c', generateUUIDv4(), 'b', 'u', 'librdkafka', '2.12.0', now64(3), now64(3), 1, 1)"
         )
-        client.command(
-            "INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate,"
-            " throttle_ms, throttled_requests, source, gateway_id, interval_ms, limit, limit_known, matched_entity,"
-            " bucket_user, bucket_client_id, muted_ms)"
-            " SELECT 'c', 'producer_byte_rate', toDateTime(toStartOfMinute(now()) - 300 + number), 'u', name, '', 1, 9,"
-            " 90, 0, 0, 'gateway', 'gw', 1000, bound, 1, '', 'u', name, if(name = 'b', 15, 0)"
-            " FROM numbers(600) ARRAY JOIN ['a', 'b', repeat('c', 256)] AS name, [100, NULL, 1] AS bound"
-        )
-        client.command(
+        store, minute_s = ClickHouse((server.writer,)), now_ms() // 60_000 * 60 - 60
+        for name, more in (
+            ("a", {"limit": 100.0}),
+            ("b", {"limit": None, "muted_ms": 15}),
+            (256 * "c", {"limit": 1.0}),
+        ):
+            client = {"user": "u", "client_id": name, "bucket_user": "u", "bucket_client_id": name, **more}
+            usage = [sample("c", 1000 * at_s, 90.0, **client) for at_s in range(minute_s - 240, minute_s + 360)]
+            write(server.store, usage, name)
+        server.store.query(
             "INSERT INTO headroom.points (cluster, metric, ts, principal, client_id, client_instance_id, value) SELECT"
             " 'c', 'org.apache.kafka.producer.record.queue.time.max',"
             " toDateTime(toStartOfMinute(now()) - 300 + 10 * number), 'u', 'a', generateUUIDv4(), 2500 FROM numbers(60)"
         )
-        client.close()
-        store, minute_s = ClickHouse((server.writer,)), now_ms() // 60_000 * 60 - 60
         teams = Teams(parse_owners(b"owners: [{team: payments, user: u, client-id: a}]"))
         LiveLevels(store, now_ms, teams).compute_minute(minute_s, Thresholds())
         newest_s = [0]
@@ -72,23 +71,16 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
         assert contents.readings()[catalogue.KNOWN_ISSUES] == 1
         assert contents.readings()[catalogue.JOB_SUCCESS] == {"quota-headroom": 1_767_225_660}
         shown = contents.readings()
-        producer = ("c", "Produce", "u")
-        assert shown[catalogue.WINDOW_UTILIZATION] == {
-            (*producer, "a", "gateway", "mean"): 0.9,
-            (*producer, "a", "gateway", "p95"): 0.9,
-        }
-        assert shown[catalogue.WINDOW_MUTED] == {(*producer, "a", "gateway"): 0, (*producer, "b", "gateway"): 0.015}
-        assert shown[catalogue.CLIENT_LEVEL] == {
-            (*producer, "a", "gateway", "payments"): 2,
-            (*producer, "b", "gateway", UNOWNED): 4,
-        }
-        limited, muted = (*producer, "a", "gateway"), (*producer, "b", "gateway")
+        limited, muted = (("c", "Produce", "u", name, "gateway") for name in ("a", "b"))
+        assert shown[catalogue.WINDOW_UTILIZATION] == {(*limited, "mean"): 0.9, (*limited, "p95"): 0.9}
+        assert shown[catalogue.WINDOW_MUTED] == {limited: 0, muted: 0.015}
+        assert shown[catalogue.CLIENT_LEVEL] == {(*limited, "payments"): 2, (*muted, UNOWNED): 4}
         assert shown[catalogue.CLIENT_LIMIT] == {limited: 100, muted: float("inf")}
         assert shown[catalogue.CLIENT_USAGE] == {limited: 90, muted: 90}
         assert shown[catalogue.CLIENT_UTILIZATION] == {limited: 0.9}
         assert shown[catalogue.CLIENT_THROTTLE] == {limited: 0, muted: 0.9}  # by a throttle time from before
         assert shown[catalogue.SERIES_LEFT_OUT] == 9  # the client with the long name
-        assert shown[catalogue.CLIENT_IMPACT] == {(*producer, "a", "gateway"): 1, (*producer, "b", "gateway"): -1}
+        assert shown[catalogue.CLIENT_IMPACT] == {limited: 1, muted: -1}
 
 
 def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,28 +35,20 @@ def facts(*window_nums: int, **configs: str) -> ClusterFacts:
     )
 
 
-def after(settings: dict[str, Any], *read: ClusterFacts | Exception) -> tuple[FactsInForce, list[StoredFacts]]:
-    """The facts after as many steps, and the stored rows."""
-    coming: list[ClusterFacts | Exception] = list(read)
+def after(settings: dict[str, Any], *read: ClusterFacts) -> tuple[FactsInForce, list[StoredFacts]]:
+    """The facts after as many steps, and the stored rows. Then the cluster is away."""
+    coming = iter(read)
     rows: list[StoredFacts] = []
 
-    async def next_one() -> ClusterFacts:
-        found = coming.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+    async def next_facts() -> ClusterFacts:
+        facts = next(coming, None)
+        if facts is None:
+            raise BrokerUnreachableError("gone")
+        return facts
 
-    one = FactsInForce(QuotaConfig(**settings), "c", next_one, rows.extend)
-
-    async def steps() -> None:
-        for found in read:
-            if isinstance(found, Exception):
-                with pytest.raises(type(found)):
-                    await one.step()
-            else:
-                await one.step()
-
-    asyncio.run(steps())
+    one = FactsInForce(QuotaConfig(**settings), "c", next_facts, rows.extend)
+    for _ in read:
+        asyncio.run(one.step())
     return one, rows
 
 
@@ -78,7 +70,9 @@ def test_brokers_windows_are_in_force_and_followed() -> None:
 
 
 def test_failed_reading_keeps_the_facts() -> None:
-    one, rows = after({}, facts(31), BrokerUnreachableError("gone"))
+    one, rows = after({}, facts(31))
+    with pytest.raises(BrokerUnreachableError):
+        asyncio.run(one.step())
     assert windows(one, [1]) == [(31, 1000)]
     assert len(rows) == 1
 
