@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,14 @@ class Environment(EnvSettingsSource):
 
 def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
     """Merges all sources. Raises ConfigError with all errors."""
-    unknown = [f"{name}: unknown setting" for name in _unknown(os.environ)]
+    unknown = []  # pydantic reports unknown names within a section
+    for variable in sorted(os.environ):
+        if variable.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(variable):
+            setting, *within = variable.lower().removeprefix(_PREFIX.lower()).split("__")
+            field = ServeConfig.model_fields.get(setting)
+            is_section = field is not None and hasattr(field.annotation, "model_fields")
+            if not (is_section if within else field is not None or setting in _OF_OTHER_COMMANDS):
+                unknown.append(f"{variable}: unknown setting")
     settings = _from_file(file) if file else {}
 
     class Layered(ServeConfig, BaseSettings):
@@ -83,19 +89,6 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
     if unknown:
         raise ConfigError(unknown)
     return config
-
-
-def _unknown(names: Iterable[str]) -> list[str]:
-    """Unknown variables; pydantic reports unknown names within a section."""
-    unknown = []
-    for name in names:
-        if name.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(name):
-            setting, *within = name.lower().removeprefix(_PREFIX.lower()).split("__")
-            field = ServeConfig.model_fields.get(setting)
-            is_section = field is not None and hasattr(field.annotation, "model_fields")
-            if not (is_section if within else field is not None or setting in _OF_OTHER_COMMANDS):
-                unknown.append(name)
-    return sorted(unknown)
 
 
 def _from_file(file: Path) -> dict[str, Any]:

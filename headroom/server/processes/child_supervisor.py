@@ -82,11 +82,6 @@ class ChildProcess:
         self._stopping = asyncio.Event()
 
     @property
-    def pid(self) -> int | None:
-        """Of the last process."""
-        return self._process.pid if self._process is not None else None
-
-    @property
     def is_stopping(self) -> bool:
         return self._stopping.is_set()
 
