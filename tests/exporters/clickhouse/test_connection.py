@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import orjson
@@ -84,27 +82,15 @@ def test_port_that_the_url_did_not_name_is_said() -> None:
         ClickHouse((Endpoint.parse("https://127.0.0.1/headroom"),)).rows("SELECT 1 AS one")
 
 
-class Redirects(BaseHTTPRequestHandler):
-    """As a load balancer that has only https. The port in the URL refuses connections."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(308)
-        self.send_header("Location", f"https://127.0.0.1:1{self.path}")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+REDIRECT = b"HTTP/1.1 308 Permanent Redirect\r\nLocation: https://127.0.0.1:1/?secret\r\nContent-Length: 0\r\n\r\n"
 
 
 def test_redirect_is_named_and_not_followed() -> None:
-    with HTTPServer(("127.0.0.1", 0), Redirects) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(StoreAwayError) as away:
-            ClickHouse((Endpoint("http", "127.0.0.1", server.server_port),)).rows("SELECT 1 AS one")
-        server.shutdown()
-    assert str(away.value) == (
-        f"cannot reach http://127.0.0.1:{server.server_port}: it redirects to https://127.0.0.1:1/; name the server by"
-        " that URL"
-    )
+    """Of a load balancer that has only https. The port in its URL refuses connections."""
+    with fake_clickhouse(REDIRECT, version="") as fake, pytest.raises(StoreAwayError) as away:
+        ClickHouse((Endpoint.parse(fake.url),)).rows("SELECT 1 AS one")
+    to = "it redirects to https://127.0.0.1:1/; name the server by that URL"
+    assert str(away.value) == f"cannot reach {fake.url}: {to}"
 
 
 @pytest.mark.parametrize("url", ["http://u:hidden@h", "http://:hidden@h:1/headroom", "ftp://u:hidden@", "http://u:@h"])
