@@ -83,22 +83,6 @@ def drifted(kafka: LocalCluster, file: str) -> list[dict[str, object]]:
     return found
 
 
-def test_apply_is_idempotent_and_its_undo_brings_back(
-    kafka: LocalCluster, base: list[DeclaredQuota], tmp_path: Path
-) -> None:
-    before = written(tmp_path / "before.yaml", *base, quota("a", 1e12))
-    after = written(tmp_path / "after.yaml", *base, quota("a", 2e12), quota("b", 3e12, "consumer_byte_rate"))
-    assert run(kafka, "apply", "-f", before, "--yes").exit_code == 0
-    undone = tmp_path / "undo.yaml"
-    applied = run(kafka, "apply", "-f", after, "--yes", "--undo", str(undone))
-    assert "2 values changed with 1 request\n" in applied.stdout
-    again = run(kafka, "apply", "-f", after, "--yes")
-    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "nothing to change\n")
-    assert run(kafka, "drift", "-f", after).exit_code == 0
-    assert run(kafka, "apply", "-f", str(undone), "--yes").exit_code == 0
-    assert run(kafka, "drift", "-f", before).exit_code == 0
-
-
 def test_apply_stops_when_the_cluster_changed_underneath(
     kafka: LocalCluster, base: list[DeclaredQuota], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
