@@ -62,7 +62,9 @@ def test_token_of_an_application_shows_its_own_view(tmp_path: Path, monkeypatch:
         assert (done.exit_code, "cret" in done.stderr) == (2, False)
 
 
-@pytest.mark.parametrize(("command", "code"), [(["top", "--once"], 3), (["status"], 3), (["gateway", "share"], 1)])
+@pytest.mark.parametrize(
+    ("command", "code"), [(["top", "--once"], 3), (["status"], 3), (["gateway", "share"], 1), (["cluster", "show"], 1)]
+)
 def test_refused_connection_says_what_to_start(command: list[str], code: int) -> None:
     done = CliRunner().invoke(app, [*command, "--http", "127.0.0.1:1"])
     assert (done.exit_code, done.stdout) == (code, "")
