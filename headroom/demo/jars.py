@@ -26,16 +26,17 @@ MARKER = ".complete"  # written last: a directory without it is an interrupted d
 
 # One module file for all three, so that Ivy resolves one version of each artifact (otherwise two of log4j).
 # kafka-tools depends on Connect and Jetty, which the command classes do not need.
-_IVY_MODULE = f"""<ivy-module version="2.0">
-  <info organisation="headroom" module="kafka-libs"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)">
+_KAFKA = f"""
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"/>
     <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}">
       <exclude org="org.apache.kafka" module="connect-.*" matcher="regexp"/>
     </dependency>
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.1"/>
-  </dependencies>
+"""
+_IVY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="headroom" module="libs"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->default(runtime)">{dependencies}</dependencies>
 </ivy-module>
 """
 
@@ -80,12 +81,12 @@ def kafka_libs(
         return Path(own)
     cache = cache or Path(".cache") / f"kafka-{KAFKA_VERSION}"
     libs = (cache / "libs").absolute()
-    fetch_once(java, libs, _IVY_MODULE, progress, f"the Kafka {KAFKA_VERSION} jars (about 45 MB, once)")
+    fetch_once(java, libs, _KAFKA, progress, f"the Kafka {KAFKA_VERSION} jars (about 45 MB, once)")
     return libs
 
 
-def fetch_once(java: str, libs: Path, ivy_module: str, progress: Progress, what: str) -> None:
-    """Fetches the jars of an Ivy module into `libs` unless they are there. Raises PrerequisiteError.
+def fetch_once(java: str, libs: Path, dependencies: str, progress: Progress, what: str) -> None:
+    """Fetches the jars of these elements of an Ivy module into `libs` unless they are there. Raises PrerequisiteError.
 
     Of two processes that need them at once, the second waits: Ivy does not share its cache.
     """
@@ -95,14 +96,14 @@ def fetch_once(java: str, libs: Path, ivy_module: str, progress: Progress, what:
     with exclusive(libs.parent):
         if not (libs / MARKER).exists():
             progress(f"fetching {what}")
-            _fetch(java, libs, ivy_module, progress)
+            _fetch(java, libs, dependencies, progress)
 
 
-def _fetch(java: str, libs: Path, ivy_module: str, progress: Progress) -> None:
+def _fetch(java: str, libs: Path, dependencies: str, progress: Progress) -> None:
     """Fetches into a sibling directory and renames it, so that it is complete. Ivy's cache lets a retry resume."""
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=libs.parent) as scratch:
         module, fetched = Path(scratch) / "ivy.xml", Path(scratch) / "libs"
-        module.write_text(ivy_module)
+        module.write_text(_IVY_MODULE.format(dependencies=dependencies))
         ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
         if ivy is None:
             raise PrerequisiteError("cannot fetch the Kafka jars: this PySpark ships no Ivy")

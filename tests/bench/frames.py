@@ -44,14 +44,7 @@ IDLE, IDLE_TLS = 10_000, 4_000  # a TLS handshake costs milliseconds
 SPARE_FILES = 500
 SOURCE = Path(__file__).parent / "kit" / "framegen.c"
 VERSION = "0.12.0"  # of kroxylicious; the newest one that is published as a library
-_KROXYLICIOUS = f"""<ivy-module version="2.0">
-  <info organisation="headroom" module="kroxylicious"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)">
-    <dependency org="io.kroxylicious" name="kroxylicious-runtime" rev="{VERSION}"/>
-  </dependencies>
-</ivy-module>
-"""
+_KROXYLICIOUS = f'<dependency org="io.kroxylicious" name="kroxylicious-runtime" rev="{VERSION}"/>'
 _CIPHER = "TLS_AES_256_GCM_SHA384"  # which OpenSSL takes; netty would take AES-128
 _JVM = ["-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true"]  # one core: the collector that fits it
 

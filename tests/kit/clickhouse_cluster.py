@@ -32,22 +32,17 @@ _MEMORY_BYTES = 1 << 30
 _START_S = 120.0
 _SESSION_MS = 6_000  # of ZooKeeper: a node that stands still for so long has left; its own ZooKeeper allows 10 s
 
-_IVY_MODULE = """<ivy-module version="2.0">
-  <info organisation="headroom" module="zookeeper-libs"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)">
+_ZOOKEEPER = """
     <dependency org="org.apache.zookeeper" name="zookeeper" rev="3.8.4"/>
     <dependency org="org.xerial.snappy" name="snappy-java" rev="1.1.10.5"/>
     <dependency org="io.dropwizard.metrics" name="metrics-core" rev="4.1.12.1"/>
-  </dependencies>
-</ivy-module>
 """
 
 
 def zookeeper_libs(java: str, cache: Path) -> Path:
     """Directory of ZooKeeper's jars, fetched once."""
     libs = (cache / "zookeeper-3.8.4" / "libs").absolute()
-    fetch_once(java, libs, _IVY_MODULE, print, "ZooKeeper")
+    fetch_once(java, libs, _ZOOKEEPER, print, "ZooKeeper")
     return libs
 
 

@@ -20,16 +20,11 @@ _LOGGING = {
     3: '<dependency org="org.slf4j" name="slf4j-reload4j" rev="1.7.36"/>',
     4: '<dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.1"/>',
 }
-_IVY_MODULE = """<ivy-module version="2.0">
-  <info organisation="headroom" module="kafka-release-libs"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)">
+_KAFKA = """
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{release}"/>
     {logging}
     <exclude org="org.slf4j" module="slf4j-log4j12"/>
     <exclude org="log4j" module="log4j"/>
-  </dependencies>
-</ivy-module>
 """
 _RELOAD4J = """log4j.rootLogger=WARN, stdout
 log4j.appender.stdout=org.apache.log4j.ConsoleAppender
@@ -55,8 +50,8 @@ def release_libs(java: str, release: str, cache: Path) -> Path:
     if release == KAFKA_VERSION:
         return kafka_libs(java, cache / f"kafka-{release}")
     libs = (cache / f"kafka-{release}" / "libs").absolute()
-    module = _IVY_MODULE.format(release=release, logging=_LOGGING[max(number(release)[0], 3)])
-    fetch_once(java, libs, module, print, f"the jars of Kafka {release} (about 60 MB, once)")
+    dependencies = _KAFKA.format(release=release, logging=_LOGGING[max(number(release)[0], 3)])
+    fetch_once(java, libs, dependencies, print, f"the jars of Kafka {release} (about 60 MB, once)")
     return libs
 
 

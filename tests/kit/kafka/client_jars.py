@@ -6,15 +6,6 @@ from pathlib import Path
 
 from headroom.demo.jars import Progress, fetch_once
 
-_IVY_CLIENT_MODULE = """<ivy-module version="2.0">
-  <info organisation="headroom" module="kafka-client-libs"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)">
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"/>
-  </dependencies>
-</ivy-module>
-"""
-
 
 def client_libs(java: str, version: str, cache: Path, progress: Progress = print) -> Path:
     """Their directory; fetches them into `cache` if needed.
@@ -23,5 +14,5 @@ def client_libs(java: str, version: str, cache: Path, progress: Progress = print
     """
     libs = (cache / "libs").absolute()
     what = f"the jars of the Java client {version} (about 17 MB, once)"
-    fetch_once(java, libs, _IVY_CLIENT_MODULE.format(version=version), progress, what)
+    fetch_once(java, libs, f'<dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"/>', progress, what)
     return libs

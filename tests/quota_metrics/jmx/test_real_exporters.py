@@ -24,12 +24,7 @@ pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.m
 
 CLIENTS = ("plain-app", "app, user=bob", "app, client-id=carol", "a:b*?")
 ANONYMOUS = "ANONYMOUS"
-_MODULE = """<ivy-module version="2.0">
-  <info organisation="headroom" module="exporters"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)"><dependency org="{0}" name="{1}" rev="{2}"/></dependencies>
-</ivy-module>
-"""
+_DEPENDENCY = '<dependency org="{0}" name="{1}" rev="{2}"/>'
 _STRIMZI = ("io.strimzi", "metrics-reporter", "0.2.0")
 _JMX_EXPORTER = ("io.prometheus.jmx", "jmx_prometheus_httpserver", "1.0.1")
 _OURS = Path(__file__).parents[3] / "deploy" / "jmx" / "kafka-quotas.yml"
@@ -94,7 +89,7 @@ def exposed(
     libs = {}
     for artifact in (_STRIMZI, _JMX_EXPORTER):
         libs[artifact] = (cache / artifact[1] / "libs").absolute()
-        fetch_once(java, libs[artifact], _MODULE.format(*artifact), print, f"{artifact[1]} (a few MB, once)")
+        fetch_once(java, libs[artifact], _DEPENDENCY.format(*artifact), print, f"{artifact[1]} (a few MB, once)")
     classpath = directory / "kafka" / "libs"
     classpath.mkdir(parents=True)
     for jar in (*kafka_libs.glob("*.jar"), *libs[_STRIMZI].glob("*.jar")):

@@ -41,16 +41,11 @@ RECORD_BYTES = 10_000
 WARM_UP_S = 15.0  # until the windows have filled
 EVERY_S = 0.5
 
-_AGENTS = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-  <info organisation="headroom" module="jmx-agents"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)">
+_AGENTS = """
     <dependency org="io.prometheus.jmx" name="jmx_prometheus_javaagent" rev="1.0.1" transitive="false"/>
     <dependency org="org.jolokia" name="jolokia-agent-jvm" rev="2.5.1" transitive="false">
       <artifact name="jolokia-agent-jvm" type="jar" ext="jar" m:classifier="javaagent"/>
     </dependency>
-  </dependencies>
-</ivy-module>
 """
 
 Bucket = tuple[str, str, str]  # quota key, user, client-id of the metric's tags

@@ -25,14 +25,7 @@ RECORDS = 3_000
 _IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
 
 # Without RocksDB (70 MB): the topology below keeps its state in memory.
-_STREAMS = f"""<ivy-module version="2.0">
-  <info organisation="headroom" module="kafka-streams"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies defaultconf="default->default(runtime)">
-    <dependency org="org.apache.kafka" name="kafka-streams" rev="{KAFKA_VERSION}" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
+_STREAMS = f'<dependency org="org.apache.kafka" name="kafka-streams" rev="{KAFKA_VERSION}" transitive="false"/>'
 
 
 @pytest.fixture(scope="module")
