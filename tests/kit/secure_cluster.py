@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from headroom.demo.broker import Broker, server_properties, start_brokers
@@ -20,7 +20,7 @@ from tests.kit.kafka.jmx import jmx_options
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "MTLS")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-USERS = ("admin", "alice", "bob", "carol", "dave")  # the password is the name and -secret
+USERS = ("admin", "alice", "bob", "carol")  # the password is the name and -secret
 REAUTHENTICATION_MS = 4_000  # of PLAIN on SASL_PLAINTEXT
 _ALTER_USERS = 51
 _LOGIN = "org.apache.kafka.common.security"
@@ -57,11 +57,7 @@ class SecureCluster(Service):
 
     def start(self) -> None:
         start_brokers(self.brokers)
-        asyncio.run(_alter_scram_users(self._ports[0]["PLAINTEXT"], upserted=USERS))
-
-    def revoke_scram(self, user: str) -> None:
-        """Deletes the user's SCRAM credentials."""
-        asyncio.run(_alter_scram_users(self._ports[0]["PLAINTEXT"], deleted=[user]))
+        asyncio.run(_create_scram_users(self._ports[0]["PLAINTEXT"]))
 
     def stop(self) -> None:
         for broker in reversed(self.brokers):
@@ -134,12 +130,11 @@ def _server_login(mechanism: str) -> str:
     return f"{_LOGIN}.scram.ScramLoginModule required;"
 
 
-async def _alter_scram_users(port: int, upserted: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
+async def _create_scram_users(port: int) -> None:
     """Sends AlterUserScramCredentials, as kafka-configs.sh does."""
     admin = KafkaAdmin([(LOOPBACK, port)])
     salt = b"salt-of-the-test"
     for mechanism, digest in ((1, "sha256"), (2, "sha512")):
-        deletions = [{"name": user, "mechanism": mechanism} for user in deleted]
         upsertions = [
             {
                 "name": user,
@@ -148,9 +143,9 @@ async def _alter_scram_users(port: int, upserted: Sequence[str] = (), deleted: S
                 "salt": salt,
                 "salted_password": hashlib.pbkdf2_hmac(digest, password(user).encode(), salt, 4096),
             }
-            for user in upserted
+            for user in USERS
         ]
-        request = NegotiatedRequest(_ALTER_USERS, {"deletions": deletions, "upsertions": upsertions})
+        request = NegotiatedRequest(_ALTER_USERS, {"deletions": [], "upsertions": upsertions})
         response = await admin.send(request)
         for result in response.results:
             check("AlterUserScramCredentials", result.error_code, result.error_message)

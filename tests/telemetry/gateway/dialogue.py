@@ -52,6 +52,7 @@ class Both:
         limits: ConnectionLimits | None = None,
         local: Mapping[int, LocalAnswer] | None = None,
         sasl: SaslSession | None = None,
+        receiver: TelemetryReceiver | None = None,
     ) -> None:
         self.now_ms = 6
         self.receiver = ScriptedReceiver()
@@ -59,7 +60,7 @@ class Both:
         self.connection = ProxiedConnection(
             facts=FACTS,
             connection_id="one",
-            receiver=self.receiver,
+            receiver=receiver or self.receiver,
             address_of=lambda node_id, host, port: ("gw", 20_000 + node_id),
             observe=lambda values: self.seen.append(Exchange(*values)),
             limits=limits or ConnectionLimits(),

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
-from tests.kit.kafka.records import values_of
+from tests.kit.kafka.records import consumed_by_java, values_of
 from tests.telemetry.conftest import RunningGateway
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -125,18 +125,6 @@ def consumed(bootstrap: str, topic: str, expected: int) -> Content:
     return content
 
 
-def consumed_by_java(jvm: Jvm, bootstrap: str, topic: str, expected: int) -> Content:
-    consumer = jvm.consumer(bootstrap, "java-reader", f"java-{topic}", isolation_level="read_committed")
-    consumer.subscribe([topic])
-    content = Content(0, 0)
-    while content.records < expected:
-        records = list(consumer.poll(jvm.duration(int(PATIENCE_S * 1000))).iterator())
-        assert records, f"silence after {content.records} of {expected} records"
-        content += Content.of(bytes(record.value()) for record in records)
-    consumer.close()
-    return content
-
-
 @pytest.mark.parametrize("family", ["java", "librdkafka"])
 def test_producer_checksums_match_direct_connection(
     family: str, jvm: Jvm, kafka: LocalCluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
@@ -164,4 +152,6 @@ def test_java_consumer_reads_all_records_through_the_gateway(
     topic = new_topic()
     sent = produce_by_librdkafka(gateway.bootstrap, topic, "transactional", "lz4", lines)
     sent += produce_by_librdkafka(gateway.bootstrap, topic, "idempotent", "zstd", lines)
-    assert consumed_by_java(jvm, gateway.bootstrap, topic, sent.records) == sent
+    consumer = jvm.consumer(gateway.bootstrap, "java-reader", f"java-{topic}", isolation_level="read_committed")
+    assert Content.of(consumed_by_java(jvm, consumer, topic, sent.records)) == sent
+    consumer.close()

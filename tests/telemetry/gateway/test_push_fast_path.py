@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from exporters.model import RecordKind
 from exporters.spool.records import decode_push
 from quota_metrics.kafka.primitives import ProtocolError, write_uvarint
-from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
+from telemetry.gateway.connection import ConnectionLimits
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from tests.kit.telemetry_requests import subscription_id
-from tests.telemetry.gateway.dialogue import FACTS
+from tests.telemetry.gateway.dialogue import Both
 
 NOW_MS = 1_700_000_000_000
 IDS = [b"\x07" * 16, b"\x08" * 16]
@@ -50,27 +50,20 @@ class Sent(NamedTuple):
         return struct.pack(">i", len(body)) + body
 
 
-class Way:
+class Way(Both):
     """A connection with its own receiver; `short` allows the fast path."""
 
     def __init__(self, short: bool, limits: ConnectionLimits | None = None) -> None:
         self.records: list[tuple[RecordKind, bytes]] = []
         self.short = short
         self.taken = 0
-        self.now_ms = NOW_MS
         rules = ClientMetrics(new_id=lambda: bytes(16))
         rules.update("all", {"metrics": "*", "interval.ms": "1000"}, NOW_MS)
-        self.receiver = TelemetryReceiver(
+        self.telemetry = TelemetryReceiver(
             rules, append=lambda *record: self.records.append(record), telemetry_max_bytes=20_000
         )
-        self.connection = ProxiedConnection(
-            facts=FACTS,
-            connection_id="one",
-            receiver=self.receiver,
-            address_of=lambda *_: ("gw", 1),
-            observe=lambda _: None,
-            limits=limits or ConnectionLimits(),
-        )
+        super().__init__(limits, receiver=self.telemetry)
+        self.now_ms = NOW_MS
 
     def send(self, data: bytes, flush: bool | None = True) -> bytes:
         """The responses so far, in order."""
@@ -78,17 +71,15 @@ class Way:
             self.connection._known_pushes.forget()
         self.taken += self.connection._known_pushes.match(data, 0) is not None
         try:
-            self.connection.from_client(data, self.now_ms)
+            self.client(data)
         except ProtocolError:
             return CLOSED
-        return b"" if flush is None else self.flush(flush)
+        return b"" if flush is None else self.answers(flush)
 
-    def flush(self, ok: bool) -> bytes:
-        out, self.connection.to_client = self.connection.to_client, b""
-        if self.connection.unflushed:
-            self.connection.unflushed = False
-            out += self.connection.flushed(ok)
-        return out
+    def answers(self, ok: bool) -> bytes:
+        """Those that waited for the flush among them."""
+        out = self.take_client()
+        return out + self.flush(ok) if self.connection.unflushed else out
 
 
 payloads = st.sampled_from(
@@ -123,9 +114,9 @@ def test_fast_and_full_path_produce_equal_answers_and_records(pushes: list[Sent]
         for way in (short, long):
             way.now_ms += push.pause_ms
     else:
-        assert short.flush(True) == long.flush(True)
+        assert short.answers(True) == long.answers(True)
     assert short.records == long.records
-    assert short.receiver.counts == long.receiver.counts
+    assert short.telemetry.counts == long.telemetry.counts
 
 
 @pytest.mark.parametrize("nbytes", [127, 500, 3000, 16_383, 20_000])
@@ -165,7 +156,7 @@ def test_several_pushes_in_one_read_are_answered_as_one_by_one(pushes: list[Sent
     if answer != CLOSED:
         assert short.send(data[cut:]) == long.send(data[cut:])
     assert short.records == long.records
-    assert short.receiver.counts == long.receiver.counts
+    assert short.telemetry.counts == long.telemetry.counts
 
 
 def test_heads_that_all_connections_remember_are_limited() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -19,7 +18,6 @@ from quota_metrics.kafka.oauth import unsecured
 from quota_metrics.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
 from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
 from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster
-from tests.kit.serving import eventually
 from tests.telemetry.gateway.security.conftest import StartGateway, telemetry_users
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -65,43 +63,6 @@ def test_broker_refusal_is_forwarded_and_leaves_no_principal(
     assert "secret" not in reported
     assert telemetry_users(gateway, "headroom") == set()
     assert "mallory" not in {user for user, _ in gateway.meter.clients()}
-
-
-def test_user_with_deleted_credentials_is_refused_as_by_the_broker(
-    secure_cluster: SecureCluster, secure_gateway: StartGateway
-) -> None:
-    """An authenticated session continues, as at a broker without connections.max.reauth.ms."""
-    gateway = secure_gateway("SASL_PLAINTEXT", "SASL_PLAINTEXT")
-    mechanism = Scram("sha512", "dave", "dave-secret")
-    host, _, port = gateway.bootstrap.rpartition(":")
-
-    async def run() -> tuple[str, str]:
-        session = KafkaAdmin([(host, int(port))], security=Security(sasl=mechanism))
-        try:
-            await session.describe_cluster()
-            await asyncio.to_thread(secure_cluster.revoke_scram, "dave")
-            reported = await asyncio.to_thread(refused_everywhere, secure_cluster.bootstrap("SASL_PLAINTEXT"))
-            await session.describe_cluster()
-        finally:
-            await session.close()
-        return reported, await asyncio.to_thread(refusal, gateway.bootstrap, mechanism)
-
-    def refused_everywhere(brokers: str) -> str:
-        """Waits, because brokers learn of the change one after the other."""
-        said = [eventually(partial(accepted_or_refusal, broker, mechanism), bool) for broker in brokers.split(",")]
-        assert len(set(said)) == 1
-        return said[0]
-
-    reported, through_us = asyncio.run(run())
-    assert through_us == reported
-
-
-def accepted_or_refusal(bootstrap: str, mechanism: Mechanism) -> str:
-    """Empty when the credentials are accepted."""
-    try:
-        return refusal(bootstrap, mechanism)
-    except pytest.fail.Exception:
-        return ""
 
 
 @pytest.mark.parametrize("family", ["java", "librdkafka"])

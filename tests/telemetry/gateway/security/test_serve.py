@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from py4j.protocol import Py4JJavaError
 
 from headroom.demo.jvm import Jvm
-from quota_metrics.kafka.authentication import Security
-from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
-from quota_metrics.kafka.frames import NegotiatedRequest
-from quota_metrics.kafka.sasl import Plain
-from quota_metrics.kafka.tls import tls_context
-from telemetry.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
 from tests.kit.secure_cluster import SecureCluster, login
 from tests.kit.secured_serve import librdkafka, rows, serving
@@ -119,48 +110,3 @@ def token_of(jvm: Jvm, cluster: SecureCluster, user: str) -> dict[str, str]:
     for broker in cluster.bootstrap("SASL_SSL").split(","):
         eventually(partial(refusal, broker), lambda reason: not reason)
     return properties
-
-
-def claims_to_be(user: str) -> bytes:
-    """A payload that names another user and client in every possible field."""
-    data = MetricsData()
-    resource = data.resource_metrics.add()
-    metric = resource.scope_metrics.add().metrics.add(name="claims")
-    point = metric.gauge.data_points.add(as_double=1.0, time_unix_nano=1)
-    for name in ("user", "principal", "client_id", "client.id", "enduser.id", "kafka.principal"):
-        for attributes in (resource.resource.attributes, point.attributes):
-            attributes.add(key=name).value.string_value = user
-    return data.SerializeToString()
-
-
-async def push(served: Served, cluster: SecureCluster, payload: bytes) -> None:
-    """Sends one push as alice and asserts that it is accepted."""
-    tls = tls_context({"ssl.truststore.location": str(cluster.authority.ca)})
-    security = Security(tls=tls, sasl=Plain("alice", "alice-secret"))
-    connection = await KafkaConnection.open(
-        *served.address, ConnectionOptions("claims", 10_000, 1 << 20, security), connect_timeout_ms=10_000
-    )
-    try:
-        request = NegotiatedRequest(GET_TELEMETRY_SUBSCRIPTIONS, {"client_instance_id": uuid.UUID(int=0)})
-        got = await connection.send(request)
-        fields = {
-            "client_instance_id": got.client_instance_id,
-            "subscription_id": got.subscription_id,
-            "terminating": False,
-            "compression_type": 0,
-            "metrics": payload,
-        }
-        pushed = await connection.send(NegotiatedRequest(PUSH_TELEMETRY, fields))
-        assert pushed.error_code == 0
-    finally:
-        await connection.close()
-
-
-def test_user_in_a_payload_is_stored_as_an_attribute_only(one_process: Served, secure_cluster: SecureCluster) -> None:
-    served = one_process
-    asyncio.run(push(served, secure_cluster, claims_to_be("mallory")))
-    query = "SELECT principal, client_id, attributes['user'] FROM headroom.client_metrics WHERE metric = 'claims'"
-    assert eventually(lambda: rows(served, query), bool) == ["alice\tclaims\tmallory"]
-    for table in ("client_metrics", "client_instances", "pushes"):
-        others = f"SELECT count() FROM headroom.{table} WHERE principal = 'mallory' OR client_id = 'mallory'"
-        assert rows(served, others) == ["0"], table

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import ssl
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,7 +17,6 @@ from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls, UpstreamCertificateError
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.gateways import new_gateway
-from tests.telemetry.gateway.dialogue import request, response
 
 USER = "CN=carol,O=Acme"
 
@@ -119,39 +116,3 @@ def test_connections_to_brokers_use_renewed_files(tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(connections()) == ["by-old", "by-new", "by-new"]
-
-
-async def _reverse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A broker that answers each OffsetCommit with its bytes in reverse order."""
-    with contextlib.suppress(asyncio.IncompleteReadError):
-        while True:
-            frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-            writer.write(response(8, 10, int.from_bytes(frame[4:8], "big"), frame[:7:-1]))
-            await writer.drain()
-    writer.close()
-
-
-def test_large_frames_of_several_clients_arrive_unchanged_with_tls_on_both_sides(tmp_path: Path) -> None:
-    authority = CertificateAuthority(tmp_path)
-    tls = ListenerTls(*authority.issue("localhost"), None, "none").context
-    trusting = ssl.create_default_context(cafile=authority.ca)
-
-    async def commits(port: int, client: int) -> None:
-        reader, writer = await asyncio.open_connection("localhost", port, ssl=trusting)
-        for number in range(3):
-            asked = request(8, 10, number, bytes([client, number]) * 150_000)
-            writer.write(asked)
-            expected = response(8, 10, number, asked[:11:-1])
-            assert await asyncio.wait_for(reader.readexactly(len(expected)), 60) == expected
-        writer.close()
-
-    async def all_commits() -> None:
-        security = ListenerSecurity(protocol="SSL", tls=tls, upstream_tls=trusting)
-        async with await asyncio.start_server(_reverse, "127.0.0.1", 0, ssl=tls) as broker:
-            gateway = new_gateway(listener=ListenerOptions("127.0.0.1", 0, security=security), connect_timeout_s=60)
-            _, port = await gateway.start([Node(1, "localhost", broker.sockets[0].getsockname()[1])])
-            await asyncio.gather(*(commits(port, client) for client in range(4)))
-            await gateway.close(0)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(all_commits())

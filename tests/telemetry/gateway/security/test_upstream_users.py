@@ -1,4 +1,4 @@
-"""Clients with certificates keep their names at the broker: the gateway connects with a certificate for each."""
+"""Client certificates at the listener. At the brokers there is the gateway's own, or one for each client."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from exporters.model import RecordKind
 from headroom.demo.admin import Admin
 from headroom.demo.jvm import Jvm
 from headroom.server.processes.security import UpstreamCertificates
@@ -18,11 +19,38 @@ from tests.kit.secure_cluster import SecureCluster
 from tests.kit.serving import eventually
 from tests.quota_metrics.measure.quota_truth import Truth
 from tests.telemetry.conftest import RunningGateway
-from tests.telemetry.gateway.security.conftest import broker_security
+from tests.telemetry.gateway.security.conftest import StartGateway, broker_security, telemetry_users
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 USER = "CN=carol,O=Acme"
+
+
+def config(cluster: SecureCluster, name: str = "") -> dict[str, str]:
+    """Of librdkafka. `name`: of the client's certificate, if it has one."""
+    trusting = {"security.protocol": "ssl", "ssl.ca.location": str(cluster.authority.ca)}
+    certificate = cluster.directory / f"{name}.pem"
+    own = {
+        "ssl.certificate.location": str(certificate),
+        "ssl.key.location": str(certificate.with_suffix(".key")),
+    }
+    return trusting | own if name else trusting
+
+
+def test_certificate_subject_is_the_principal_and_missing_one_is_refused(
+    secure_cluster: SecureCluster, secure_gateway: StartGateway, new_secure_topic: Callable[[str], str]
+) -> None:
+    gateway = secure_gateway("SSL", "MTLS", "required")
+    topic = new_secure_topic("mtls")
+    client = LibrdkafkaClient(gateway.bootstrap, "mtls", config(secure_cluster, "client"))
+    client.produce(topic, [b"value"] * 100, lambda: RecordKind.PUSH in dict(gateway.records))
+    assert client.consume(topic, 100) == [b"value"] * 100
+    assert gateway.meter.clients() == {("alice", "mtls")}
+    assert RecordKind.PUSH in dict(gateway.records)
+    assert telemetry_users(gateway, "mtls") == {"alice"}
+    nobody = config(secure_cluster) | {"message.timeout.ms": "5000"}
+    with pytest.raises(AssertionError):
+        LibrdkafkaClient(gateway.bootstrap, "nobody", nobody).produce(topic, [b"value"])
 
 
 @pytest.fixture
@@ -54,17 +82,8 @@ def test_broker_meters_the_client_instead_of_the_gateway(
     with Admin(jvm, secure_cluster.bootstrap("PLAINTEXT")) as admin:
         admin.alter_quota({"user": USER}, {"producer_byte_rate": 10_000_000.0})
 
-    def config(name: str) -> dict[str, str]:
-        directory = secure_cluster.directory
-        return {
-            "security.protocol": "ssl",
-            "ssl.ca.location": str(secure_cluster.authority.ca),
-            "ssl.certificate.location": str(directory / f"{name}.pem"),
-            "ssl.key.location": str(directory / f"{name}.key"),
-        }
-
     truths = [Truth(jvm, port) for port in secure_cluster.jmx_ports]
-    carol = LibrdkafkaClient(impersonating.bootstrap, "carols", config("carol"))
+    carol = LibrdkafkaClient(impersonating.bootstrap, "carols", config(secure_cluster, "carol"))
 
     def metered() -> bool:
         carol.produce(topic, [b"value"] * 100)
@@ -73,7 +92,7 @@ def test_broker_meters_the_client_instead_of_the_gateway(
 
     eventually(metered, bool)
     assert impersonating.meter.clients() == {(USER, "carols")}
-    alices = config("client") | {"message.timeout.ms": "5000"}
+    alices = config(secure_cluster, "client") | {"message.timeout.ms": "5000"}
     with pytest.raises(AssertionError):
         LibrdkafkaClient(impersonating.bootstrap, "alices", alices).produce(topic, [b"value"])
     assert impersonating.meter.clients() == {(USER, "carols")}
