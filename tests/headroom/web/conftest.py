@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, sync_playwright
 
 from exporters.model import QuotaLimit, TopicSample
 from headroom.cli.serve_api import ask
 from telemetry.ingest.arrow_tables import limits_table, topics_table
-from tests.headroom.web.watched_page import HOSTILE, Watched
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.levels import now_ms, sample, write
 from tests.kit.serving import Served, eventually
+
+HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">'
 
 # A subscription with a name, metrics and a selector that are not plain text.
 _SUBSCRIPTIONS = f"""
@@ -147,6 +148,27 @@ def browser() -> Iterator[Browser]:
         running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield running
         running.close()
+
+
+class Watched:
+    """A page and its errors: of the console, of scripts, dialogs, failed requests with their reason: requests that a
+    navigation ends fail with ERR_ABORTED, which is no error of the page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.faults: list[str] = []
+        page.on("console", self._note)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("dialog", self._dismiss)
+        page.on("requestfailed", lambda request: self.faults.append(f"failed {request.url}: {request.failure}"))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.faults.append(f"{message.text} {message.location.get('url', '')}")
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog {dialog.message}")
+        dialog.dismiss()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from headroom.web.tiles import TRENDS
 from quota_metrics.amounts import duration_text
-from tests.headroom.web.watched_page import HOSTILE, Watched
+from tests.headroom.web.conftest import HOSTILE, Watched
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import output_of
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser
 
-from tests.headroom.web.watched_page import HOSTILE, Watched
+from tests.headroom.web.conftest import HOSTILE, Watched
 from tests.kit.serving import Served, eventually
 from tests.kit.terminal.fake_serve import FakeServe
 

@@ -13,8 +13,7 @@ from playwright.sync_api import Browser, expect
 from exporters.model import QuotaKey, QuotaLimit
 from quota_metrics.amounts import of_limit_text, quota_word
 from telemetry.ingest.arrow_tables import limits_table
-from tests.headroom.web.conftest import OF_ALICE
-from tests.headroom.web.watched_page import Watched
+from tests.headroom.web.conftest import OF_ALICE, Watched
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import now_ms, sample, write
 

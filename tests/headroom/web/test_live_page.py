@@ -14,7 +14,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.headroom.web.watched_page import Watched
+from tests.headroom.web.conftest import Watched
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.levels import now_ms, sample, write
 from tests.kit.serving import Served, eventually

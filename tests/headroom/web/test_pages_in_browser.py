@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.headroom.web.watched_page import HOSTILE, Watched
+from tests.headroom.web.conftest import HOSTILE, Watched
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 

@@ -22,7 +22,7 @@ from headroom.server.health import Health
 from headroom.server.listeners.network import NetworkService
 from headroom.server.metrics import Snapshot
 from headroom.server.pages import guarded, http_app
-from tests.headroom.web.watched_page import HOSTILE
+from tests.headroom.web.conftest import HOSTILE
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served
 

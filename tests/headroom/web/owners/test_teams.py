@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from exporters.model import UNOWNED
 from headroom.cli.main import app
-from tests.headroom.web.watched_page import HOSTILE
+from tests.headroom.web.conftest import HOSTILE
 from tests.kit.serving import Served
 
 pytestmark = pytest.mark.clickhouse
