@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quota_metrics.minutes.columns import Bools, Floats, Ints, joined_codes, run_of_row, starts_of
 
@@ -85,11 +86,12 @@ def fullest_parts(claims: Claims, bucket: Ints, seen: Bools, rates: Floats, coun
     return Parts(limit[best], entity[best], mean[best], p95[best])
 
 
-def fullness(limit: Floats, rate: Floats) -> Floats:
-    """Share of the limit; any rate exceeds a limit of 0."""
+def fullness(limit: Floats, rate: Floats) -> npt.NDArray[np.float32]:
+    """Share of the limit, to seven digits: in what order rates were added decides nothing. Any rate exceeds a limit
+    of 0."""
     with np.errstate(over="ignore"):
-        share = np.divide(rate, limit, out=np.zeros_like(rate), where=limit > 0)
-    return np.where((limit == 0) & (rate > 0), np.inf, share)
+        share = np.divide(rate, limit, out=np.zeros_like(rate), where=limit > 0).astype(np.float32)
+    return np.where((limit == 0) & (rate > 0), np.float32(np.inf), share)
 
 
 def percentiles(rates: Floats, counted: Bools, seconds: Ints) -> Floats:

@@ -349,8 +349,9 @@ def _p95(values: list[float]) -> float:
 
 
 def _fullness(limit: float, rate: float) -> float:
+    """In single precision: a tie is no matter of the order in which rates were added."""
     if limit > 0:
-        return rate / limit
+        return c_float(rate / limit).value
     return math.inf if limit == 0 and rate > 0 else 0.0
 
 
