@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from ctypes import c_float
 from typing import NamedTuple
 
 LOOKBACK_MS = 600_000
