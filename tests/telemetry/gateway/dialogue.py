@@ -109,10 +109,6 @@ def response(key: int, version: int, correlation: int, body: bytes = b"") -> byt
     return framed(struct.pack(">i", correlation) + tags + body)
 
 
-def local(correlation: int, body: bytes) -> bytes:
-    return framed(struct.pack(">i", correlation) + b"\x00" + body)
-
-
 def produce(version: int, correlation: int, acks: int, transactional_id: bytes = b"") -> bytes:
     tid = b""
     if version >= 9:

@@ -9,7 +9,7 @@ import pytest
 from exporters.model import ANONYMOUS, UNKNOWN, Exchange
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.connection import ConnectionLimits
-from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
+from tests.telemetry.gateway.dialogue import PUSH, Both, framed, produce, produced, request, response
 
 
 def test_non_telemetry_frames_pass_unchanged() -> None:
@@ -26,7 +26,7 @@ def test_local_answer_waits_for_earlier_responses() -> None:
     assert both.client(first + request(71, 0, 2, b"get") + second) == first + second
     assert both.take_client() == b""
     earlier, later = response(12, 4, 1, b"\0\0\0\0one"), response(12, 4, 3, b"\0\0\0\0two")
-    assert both.broker(earlier + later) == earlier + local(2, b"answer-71") + later
+    assert both.broker(earlier + later) == earlier + response(72, 0, 2, b"answer-71") + later
     assert both.receiver.asked == [("get", 71, b"get", "app")]
 
 
@@ -38,7 +38,7 @@ def test_push_is_answered_after_flush_and_delays_later_responses(ok: bool, answe
     reported = response(12, 4, 2, b"\0\0\0\0")
     assert both.broker(reported) == b""
     assert not both.connection.idle
-    assert both.flush(ok) == local(1, answer) + reported
+    assert both.flush(ok) == response(72, 0, 1, answer) + reported
     assert both.connection.idle
 
 
@@ -116,7 +116,7 @@ def test_oversize_push_is_skipped_and_answered_at_its_end() -> None:
     assert both.receiver.asked == []
     assert both.client(push[-1:]) == b""
     assert both.receiver.asked[0] == ("oversize", 72, b"h" * 16, "app")
-    assert both.take_client() == local(1, b"too-large")
+    assert both.take_client() == response(72, 0, 1, b"too-large")
     assert both.connection.idle
     rest = request(12, 4, 2)
     whole = request(72, 0, 3, b"h" * 1_500)
@@ -211,7 +211,7 @@ def test_known_pushes_in_flight_are_bounded() -> None:
     both.flush()
     both.client(b"")
     assert (both.connection.is_crowded, len(both.receiver.asked)) == (False, 6)
-    assert both.flush() == local(4, b"answer-72") + local(5, b"answer-72")
+    assert both.flush() == response(72, 0, 4, b"answer-72") + response(72, 0, 5, b"answer-72")
 
 
 def created(*names: bytes) -> bytes:

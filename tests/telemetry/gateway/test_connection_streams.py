@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.connection import ConnectionLimits
-from tests.telemetry.gateway.dialogue import PUSH, Both, framed, local, produce, produced, request, response
+from tests.telemetry.gateway.dialogue import PUSH, Both, framed, produce, produced, request, response
 
 DIALOGUE = [
     (request(18, 3, 1, b"\x05java\x061.2.3\x00"), framed(struct.pack(">ih", 1, 0) + b"\x01\0\0\0\0\x00")),
@@ -81,7 +81,7 @@ def test_known_requests_are_answered_locally(key: int, version: int) -> None:
 def test_local_answers_keep_request_order_behind_a_push() -> None:
     alone = Alone()
     assert alone.ask(request(72, 0, 1, PUSH) + request(3, 12, 2, b"asked")) == b""
-    assert alone.flush() == local(1, b"answer-72") + response(3, 12, 2, b"12:asked")
+    assert alone.flush() == response(72, 0, 1, b"answer-72") + response(3, 12, 2, b"12:asked")
 
 
 @pytest.mark.parametrize("key", [0, 1, 12, 44])

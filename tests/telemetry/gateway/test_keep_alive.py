@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.telemetry.gateway.dialogue import PUSH, Both, SaslDialogue, local, request, response
+from tests.telemetry.gateway.dialogue import PUSH, Both, SaslDialogue, request, response
 
 ANSWER = response(18, 0, 0, struct.pack(">hihhh", 0, 1, 18, 0, 4))
 
@@ -30,7 +30,7 @@ def test_requests_behind_keep_alive_are_answered_in_order() -> None:
     ask, reported = request(12, 4, 2), response(12, 4, 2, b"\0\0\0\0\0\0\0")
     assert both.client(request(71, 0, 1, b"get") + ask) == ask
     assert both.take_client() == b""
-    assert both.broker(ANSWER + reported) == local(1, b"answer-71") + reported
+    assert both.broker(ANSWER + reported) == response(72, 0, 1, b"answer-71") + reported
     assert len(both.seen) == 1
 
 

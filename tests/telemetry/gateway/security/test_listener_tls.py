@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvloop
@@ -17,38 +14,35 @@ from telemetry.gateway.security.ssl_principal import principal_mapper
 from tests.kit.certificates import CertificateAuthority
 
 
-class Listener:
-    """Sends each client its principal as a gateway sees it. Runs in uvloop, as `headroom serve` does."""
+def peer_names(tls: ListenerTls, context: ssl.SSLContext) -> tuple[str, str]:
+    """The name in the listener's certificate, and the client's principal as a gateway sees it."""
+    security = ListenerSecurity("SSL", tls.context, principal_of=principal_mapper("RULE:^CN=(.*?),.*$/$1/L"))
 
-    def __init__(self, tls: ListenerTls) -> None:
-        self._security = ListenerSecurity("SSL", tls.context, principal_of=principal_mapper("RULE:^CN=(.*?),.*$/$1/L"))
-        self._loop = uvloop.new_event_loop()
-        self._server = self._loop.run_until_complete(
-            asyncio.start_server(self._tell, "127.0.0.1", 0, ssl=tls.context, ssl_handshake_timeout=5)
-        )
-        self._port = self._server.sockets[0].getsockname()[1]
-
-    async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(self._security.principal(writer.transport).encode())
+    async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(security.principal(writer.transport).encode())
         writer.close()
 
-    def peer_names(self, context: ssl.SSLContext) -> tuple[str, str]:
-        """The name in the listener's certificate, and the principal that the listener sends."""
-        return self._loop.run_until_complete(asyncio.to_thread(self._peer_names, context))
-
-    def _peer_names(self, context: ssl.SSLContext) -> tuple[str, str]:
-        with socket.create_connection(("127.0.0.1", self._port), 5) as plain, context.wrap_socket(plain) as client:
-            certificate: dict[str, Any] = client.getpeercert() or {}
-            subject = dict(part[0] for part in certificate["subject"])
-            reported = client.recv(100).decode()
+    async def ask() -> tuple[str, str]:
+        server = await asyncio.start_server(tell, "127.0.0.1", 0, ssl=tls.context, ssl_handshake_timeout=5)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            try:
+                reported = (await reader.read()).decode()
+            finally:
+                writer.close()
             if not reported:  # in TLS 1.3 a client learns only by reading that its certificate was refused
                 raise ConnectionError("closed")
+            subject = dict(part[0] for part in writer.get_extra_info("peercert")["subject"])
             return subject["commonName"], reported
 
-    def close(self) -> None:
-        self._server.close()
-        self._loop.run_until_complete(self._server.wait_closed())
-        self._loop.close()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as `headroom serve` runs
+        return runner.run(ask())
+
+
+def is_refused(tls: ListenerTls, context: ssl.SSLContext) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        peer_names(tls, context)
 
 
 @pytest.fixture
@@ -57,10 +51,8 @@ def authority(tmp_path: Path) -> CertificateAuthority:
 
 
 @pytest.fixture
-def listener(authority: CertificateAuthority) -> Iterator[Listener]:
-    running = Listener(ListenerTls(*authority.issue("first"), authority.ca, "requested"))
-    yield running
-    running.close()
+def tls(authority: CertificateAuthority) -> ListenerTls:
+    return ListenerTls(*authority.issue("first"), authority.ca, "requested")
 
 
 def client_context(authority: CertificateAuthority, name: str = "", subject: str = "") -> ssl.SSLContext:
@@ -71,51 +63,43 @@ def client_context(authority: CertificateAuthority, name: str = "", subject: str
     return context
 
 
-def test_certificate_subject_is_the_principal(authority: CertificateAuthority, listener: Listener) -> None:
-    assert listener.peer_names(client_context(authority))[1] == "ANONYMOUS"
-    assert listener.peer_names(client_context(authority, "client", "/C=DE/CN=Alice"))[1] == "alice"
-
-
-def test_client_without_required_certificate_is_refused(authority: CertificateAuthority) -> None:
-    listener = Listener(ListenerTls(*authority.issue("first"), authority.ca, "required"))
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        listener.peer_names(client_context(authority))
-    assert listener.peer_names(client_context(authority, "client", "/C=DE/CN=bob"))[1] == "bob"
-    listener.close()
+def test_certificate_subject_is_the_principal_and_may_be_required(
+    authority: CertificateAuthority, tls: ListenerTls
+) -> None:
+    nobody, alice = client_context(authority), client_context(authority, "client", "/C=DE/CN=Alice")
+    assert peer_names(tls, nobody)[1] == "ANONYMOUS"
+    assert peer_names(tls, alice)[1] == "alice"
+    requires = ListenerTls(*authority.issue("first"), authority.ca, "required")
+    is_refused(requires, nobody)
+    assert peer_names(requires, alice)[1] == "alice"
 
 
 def test_changed_files_apply_to_the_next_handshake_and_invalid_ones_do_not(
-    authority: CertificateAuthority, listener: Listener, tmp_path: Path
+    authority: CertificateAuthority, tls: ListenerTls, tmp_path: Path
 ) -> None:
     context = client_context(authority)
-    assert listener.peer_names(context)[0] == "first"
-    certificate, key = authority.issue("second")
-    key.replace(tmp_path / "first.key")
-    certificate.replace(tmp_path / "first.pem")
-    assert listener.peer_names(context)[0] == "second"
-    (tmp_path / "first.pem").write_text("no certificate")
-    assert listener.peer_names(context)[0] == "second"
-    certificate, key = authority.issue("third")
-    key.replace(tmp_path / "first.key")
-    certificate.replace(tmp_path / "first.pem")
-    assert listener.peer_names(context)[0] == "third"
+    assert peer_names(tls, context)[0] == "first"
+    for name in ("second", "third"):
+        certificate, key = authority.issue(name)
+        key.replace(tmp_path / "first.key")
+        certificate.replace(tmp_path / "first.pem")
+        assert peer_names(tls, context)[0] == name
+        (tmp_path / "first.pem").write_text("no certificate")
+        assert peer_names(tls, context)[0] == name
 
 
 def test_certificate_of_another_ca_is_refused_and_a_replaced_ca_applies_to_the_next_handshake(
-    authority: CertificateAuthority, listener: Listener, tmp_path: Path
+    authority: CertificateAuthority, tls: ListenerTls, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
     other = CertificateAuthority(tmp_path / "other")
-    mine = client_context(authority, "client", "/C=DE/CN=alice")
-    theirs = client_context(authority)
+    mine, theirs = client_context(authority, "client", "/C=DE/CN=alice"), client_context(authority)
     theirs.load_cert_chain(*other.issue("client", "/C=DE/CN=bob"))
-    assert listener.peer_names(mine)[1] == "alice"
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        listener.peer_names(theirs)
+    assert peer_names(tls, mine)[1] == "alice"
+    is_refused(tls, theirs)
     authority.ca.write_text(other.ca.read_text())
-    assert listener.peer_names(theirs)[1] == "bob"
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        listener.peer_names(mine)
+    assert peer_names(tls, theirs)[1] == "bob"
+    is_refused(tls, mine)
 
 
 def test_pkcs12_stores_are_read_and_reloaded(authority: CertificateAuthority, tmp_path: Path) -> None:
@@ -123,16 +107,15 @@ def test_pkcs12_stores_are_read_and_reloaded(authority: CertificateAuthority, tm
     opens.write_text("one\n")
     authority.issue("first")
     stores = authority.key_store("first", "one"), None, authority.trust_store("one"), "required"
-    listener = Listener(ListenerTls(*stores, keystore_password=opens, truststore_password=opens))
+    tls = ListenerTls(*stores, keystore_password=opens, truststore_password=opens)
     context = client_context(authority, "client", "/C=DE/CN=alice")
-    assert listener.peer_names(context) == ("first", "alice")
+    assert peer_names(tls, context) == ("first", "alice")
     authority.issue("second")
     authority.key_store("second", "two").replace(tmp_path / "first.p12")
-    assert listener.peer_names(context)[0] == "first"  # the password does not open it yet
+    assert peer_names(tls, context)[0] == "first"  # the password does not open it yet
     authority.trust_store("two")
     opens.write_text("two")
-    assert listener.peer_names(context) == ("second", "alice")
-    listener.close()
+    assert peer_names(tls, context) == ("second", "alice")
 
 
 def test_invalid_files_are_reported_by_name(authority: CertificateAuthority, tmp_path: Path) -> None:
@@ -152,6 +135,5 @@ def test_invalid_files_are_reported_by_name(authority: CertificateAuthority, tmp
 
 def test_combined_pem_file_is_accepted(authority: CertificateAuthority) -> None:
     authority.issue("first")
-    listener = Listener(ListenerTls(authority.store("first"), None, None, "none"))
-    assert listener.peer_names(client_context(authority))[0] == "first"
-    listener.close()
+    combined = ListenerTls(authority.store("first"), None, None, "none")
+    assert peer_names(combined, client_context(authority))[0] == "first"
