@@ -22,7 +22,8 @@ from headroom.demo.script import CLIENTS, FAMILIES
 from headroom.demo.serving import CLUSTER
 from spark_jobs.reports import headroom_report
 from tests.kit.kafka.jmx import BrokerJmx, jmx_options
-from tests.kit.surface_levels import Levels, by_client, differing, live_levels
+from tests.kit.serving import eventually
+from tests.kit.surfaces import Client, Surfaces
 
 pytestmark = [
     pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark, pytest.mark.alone,
@@ -31,7 +32,7 @@ pytestmark = [
 
 TOLERANCE = 0.05  # Headroom's usage compared with the broker's byte-rate over the same minute
 LEVELS_WITHIN_S = 50.0  # after the minute: then the pages turn to the next one
-SCRIPTED: Levels = {(client.quota_key, client.client_id): client.script.level for client in CLIENTS}
+SCRIPTED = {(client.quota_key, client.client_id): client.script.level for client in CLIENTS}
 SOFTWARE = "SELECT client_id, software_name FROM client_metrics WHERE cluster = {cluster:String} LIMIT 1 BY client_id"
 THROTTLED = (
     "SELECT client_id FROM quota_usage WHERE cluster = {cluster:String} AND source = 'gateway' AND throttle_ms > 0"
@@ -45,7 +46,7 @@ class Demo(NamedTuple):
 
     rows: dict[tuple[str, str], dict[str, Any]]  # of the job's report, by quota key and client id
     byte_rates: dict[tuple[str, str], float]  # of the broker, means of the minute
-    levels: dict[str, Levels]
+    levels: dict[str, dict[Client, str]]
     pushed: set[str]
     throttled: set[str]
 
@@ -60,8 +61,7 @@ def demo(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Demo:
         with BrokerJmx(jvm, jmx_port) as jmx:
             minute, byte_rates = measured(scenario, jmx)
         sql, http = scenario.serving.sql, scenario.serving.http
-        until_s = minute.to_ms / 1000 + LEVELS_WITHIN_S
-        levels = live_levels(sql, http, CLUSTER, minute.from_ms, until_s=until_s)
+        levels = live_levels(Surfaces(http, sql), minute)
         scenario.quiet_down()
         run_job(sql, minute.from_ms, minute.to_ms, output, output / "job.log")
         rows = headroom_report.from_json((output / REPORT).read_bytes())
@@ -73,9 +73,23 @@ def demo(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Demo:
         clickhouse.close()
     assert (output / "report.html").exists()
     assert (output / "headroom.parquet").exists()
-    levels["job"] = by_client(rows)
+    levels["job"] = {(row["user"], row["client_id"]): row["level"] for row in rows}
     report = {(row["quota_key"], row["client_id"]): row for row in rows}
     return Demo(report, byte_rates, levels, pushed, throttled)
+
+
+def live_levels(surfaces: Surfaces, minute: Minute) -> dict[str, dict[Client, str]]:
+    """By surface, once they agree."""
+
+    def ask() -> dict[str, dict[Client, str]]:
+        live = {"page": surfaces.page(CLUSTER), "API": surfaces.api(CLUSTER), "top": surfaces.top(CLUSTER)}
+        live["view"] = surfaces.view(CLUSTER, minute.from_ms)
+        return {name: {client: one[0] for client, one in shown.items()} for name, shown in live.items()}
+
+    def agree(found: dict[str, dict[Client, str]]) -> bool:
+        return all(levels and levels == found["view"] for levels in found.values())
+
+    return eventually(ask, agree, minute.to_ms / 1000 + LEVELS_WITHIN_S - time.time(), 1.0)
 
 
 def measured(scenario: Scenario, jmx: BrokerJmx) -> tuple[Minute, dict[tuple[str, str], float]]:
@@ -109,8 +123,8 @@ def test_each_client_has_the_scripted_level_and_limit(demo: Demo) -> None:
 
 
 def test_every_interface_shows_the_same_level(demo: Demo) -> None:
-    assert tuple(demo.levels) == ("page", "API", "view", "top", "job")
-    assert differing(demo.levels) == []
+    assert set(demo.levels) == {"page", "API", "view", "top", "job"}
+    assert {name: levels for name, levels in demo.levels.items() if levels != demo.levels["job"]} == {}
 
 
 @pytest.mark.parametrize("client", [client for client in CLIENTS if client.habit in ("warn", "throttled")], ids=str)

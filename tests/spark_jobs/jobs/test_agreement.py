@@ -3,30 +3,21 @@ API, page, top and /metrics, which are those of references in plain Python."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import random
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from html import unescape
 from typing import Any, NamedTuple
 
-import httpx
 import pyarrow as pa
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from quota_metrics.amounts import duration_text, of_limit_text, share_text
 from quota_metrics.jmx.sensors import BEANS
 from quota_metrics.verdict.client_signals import metrics_of
 from quota_metrics.verdict.impact import HARMS, IMPACTS
-from quota_metrics.verdict.thresholds import LEVELS
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
@@ -35,6 +26,7 @@ from tests.kit.levels import compute_levels
 from tests.kit.levels_reference import ClientVerdict, client_verdicts
 from tests.kit.points import TIME, points
 from tests.kit.serving import Served, config_file, eventually
+from tests.kit.surfaces import Causes, Client, Shown, Surfaces, Told
 from tests.kit.usage_rows import MINUTE, START, changing, insert
 from tests.kit.windows_reference import Row, windows
 from tests.spark_jobs.impact_reference import Felt, impact_of
@@ -43,14 +35,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 FLEETS, FLEETS_OF_A_CLUSTER = 300, 140
-METRICS = (
-    *("headroom_client_quota_level", "headroom_client_impact", "kafka_client_quota_window_utilization_ratiomean"),
-    *("kafka_client_quota_window_utilization_ratiop95", "kafka_client_quota_window_muted_ratio"),
-)
-Client = tuple[str, str]
-_Told = tuple[str, str, str]  # user, client id, quota key
-Causes = dict[_Told, str]
-Shown = dict[Client, tuple[Any, ...]]  # level, reason, impact and its reason, numbers; not all on some surfaces
 
 
 class Judged(NamedTuple):
@@ -103,17 +87,6 @@ def near(number: float) -> list[float]:
     return [number * (1 + off) for off in (-1e-9, 0, 1e-9)]
 
 
-_ROW = re.compile(
-    r'<span class="level \w+">(?P<level>\w+)</span></td>.*?<a href="/clients/detail\?[^"]*user=(?P<user>[^&"]*)[^"]*">'
-    r'(?P<client_id>[^<]+)</a>.*?class="use">.*?<span class="number">(?P<share>[^<]*)</span></td>'
-    r'\s*<td class="number">(?P<rates>[^<]*?)(?P<implied> <small>implied</small>)?</td>'
-    r'\s*<td data-label="Muted" class="number">(?P<muted>[^<]*)</td>'
-    r'.*?class="why">(?:<span>|<details><summary>[^<]*</summary>)(?P<reason>[^<]*)<'
-    r'.*?(?:class="felt" title="(?P<felt>[^"]*)">client (?P<impact>[\w-]+)</small>)?</td>',
-    re.DOTALL,
-)
-
-
 def fleet(number: int) -> tuple[str, list[Row]]:
     """The cluster and three minutes of rows of one drawn fleet, all of one quota key."""
     random_ = random.Random(number)
@@ -154,92 +127,9 @@ def differences(shown: Shown, expected: Shown) -> list[str]:
     return lines + [f"{client}: {one} instead of {other}" for client, one, other in wrong]
 
 
-def told_otherwise(one: Causes, other: Causes) -> dict[_Told, tuple[str | None, str | None]]:
+def told_otherwise(one: Causes, other: Causes) -> dict[Told, tuple[str | None, str | None]]:
     """The causes that differ."""
     return {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
-
-
-class Surfaces:
-    """Reads the newest minute of one cluster from each surface."""
-
-    def __init__(self, served: Served, clickhouse: RunningClickHouse) -> None:
-        self._http, self._clickhouse = served.http, clickhouse
-
-    def api(self, cluster: str) -> Shown:
-        rows = self._get("/api/v1/headroom", cluster=cluster, limit="1000").json()
-        return {(row["user"], row["client_id"]): _from_json(row) for row in rows}
-
-    def top(self, cluster: str) -> Shown:
-        argv = [sys.executable, "-m", "headroom", "top", "--http", self._http, "--cluster", cluster, "--output", "json"]
-        out = subprocess.run(argv, capture_output=True, check=True, timeout=120, env=dict(os.environ)).stdout
-        return {(row["user"], row["client_id"]): _from_json(row) for row in json.loads(out)}
-
-    def page(self, cluster: str) -> Shown:
-        found = _ROW.finditer(self._get("/", cluster=cluster, limit="1000").text)
-        return {
-            (unescape(row["user"]), unescape(row["client_id"])): (
-                *(row["level"], unescape(row["reason"]), row["impact"] or "", unescape(row["felt"] or "")),
-                *(row["share"], row["rates"], row["implied"] is not None, row["muted"]),
-            )
-            for row in found
-        }
-
-    def view(self, cluster: str, start_ms: int) -> Shown:
-        return self._stored(
-            "headroom_by_minute", f"window_start = toDateTime({start_ms // 1000}, 'UTC')", cluster, "muted_ms"
-        )
-
-    def job(self, cluster: str) -> Shown:
-        return self._stored("quota_utilization_committed", "1", cluster, "throttled_s * 1000")
-
-    def metrics(self, cluster: str) -> Shown:
-        series: dict[str, dict[Client, float]] = {}
-        for family in text_string_to_metric_families(self._get("/metrics").text):
-            for sample in family.samples:
-                if sample.labels.get("kafka_cluster") == cluster:
-                    name = sample.name + sample.labels.get("statistic", "")
-                    series.setdefault(name, {})[sample.labels["user"], sample.labels["client_id"]] = sample.value
-        level, *others = (series.get(name, {}) for name in METRICS)
-        return {
-            client: (LEVELS[int(number) + 1], *(other.get(client) for other in others))
-            for client, number in level.items()
-        }
-
-    def _stored(self, table: str, condition: str, cluster: str, muted_ms: str) -> Shown:
-        rows = self._clickhouse.store.query(
-            f"SELECT user, client_id, toString(level), reason, impact, impact_reason, broker_id, limit, usage,"
-            f" utilization, utilization_p95, toFloat64({muted_ms}), implied_limit FROM headroom.{table}"
-            f" WHERE cluster = '{cluster}' AND {condition}"
-        )
-        return {(row[0], row[1]): tuple(row[2:]) for row in rows}
-
-    def live_causes(self, cluster: str) -> list[Causes]:
-        """What API and view tell."""
-        api = self._get("/api/v1/headroom", cluster=cluster, limit="1000").json()
-        told = {(row["user"], row["client_id"], row["quota_key"]): row["cause"] for row in api}
-        return [told, self._causes("headroom_now", f"cluster = '{cluster}'")]
-
-    def job_causes(self, cluster: str, start_ms: int) -> Causes:
-        of_minute = f"cluster = '{cluster}' AND window_start = toDateTime({start_ms // 1000}, 'UTC')"
-        return self._causes("quota_utilization_committed", of_minute)
-
-    def _causes(self, table: str, condition: str) -> Causes:
-        asked = f"SELECT user, client_id, quota_key, cause FROM headroom.{table} WHERE {condition}"
-        return {(row[0], row[1], row[2]): row[3] for row in self._clickhouse.store.query(asked)}
-
-    def _get(self, path: str, **query: str) -> httpx.Response:
-        return httpx.get(f"http://{self._http}{path}", params=query, timeout=60).raise_for_status()
-
-
-def _from_json(row: dict[str, Any]) -> tuple[Any, ...]:
-    """JSON has no infinity: above a limit of 0 utilisation is null."""
-    names = ("broker_id", "limit", "usage", "utilization", "utilization_p95", "muted_ms", "implied_limit")
-    above = {
-        name: math.inf for name, rate in (("utilization", "group_usage"), ("utilization_p95", "group_p95"))
-        if row["limit"] == 0 and row[rate] > 0
-    }  # fmt: skip
-    said = (row["level"], row["reason"], row["impact"], row["impact_reason"])
-    return (*said, *((row | above)[name] for name in names))
 
 
 @pytest.fixture(scope="module")
@@ -342,7 +232,7 @@ def test_every_surface_shows_the_verdict_of_the_reference(
     for cluster, clients in expected.items():
         insert_telemetry(clickhouse.store, cluster, clients, start_ms)
     insert_minutes(clickhouse, rows_of, start_ms)
-    surfaces = Surfaces(served, clickhouse)
+    surfaces = Surfaces(served.http, f"{clickhouse.host}:{clickhouse.port}")
     live: dict[str, tuple[Callable[[str], Shown], Callable[[Judged], tuple[Any, ...]]]] = {
         "/metrics": (surfaces.metrics, lambda right: right.on_metrics),
         "view": (lambda cluster: surfaces.view(cluster, start_ms), lambda right: right.whole),
