@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
-from types import TracebackType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -113,9 +112,7 @@ class JobRun:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, exc: BaseException | None, __: object) -> None:
         self._done.set()
         self._heart.join()
         finished_ms = time.time_ns() // 1_000_000

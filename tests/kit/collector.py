@@ -12,7 +12,6 @@ import subprocess
 import time
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 import yaml
@@ -49,9 +48,7 @@ class Collector:
             time.sleep(0.1)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from pathlib import Path
-from types import TracebackType
 
 from exporters.spool.writer import SpoolWriter
 from telemetry.gateway.listener import ListenerOptions
@@ -38,9 +37,7 @@ class RunningSink:
         self.bootstrap = self._loop.run(self._start())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.run(self._stop())
         self._loop.stop()
 

@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from tests.bench.kit.child import Child, compiled
@@ -54,9 +53,7 @@ class LoadGenerator:
         assert self._child.line() == "ready"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._child.stop()
         self._directory.cleanup()
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -58,10 +58,8 @@ class Serve(Served):
         [self.clickhouse] = [process for process in processes if launcher in process.cmdline()]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
         self._directory.cleanup()
 
     def restart(self) -> None:

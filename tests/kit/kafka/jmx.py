@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import NamedTuple
 
 from exporters.model import QuotaKey
@@ -45,9 +44,7 @@ class BrokerJmx:
     def __enter__(self) -> BrokerJmx:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connector.close()
 
     def sensors(self) -> dict[tuple[QuotaKey, str], Sensor]:
