@@ -33,7 +33,7 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jars import find_java, kafka_libs
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import Subscription, WireClient
 from tests.kit.debian import prometheus_program
@@ -257,10 +257,9 @@ def gateway(directory: Path, bootstrap: str) -> Iterator[Served]:
 def main(arguments: list[str]) -> int:
     seconds, polite = (int(arguments[n]) if len(arguments) > n else value for n, value in enumerate((60, 1_000)))
     java = find_java()
-    libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
     with (
         tempfile.TemporaryDirectory() as directory,
-        LocalCluster(java, libs) as kafka,
+        LocalCluster(java, kafka_libs(java)) as kafka,
         gateway(Path(directory), kafka.bootstrap) as served,
         Prometheus(prometheus_program(Path.cwd()), served.http, Path(directory)) as prometheus,
     ):

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jars import find_java, kafka_libs
 from tests.chaos.rare_faults import rare_faults
 from tests.chaos.scenario import away, managed, served, subscribe
 from tests.chaos.store_faults import shared_disk, store_faults
@@ -25,10 +25,9 @@ DIRECTORY = Path("build/chaos")  # logs and data of a run
 def main(seed: int, kills: int, away_s: float, faults: int) -> int:
     """Prints each discrepancy and a summary line; returns 0 when there is none."""
     java = find_java()
-    libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     rng = random.Random(seed)
-    with LocalCluster(java, libs) as cluster:
+    with LocalCluster(java, kafka_libs(java)) as cluster:
         asyncio.run(subscribe(cluster.bootstrap))
         audits = []
         if kills:  # four processes in each; a separate server is killed twice as often

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jars import find_java, kafka_libs
 from headroom.demo.jvm import Jvm
 from tests.kit.serving import Served
 
@@ -193,7 +193,7 @@ def main(rounds: int) -> int:
     """Prints a line for each way; returns 0 when nothing is lost, doubled or reported as an error by the gateway
     alone."""
     java = find_java()
-    libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
+    libs = kafka_libs(java)
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir(parents=True)
     with LocalCluster(java, libs, 3, _PROPERTIES) as cluster, Jvm(java, libs) as jvm:

@@ -17,7 +17,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jars import find_java, kafka_libs
 from headroom.demo.processes import LOOPBACK
 from tests.chaos.audit import NO_MERGES, Audit, audit
 from tests.chaos.load import Load
@@ -78,12 +78,11 @@ def _is_written(headroom: Headroom) -> bool:
 def main(seed: int, kills: int, shards: int) -> int:
     """Prints each discrepancy and a summary line; returns 0 when there is none."""
     java = find_java()
-    libs = kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     directory = DIRECTORY.absolute()
     with (
         running_cluster(java, zookeeper_libs(java, Path(".cache")), directory, shards=shards, replicas=2) as clickhouse,
-        LocalCluster(java, libs) as kafka,
+        LocalCluster(java, kafka_libs(java)) as kafka,
     ):
         asyncio.run(subscribe(kafka.bootstrap))
         run = killed_in_turn(kafka.bootstrap, directory / "headroom", clickhouse, random.Random(seed), kills, PERIOD_S)

@@ -90,7 +90,7 @@ def main(away_s: float) -> int:
     """Prints a line for each client."""
     shutil.rmtree(_DIRECTORY, ignore_errors=True)
     java, port = find_java(), free_ports(1)[0]
-    libs = kafka_libs(java, _CACHE / f"kafka-{KAFKA_VERSION}")
+    libs = kafka_libs(java)
     with ExitStack() as stack:
         cluster = stack.enter_context(LocalCluster(java, libs))
         jvm = stack.enter_context(Jvm(java, libs))

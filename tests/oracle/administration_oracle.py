@@ -11,11 +11,10 @@ import random
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jars import find_java, kafka_libs
 from telemetry.subscriptions import config_admin as administration
 from telemetry.subscriptions.java.hash import ConcurrentMapKeys
 from telemetry.subscriptions.subscription import MATCH_KEYS
@@ -222,7 +221,7 @@ def run(bootstrap: str, seed: int, cases: int) -> list[str]:
 def main(seed: int, cases: int) -> int:
     """Prints what differs and one closing line; the number of differences."""
     java = find_java()
-    with LocalCluster(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as cluster:
+    with LocalCluster(java, kafka_libs(java)) as cluster:
         differences = run(cluster.bootstrap, seed, cases)
     return print_differences("administration", cases, differences)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
+from headroom.demo.jars import find_java, kafka_libs
 from headroom.demo.jvm import Jvm
 
 Finding = list[str]  # what differs
@@ -29,7 +28,7 @@ def of_cases(case: Callable[[Jvm, random.Random], Finding]) -> Subject:
 def run_subjects(subjects: Mapping[str, Subject], seed: int, cases: int) -> int:
     """Runs each subject, all in one JVM, and prints what differs; the number of differences."""
     java = find_java()
-    with Jvm(java, kafka_libs(java, Path(".cache") / f"kafka-{KAFKA_VERSION}")) as jvm:
+    with Jvm(java, kafka_libs(java)) as jvm:
         return sum(print_differences(name, cases, run(jvm, seed, cases)) for name, run in subjects.items())
 
 
