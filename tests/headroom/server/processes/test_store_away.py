@@ -9,9 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -22,6 +20,7 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.headroom.server.processes.pushes import push
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
+from tests.kit.fake_clickhouse import fake_clickhouse, http
 from tests.kit.network import NETWORK
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
@@ -43,62 +42,24 @@ SELECT count() > 0 FROM system.processes
 WHERE query LIKE '%client_instances_now%' AND query NOT LIKE '%system.processes%'
 """
 REFUSAL = b"Code: 516. DB::Exception: default: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
-
-
-class Refusing(BaseHTTPRequestHandler):
-    """Answers every statement with an error of the server."""
-
-    status, code, text = 403, 516, REFUSAL
-
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def do_POST(self) -> None:
-        self.answer(self.text)
-
-    def answer(self, text: bytes) -> None:
-        self.send_response(self.status)
-        if self.code:
-            self.send_header("X-ClickHouse-Exception-Code", str(self.code))
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-class Failing(Refusing):
-    status, code, text = 500, 241, b""  # MEMORY_LIMIT_EXCEEDED
-
-
-class Old(Refusing):
-    """What clickhouse-connect asks when it connects: the version and the time zone, then settings (Native: no rows)."""
-
-    status, code = 200, 0
-
-    def do_POST(self) -> None:
-        asked = self.rfile.read(int(self.headers["Content-Length"]))
-        self.answer(b"24.8.14.39\tUTC\n" if b"version()" in asked else b"\x00\x00")
+TOO_MUCH = b"Code: 241. DB::Exception: Memory limit (total) exceeded. (MEMORY_LIMIT_EXCEEDED)"
 
 
 @contextmanager
-def nothing() -> Iterator[int]:
-    yield free_ports(1)[0]
+def nothing() -> Iterator[str]:
+    yield f"{LOOPBACK}:{free_ports(1)[0]}"
 
 
 @contextmanager
-def silent() -> Iterator[int]:
+def silent() -> Iterator[str]:
     with socket.create_server((LOOPBACK, 0)) as listener:
-        yield listener.getsockname()[1]
+        yield f"{LOOPBACK}:{listener.getsockname()[1]}"
 
 
 @contextmanager
-def answering(handler: type[Refusing], port: int = 0) -> Iterator[int]:
-    with ThreadingHTTPServer((LOOPBACK, port), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+def answering(response: bytes, version: str = "") -> Iterator[str]:
+    with fake_clickhouse(response, version) as fake:
+        yield fake.url.removeprefix("http://")
 
 
 @contextmanager
@@ -167,8 +128,6 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
         asyncio.run(push(headroom.address, 7))
         assert headroom.metrics()["headroom_store_up"] == 0
         assert headroom.children(NETWORK) == []  # by default one process accepts clients
-        with answering(Refusing, port):
-            eventually(headroom.ready, lambda answer: "refuses user" in answer[1])
         with accepting(tmp_path, port) as clickhouse:
             eventually(headroom.ready, lambda answer: answer == (200, "ready\n"))
             eventually(lambda: stored(port), lambda values: values == [7])
@@ -180,9 +139,9 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
 
 
 def test_sql_address_in_use_is_a_one_line_error(tmp_path: Path) -> None:
-    with answering(Refusing) as port, pytest.raises(RuntimeError) as failed:
-        Served(tmp_path, "--sql", f"{LOOPBACK}:{port}").__enter__()
-    said = f"headroom: --sql: cannot listen on {LOOPBACK}:{port}: Address already in use"
+    with silent() as address, pytest.raises(RuntimeError) as failed:
+        Served(tmp_path, "--sql", address).__enter__()
+    said = f"headroom: --sql: cannot listen on {address}: Address already in use"
     assert str(failed.value) == f"headroom serve did not start: {said}"
 
 
@@ -192,10 +151,12 @@ def test_sql_address_in_use_is_a_one_line_error(tmp_path: Path) -> None:
     [
         pytest.param(nothing, "Connection refused", id="nothing listens"),
         pytest.param(silent, "the store does not answer", id="silent"),
-        pytest.param(lambda: answering(Failing), "", id="fails"),
-        pytest.param(lambda: answering(Refusing), "refuses user", id="refuses the password"),
+        pytest.param(lambda: answering(http(TOO_MUCH, "500 Internal Server Error")), "MEMORY_LIMIT", id="fails"),
+        pytest.param(lambda: answering(http(REFUSAL, "403 Forbidden")), "refuses user", id="refuses the password"),
         pytest.param(
-            lambda: answering(Old), "ClickHouse 24.8.14.39 is too old: Headroom needs 25.8 or newer\n", id="outdated"
+            lambda: answering(http(b""), "24.8.14.39"),
+            "ClickHouse 24.8.14.39 is too old: Headroom needs 25.8 or newer\n",
+            id="outdated",
         ),
     ],
 )
@@ -203,12 +164,12 @@ def test_gateway_stays_in_service_without_a_store(
     tmp_path: Path,
     kafka: LocalCluster,
     new_topic: Callable[[], str],
-    store: Callable[[], AbstractContextManager[int]],
+    store: Callable[[], AbstractContextManager[str]],
     why: str,
 ) -> None:
     topic, file = new_topic(), settings(tmp_path)
-    with store() as port:
-        arguments = ["--upstream", kafka.bootstrap, "--clickhouse", f"http://{WRITER}@{LOOPBACK}:{port}/headroom"]
+    with store() as address:
+        arguments = ["--upstream", kafka.bootstrap, "--clickhouse", f"http://{WRITER}@{address}/headroom"]
         for start in (1, 2):  # as a pod that restarts in that time
             with Served(tmp_path, *arguments, "--config", str(file)) as headroom:
                 assert headroom.serves_kafka() == IN_SERVICE
