@@ -11,9 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -21,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK, first_line, free_ports, start, stop
 from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.kit.terminal.fake_serve import FakeServe
 
 pytestmark = pytest.mark.clickhouse
 
@@ -43,10 +42,8 @@ def silent() -> Iterator[str]:
 
 @contextmanager
 def not_kafka() -> Iterator[str]:
-    with ThreadingHTTPServer((LOOPBACK, 0), BaseHTTPRequestHandler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"{LOOPBACK}:{server.server_address[1]}"
-        server.shutdown()
+    with FakeServe({}) as server:
+        yield server.http
 
 
 def get(url: str) -> tuple[int, str]:
