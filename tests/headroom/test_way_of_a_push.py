@@ -47,10 +47,11 @@ async def pushed(config: ServeConfig, times: int) -> set[str]:
         address = await gateway.start([Node(1, LOOPBACK, broker.sockets[0].getsockname()[1])])
         streams = await asyncio.open_connection(*address)
         instance, subscription = subscribed(await _answer(streams, request(GET, NEW_ID + b"\0")))
+        frame = push(instance, subscription, 4, JAVA)
         for _ in range(times):
             await asyncio.sleep(0.2)  # more than its interval
             with files_that_run() as files:
-                answer = await _answer(streams, push(instance, subscription, 4, JAVA))
+                answer = await _answer(streams, frame)
             assert error_code(answer) == 0
         streams[1].close()
         await gateway.close(1)
