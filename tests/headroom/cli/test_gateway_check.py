@@ -1,4 +1,4 @@
-"""`headroom gateway check` as a user runs it."""
+"""`headroom gateway check` as a user runs it, and a gateway in front of the same brokers while a right is revoked."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from typer.testing import CliRunner
 
 from headroom.cli import gateway
 from headroom.cli.gateway import app
+from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
 from headroom.demo.processes import LOOPBACK, free_ports
+from telemetry.gateway.security.listener_security import ListenerSecurity
 from tests.kit.secure_cluster import SecureCluster
+from tests.kit.serving import eventually
+from tests.telemetry.conftest import RunningGateway
+from tests.telemetry.gateway.security.conftest import broker_security
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +125,50 @@ def test_missing_permissions_are_reported(guarded: SecureCluster) -> None:
     assert "FAIL client quotas can be read" in said
     assert "--operation DescribeConfigs" in said
     assert "FAIL the cluster's clock can be read" in said
+
+
+@pytest.mark.kafka
+@pytest.mark.java
+def test_revoked_acl_is_refused_with_kafkas_own_error(jvm: Jvm, guarded: SecureCluster, tmp_path: Path) -> None:
+    """To a session that goes on, as without the gateway."""
+    protocol, topic = "SASL_PLAINTEXT", "revoked-acl"
+    gateway = RunningGateway(
+        guarded.bootstrap(protocol),
+        tmp_path / "spool",
+        security=ListenerSecurity(protocol=protocol),
+        admin=broker_security(guarded, protocol),
+    )
+    with Admin(jvm, guarded.bootstrap("PLAINTEXT")) as topics:
+        topics.create_topics([topic], partitions=1, replicas=1)
+    properties = guarded.client_properties(protocol, "SCRAM-SHA-512", "alice")
+    # An idempotent producer does not recover from a right that is missing at its first request.
+    config = {name.replace(".", "_"): value for name, value in properties.items()} | {"enable_idempotence": "false"}
+    record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
+    producers = [jvm.producer(one, topic, **config) for one in (guarded.bootstrap(protocol), gateway.bootstrap)]
+
+    def refusals() -> list[str]:
+        """Direct and through the gateway; empty: acknowledged."""
+        said = []
+        for producer in producers:
+            try:
+                producer.send(record(topic, b"value")).get()
+                said.append("")
+            except Py4JJavaError as exc:
+                said.append(str(exc.java_exception.getCause()))
+        return said
+
+    common = jvm.classes.org.apache.kafka.common
+    resource = common.resource.ResourcePattern(
+        common.resource.ResourceType.TOPIC, topic, common.resource.PatternType.LITERAL
+    )
+    allowed = (common.acl.AclOperation.ALL, common.acl.AclPermissionType.ALLOW)
+    right = common.acl.AclBinding(resource, common.acl.AccessControlEntry("User:alice", "*", *allowed))
+    admin = jvm.admin(guarded.bootstrap("PLAINTEXT"))
+    admin.createAcls([right]).all().get()
+    eventually(refusals, lambda said: not any(said))
+    admin.deleteAcls([right.toFilter()]).all().get()
+    direct, through_us = eventually(refusals, lambda said: all("TopicAuthorizationException" in one for one in said))
+    assert through_us == direct
+    for client in (admin, *producers):
+        client.close()
+    gateway.stop()
