@@ -96,8 +96,8 @@ def tell_cost(clients: int) -> None:
             times = 60 / max(EVERY_S, PAUSES * (time.monotonic() - began_s))
             in_all.append(computed[-1] + times * (sum(map(cpu_s, processes)) - ended))
         took_s, in_all_s = statistics.median(computed), statistics.median(in_all)
-        tell(f"minute_of_{clients}", took_s, "cpu_s", took_s / statistics.median(plain), "plain GROUP BY", digits=2)
-        tell(f"levels_in_a_minute_of_{clients}", in_all_s, "cpu_s", in_all_s / took_s, "the minute alone", digits=2)
+        tell(f"minute_of_{clients}", took_s, "cpu_s", took_s / statistics.median(plain), "plain_GROUP_BY", digits=2)
+        tell(f"levels_in_a_minute_of_{clients}", in_all_s, "cpu_s", in_all_s / took_s, "the_minute_alone", digits=2)
 
 
 class Rows(threading.Thread):
