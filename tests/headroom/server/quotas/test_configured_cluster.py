@@ -1,0 +1,117 @@
+"""A broker with `quota.window.num=31`: what it allows is not critical."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+
+from headroom.demo.admin import Admin
+from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Jvm
+from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.serving import Served, eventually, output_of, rows, running
+
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.kafka,
+    pytest.mark.java,
+    pytest.mark.clickhouse,
+    pytest.mark.spark,
+    pytest.mark.alone,
+]
+
+CLUSTER = "configured"
+LIMIT, BURST, EACH_S, RECORD_BYTES = 100_000.0, 1_200_000, 20.0, 100_000
+
+
+@pytest.fixture
+def served(
+    java: str,
+    kafka_libs: Path,
+    jvm: Jvm,
+    clickhouse: RunningClickHouse,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Served]:
+    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
+    with LocalCluster(java, kafka_libs, properties={"quota.window.num": "31"}) as kafka:
+        with Admin(jvm, kafka.bootstrap) as admin:
+            admin.create_topics(["bursts"])
+            admin.alter_quota({"client-id": None}, {"producer_byte_rate": LIMIT})
+        store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
+        with Served(tmp_path, "--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store) as found:
+            yield found
+
+
+def send(bootstrap: str, client_id: str, records: int, size: int, each_s: float, done: threading.Event) -> None:
+    """`records` at once, each `each_s` seconds."""
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id, "compression.type": "none"})
+    while True:
+        for _ in range(records):
+            producer.produce("bursts", bytes(size))
+        producer.flush()
+        if done.wait(each_s):
+            return
+
+
+def verdicts(http: str) -> dict[str, dict[str, Any]]:
+    found = httpx.get(f"http://{http}/api/v1/headroom", params={"cluster": CLUSTER}, timeout=30).json()
+    return {row["client_id"]: row for row in found if row["quota_key"] == "producer_byte_rate"}
+
+
+def is_full(found: dict[str, dict[str, Any]]) -> bool:
+    """A minute in which two bursts were in the broker's window."""
+    return (found.get("bursty", {}).get("utilization_p95") or 0) > 0.7
+
+
+def test_bursts_that_the_enlarged_window_allows_are_not_critical(served: Served, clickhouse: RunningClickHouse) -> None:
+    bursts = partial(send, served.kafka, "bursty", BURST // RECORD_BYTES, RECORD_BYTES, EACH_S)
+    with running(bursts, partial(send, served.kafka, "quiet", 1, 100, 1.0)):
+        found = eventually(lambda: verdicts(served.http), is_full)
+        eventually(lambda: _highest_of_whole_minutes(clickhouse), lambda highest: highest > 0.7)  # the job reads those
+    shown = found["bursty"]
+    assert shown["limit"] == LIMIT
+    assert shown["throttle_ms"] == 0  # Kafka never throttles it
+    assert shown["level"] in ("watch", "warn"), shown
+    assert shown["utilization_p95"] <= 0.85, shown
+    (throttled,) = rows(
+        clickhouse.url.partition("//")[2],
+        f"SELECT max(throttle_ms) FROM headroom.quota_usage WHERE cluster = '{CLUSTER}'",
+    )
+    assert throttled == (0,)
+    by_job = [row for row in json.loads(_job(clickhouse)) if row["quota_key"] == "producer_byte_rate"]
+    levels = {row["level"] for row in by_job if row["client_id"] == "bursty"}
+    assert levels & {"watch", "warn"} == levels - {"ok"} != set()
+    credits = [row["burst_credit"] for row in by_job if row["client_id"] == "quiet"]
+    assert credits == [pytest.approx(30 * LIMIT, rel=0.01)] * len(credits) != []
+    assert _verdict_of_what_if(clickhouse) == "unchanged"
+    assert _verdict_of_what_if(clickhouse, "--window-num", "11") == "newly throttled"
+
+
+def _highest_of_whole_minutes(store: RunningClickHouse) -> float:
+    """Utilization, p95."""
+    query = f"""SELECT max(utilization_p95) FROM headroom.headroom_by_minute
+                WHERE cluster = '{CLUSTER}' AND client_id = 'bursty' AND quota_key = 'producer_byte_rate'"""
+    ((highest,),) = rows(store.url.partition("//")[2], query)
+    return float(highest or 0)
+
+
+def _job(store: RunningClickHouse) -> str:
+    url = f"http://headroom_writer@{store.host}:{store.port}"
+    return output_of("job", "quota-headroom", "--url", url, "--cluster", CLUSTER, "--since", "2m", "--output", "json")
+
+
+def _verdict_of_what_if(store: RunningClickHouse, *more: str) -> str:
+    """Of the client under a limit that is a little lower."""
+    asked = ["--client-defaults", "--add", f"producer_byte_rate={0.95 * LIMIT:.0f}", "--since", "2m", *more]
+    where = ["--cluster", CLUSTER, "--url", store.url, "--output", "json"]
+    found = json.loads(output_of("quotas", "what-if", *asked, *where))
+    return next(str(row["verdict"]) for row in found["clients"] if row["client_id"] == "bursty")

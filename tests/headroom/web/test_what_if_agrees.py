@@ -1,0 +1,136 @@
+"""One what-if engine: API, page and command give the same numbers and the same text, over drawn recordings."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Iterator
+from html import unescape
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from exporters.model import QuotaLimit
+from headroom.cli.main import app
+from quota_metrics.amounts import duration_text
+from telemetry.ingest.arrow_tables import limits_table, usage_table
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, recorded
+from tests.kit.serving import Served, eventually
+
+pytestmark = [pytest.mark.clickhouse]
+
+CASES = 12
+SECONDS = 240
+USERS, CLIENTS = ("alice", "bob <b>"), ("app", "job")
+_FETCH = 1
+
+
+class Case(NamedTuple):
+    """A cluster with a recording, and a change of a quota."""
+
+    cluster: str
+    entity: dict[str, str | None]
+    quota_key: str
+    value: int | None
+
+    def parameters(self) -> dict[str, str]:
+        names = {kind.replace("-", "_"): "<default>" if name is None else name for kind, name in self.entity.items()}
+        value = "" if self.value is None else str(self.value)
+        return {"cluster": self.cluster, "quota_key": self.quota_key, "value": value, "since": "15m", **names}
+
+    def arguments(self) -> list[str]:
+        names = [f"--{kind}={name}" for kind, name in self.entity.items() if name is not None]
+        defaults = [f"--defaults={kind}" for kind, name in self.entity.items() if name is None]
+        change = f"--delete={self.quota_key}" if self.value is None else f"--add={self.quota_key}={self.value}"
+        return ["quotas", "what-if", *names, *defaults, change, "--since=15m", f"--cluster={self.cluster}"]
+
+
+def drawn_load(draw: random.Random, user: str, client_id: str) -> Used:
+    level, burst = draw.choice([200, 900, 1500, 4000]), draw.choice([0, 0, 9000])
+    counts = [level + (burst if second % 60 < 5 else 0) + draw.randrange(20) * 10 for second in range(SECONDS)]
+    api_key = draw.choice([0, _FETCH])
+    return Used(user, client_id, counts, draw.choice([0, 0, 300]), draw.choice([1, 2]), api_key)
+
+
+def write(running: RunningClickHouse, cluster: str, draw: random.Random) -> None:
+    start_ms = (time.time_ns() // 60_000_000_000 - 9) * 60_000
+    loads = [drawn_load(draw, user, client_id) for user in USERS for client_id in CLIENTS]
+    rows = [row._replace(cluster=cluster, ts_ms=row.ts_ms - START_MS + start_ms) for row in recorded(*loads)]
+    running.store.insert("quota_usage", usage_table(rows, start_ms), token=cluster)
+    limits = [
+        QuotaLimit(
+            cluster, user, client_id, "", key, start_ms + draw.choice([-9, 60]) * 1000, draw.choice([800.0, 3e4])
+        )
+        for user, client_id in (("alice", ""), ("<default>", "<default>"), ("", "job"))
+        for key in (PRODUCER, CONSUMER)
+        if draw.random() < 0.5
+    ]
+    if limits:
+        running.store.insert("quota_limits", limits_table(limits, start_ms), token=f"{cluster}-limits")
+
+
+def drawn_case(draw: random.Random, cluster: str) -> Case:
+    user, client_id = draw.choice([*USERS, None, ""]), draw.choice([*CLIENTS, None, ""])
+    entity = {kind: name for kind, name in (("user", user), ("client-id", client_id)) if name != ""}
+    value = draw.choice([None, 500, 1000, 2500, 50_000])
+    return Case(cluster, entity or {"user": None}, draw.choice([PRODUCER, CONSUMER]), value)
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str, list[Case]]]:
+    directory = tmp_path_factory.mktemp("what-if")
+    draw = random.Random(20)
+    with running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
+        for number in range(CASES):
+            write(running, f"case-{number}", draw)
+        with Served(directory, environment=running.environment) as served:
+            eventually(served.ready, lambda ready: ready[0] == 200)
+            yield served, running.url, [drawn_case(draw, f"case-{number}") for number in range(CASES)]
+
+
+def page_rows(html: str) -> list[list[str]]:
+    table = html.partition("<tbody>")[2].partition("</tbody>")[0]
+    return [
+        [unescape(re.sub(r"</?span[^>]*>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
+        for row in table.split("<tr>")
+        if "<td" in row
+    ]
+
+
+def expected_page_row(row: dict[str, Any]) -> list[str]:
+    before, after = row["before"], row["after"]
+    throttled = [duration_text(side["throttled_s"] * 1000) for side in (before, after)]
+    return [row["verdict"], row["client_id"], row["user"], str(row["broker_id"]), " → ".join(throttled), row["reason"]]
+
+
+def answers(served: Served, url: str, case: Case) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """Of the API, the page and the command, over the same minutes."""
+    while True:
+        with httpx.Client(base_url=f"http://{served.http}", timeout=120) as http:
+            api = http.get("/api/v1/what-if", params=case.parameters())
+            page = http.get("/quotas/what-if", params=case.parameters())
+        command = CliRunner().invoke(app, [*case.arguments(), "--url", url, "--output", "json"])
+        assert (api.status_code, page.status_code, command.exit_code) == (200, 200, 0), (api.text, command.output)
+        found = json.loads(command.stdout)
+        if api.json()["covers"] == found["covers"] and found["covers"]["to"] in page.text:
+            return api.json(), page.text, found
+
+
+def test_api_page_and_command_agree(cases: tuple[Served, str, list[Case]]) -> None:
+    served, url, asked = cases
+    verdicts: set[str] = set()
+    for case in asked:
+        api, page, command = answers(served, url, case)
+        of_page = {name: api.pop(name) for name in ("what_if", "since", "covers_text")}
+        assert api == command, case
+        affected = [row for row in api["clients"] if row["affected"]]
+        shown = [[*row[:4], row[5], row[7]] for row in page_rows(page)]
+        assert shown == [expected_page_row(row) for row in affected], case
+        assert of_page["covers_text"] in unescape(page)
+        verdicts |= api["counts"].keys()
+    assert verdicts == {"newly throttled", "still throttled", "freed", "unchanged"}
