@@ -89,7 +89,12 @@ def _memory(rows: list[_PastRow], newest_ms: int) -> Memory:
         PastWindow(start_ms, row.value, float(row.muted_ms), row.usage, totals[start_ms])
         for start_ms, row in worst.items()
     )
-    bases = {row.broker_id: Base._make(row[-len(Base._fields) :]) for row in rows if row.start_ms == newest_ms}
+    # A bool where one is due: compiled, the verdict takes no number for it.
+    bases = {
+        row.broker_id: Base._make((row.limit, bool(row.limit_known), *row[2 - len(Base._fields) :]))
+        for row in rows
+        if row.start_ms == newest_ms
+    }
     oldest_onset_ms = newest_ms - (CAUSE_WINDOWS - 1) * MINUTE_MS
     onset = next((row for row in reversed(worst.values()) if row.is_onset and row.start_ms >= oldest_onset_ms), None)
     if onset is None:
