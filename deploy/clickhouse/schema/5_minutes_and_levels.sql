@@ -213,11 +213,11 @@ SELECT * FROM {{database}}.headroom_minutes WHERE window_start = newest.1 AND co
 UNION ALL
 SELECT * FROM {{database}}.headroom_live WHERE window_start = newest.1 AND computed_at = newest.2;
 
--- The services that can compute levels. One of those that were seen lately computes for all
+-- The service that computes levels for all says here that it is there; others look for it
 -- (headroom/server/processes/level_schedule.py).
 CREATE TABLE IF NOT EXISTS {{database}}.headroom_services
 (
-    `service`  String                                       COMMENT 'a run of `headroom serve` that computes levels',
+    `service`  String                                       COMMENT 'a run of `headroom serve`',
     `seen_at`  DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')  COMMENT 'when it was there'
 )
 ENGINE = ReplacingMergeTree(seen_at)
