@@ -188,13 +188,12 @@ def _report_document(report: PlanReport) -> dict[str, Any]:
 
 
 def _document(change: QuotaDifference | SubscriptionDifference) -> dict[str, Any]:
-    named: dict[str, Any] = (
-        {"section": "subscriptions", "name": change.holder, "key": change.key}
-        if isinstance(change.holder, str)
-        else {"entity": dict(change.holder), "quota_key": change.key}
-    )
-    values = {"before": change.before, "after": change.after, "owner": change.owner, "why": change.why}
-    return {"action": change.action, **named, **values}
+    values: dict[str, Any] = {"before": change.before, "after": change.after}
+    if isinstance(change.holder, str):
+        named = {"section": "subscriptions", "name": change.holder, "key": change.key}
+        return {"action": change.action, **named, **values, "why": change.why}
+    quota = {"entity": dict(change.holder), "quota_key": change.key}
+    return {"action": change.action, **quota, **values, "owner": change.owner, "why": change.why}
 
 
 def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

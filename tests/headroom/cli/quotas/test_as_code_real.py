@@ -140,6 +140,7 @@ def test_subscriptions_are_applied_once_and_undone_and_scram_users_are_left_alon
     found = {(each["section"], each["name"], each["key"], each["after"]) for each in planned["resource_changes"]}
     assert ("subscriptions", "as-code", "interval.ms", "60000") in found
     assert (len(found), planned["changes"], planned["unmanaged"]) == (3, [], [])
+    assert list(planned["resource_changes"][0]) == ["action", "section", "name", "key", "before", "after", "why"]
     applied = run(kafka, "apply", "-f", file, "--yes", "--undo", str(undo), "--expect", planned["base"])
     assert (applied.exit_code, "3 values changed" in applied.stdout) == (0, True), applied.output
     assert "scram_users: ignored" in applied.stderr
