@@ -374,7 +374,7 @@ class EncodedField(NamedTuple):
 
 
 def encoded_fields(message: bytes) -> Iterator[EncodedField]:
-    """Yields the fields of the outermost level. Raises DecodeError at the first that cannot be told from the next."""
+    """Yields the fields of the outermost level. Raises DecodeError at the first whose end is not known."""
     at = 0
     try:
         while at < len(message):

@@ -87,7 +87,7 @@ class Listener(ListenerContext):
         return HandshakeServer(listener, tls, self.shared.admission, serve, proxies, self._options.proxy_version)
 
 
-Serve: TypeAlias = Callable[..., asyncio.Protocol]  # gets the address that a proxy told, if it did
+Serve: TypeAlias = Callable[..., asyncio.Protocol]  # gets the address that a proxy reports, if it does
 
 
 class HandshakeServer:

@@ -27,7 +27,7 @@ from tests.kit.wire import GET, NEW_ID, error_code, push, request, subscribed
 
 MIB = 1 << 20
 JAVA = (Path(__file__).parents[1] / "vectors" / "java-4.3.1-producer.zst").read_bytes()
-# Beside the way, as ARCHITECTURE says: what the supervisor is told, and what follows a written batch.
+# Beside the way, as ARCHITECTURE says: what is reported to the supervisor, and what follows a written batch.
 NOT_COUNTED = {
     "exporters/clickhouse/connection_pool.py",  # over which connection a statement is sent
     "exporters/clickhouse/profile.py",  # which settings a statement assumes

@@ -3,8 +3,8 @@
 python -m tests.bench.quotas.neighbours [CLIENTS]
 
 CPU of ClickHouse and of the services' computation in a minute of two services, beside that of the one of them which
-computes. Then p99 of a frame of 200 B through the gateway while a process as that of the service
-computes levels without a pause, beside the same while it is stopped, in turns.
+computes. Then p99 of a frame of 200 B through the gateway while a process as that of the service computes levels
+without a pause, beside the same while it is stopped, in turns.
 """
 
 from __future__ import annotations

@@ -118,21 +118,21 @@ def test_jars_from_the_environment_variable_are_used(tmp_path: Path) -> None:
     [
         ({}, []),
         (
-            {"https": "http://proxy.example:3128"},
-            ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"],
+            {"https": "http://outgoing.example:3128"},
+            ["-Dhttps.proxyHost=outgoing.example", "-Dhttps.proxyPort=3128"],
         ),
-        ({"http": "proxy.example:8080"}, ["-Dhttp.proxyHost=proxy.example", "-Dhttp.proxyPort=8080"]),
+        ({"http": "outgoing.example:8080"}, ["-Dhttp.proxyHost=outgoing.example", "-Dhttp.proxyPort=8080"]),
         (
-            {"all": "http://proxy.example"},
+            {"all": "http://outgoing.example"},
             [
-                *("-Dhttp.proxyHost=proxy.example", "-Dhttp.proxyPort=80"),
-                *("-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=80"),
+                *("-Dhttp.proxyHost=outgoing.example", "-Dhttp.proxyPort=80"),
+                *("-Dhttps.proxyHost=outgoing.example", "-Dhttps.proxyPort=80"),
             ],
         ),
         (
-            {"https": "http://me:s%20t@proxy.example:3128"},
+            {"https": "http://me:s%20t@outgoing.example:3128"},
             [
-                *("-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"),
+                *("-Dhttps.proxyHost=outgoing.example", "-Dhttps.proxyPort=3128"),
                 *("-Dhttp.proxyUser=me", "-Dhttp.proxyPassword=s t", "-Djdk.http.auth.tunneling.disabledSchemes="),
             ],
         ),

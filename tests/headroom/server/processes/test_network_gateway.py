@@ -117,9 +117,9 @@ def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalClus
     asyncio.run(run())
 
 
-def test_topics_that_a_child_reads_are_told_to_its_parent(kafka: LocalCluster, tmp_path: Path) -> None:
+def test_topics_that_a_child_reads_are_reported_to_its_parent(kafka: LocalCluster, tmp_path: Path) -> None:
     own: list[SampledTopics] = []
-    told: list[TopicCount] = []
+    reported: list[TopicCount] = []
     topic = struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iii", 1, 0, 5) + bytes(5)  # no batch of records
 
     async def run() -> None:
@@ -130,12 +130,12 @@ def test_topics_that_a_child_reads_are_told_to_its_parent(kafka: LocalCluster, t
             receiver = telemetry_receiver(config, spool)
             gateway = new_gateway(config, "test", receiver, spool, topics=own.append)
             node = Node(1, config.upstream[0].host, config.upstream[0].port)
-            address, _ = await open_network(config, gateway, [node], stack, topics=told.append)
+            address, _ = await open_network(config, gateway, [node], stack, topics=reported.append)
             assert address is not None
             await asyncio.to_thread(produced_by_the_child, gateway, address.port, _NOTHING[:-4] + topic)
 
     asyncio.run(run())
-    assert told == [TopicCount("in", "ANONYMOUS", "raw", "orders", LOOPBACK, 5, 1)]
+    assert reported == [TopicCount("in", "ANONYMOUS", "raw", "orders", LOOPBACK, 5, 1)]
     assert {one.payer for one in own} <= {LOOPBACK}  # of connections that this process accepted
 
 

@@ -37,12 +37,12 @@ def row(**other: Any) -> dict[str, Any]:
     ],
 )
 def test_reason_names_no_client_of_others(scope: ClientScope, user: str, client_id: str, named: bool) -> None:
-    told = f"at 90.0 % of its limit; 2 other clients share this quota, {client_id} takes 91 % of it"
+    reason = f"at 90.0 % of its limit; 2 other clients share this quota, {client_id} takes 91 % of it"
     own = "at 90.0 % of its limit; 2 other clients share this quota, another client takes 91 % of it"
     culprit = {"culprit_user": user, "culprit_client_id": client_id}
-    rows = [row(reason=told, own_reason=own, **culprit), row(reason="names nobody", **culprit)]
+    rows = [row(reason=reason, own_reason=own, **culprit), row(reason="names nobody", **culprit)]
     clients = document(scope, rows, [], OWNERS, START_MS)["clients"]
-    assert [client["reason"] for client in clients] == [told if named else own, "names nobody"]
+    assert [client["reason"] for client in clients] == [reason if named else own, "names nobody"]
 
 
 def test_cause_names_no_neighbour() -> None:
