@@ -155,7 +155,6 @@ fuzz: $(READY) ## hostile bytes in a child process, SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.fuzz $(SEED) $(SECONDS)
 
 bench: compiled ## figures with their ratio to a baseline of the same run; build/bench.jsonl; SIZES= rows for the Spark job
-	@$(BIN)/python -m tests.kit.collector || echo "no OpenTelemetry Collector: otlp_in will fail"
 	@$(BIN)/python -m tests.bench $(SIZES)
 
 bench-against: compiled ## COMMIT=c1e7744 ROUNDS=1: figures of this tree beside those of a commit, alternated in one run

@@ -27,8 +27,6 @@ MODULES = (
     "whole_way",
     "instances",
     "latency",
-    "otlp_in",
-    "quotas.resolution",
     "quotas.apply",
     "quotas.minutes",
     "quotas.neighbours",
