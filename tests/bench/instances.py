@@ -1,4 +1,4 @@
-"""Bytes of memory per client instance in the rules, compared with a dict of ids.
+"""Bytes of memory per client instance in the rules.
 
 Each instance has its own connection, and has subscribed and pushed once. The facts of a connection are shared by the
 rules and the connection: figures are reported without them and with all of them. Each figure is the growth of a
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import gc
 import random
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
+
+import psutil
 
 from exporters.model import Connection
 from telemetry.subscriptions.kip714_rules import ZERO_ID, ClientMetrics, PushRequest
@@ -67,23 +67,19 @@ def filled(count: int, callers: Iterable[Caller]) -> ClientMetrics:
     return known
 
 
-def ids(count: int) -> Callable[[], object]:
-    drawn = random.Random(1)
-    return lambda: {drawn.randbytes(16): None for _ in range(count)}
-
-
-KINDS = {"dict_of_ids": ids, "instance": rules, "instance_and_connection_facts": rules_and_facts}
+KINDS = {"instance": rules, "instance_and_connection_facts": rules_and_facts}
 
 
 def grown(fill: Callable[[], object]) -> int:
     """Growth of the process in bytes."""
     gc.collect()
-    before = _resident_bytes()
+    process = psutil.Process()
+    before = process.memory_info().rss
     kept = fill()
     gc.collect()
-    after = _resident_bytes()
+    after = process.memory_info().rss
     del kept
-    return after - before
+    return int(after - before)
 
 
 def measured(kind: str, count: int) -> float:
@@ -97,10 +93,6 @@ def main() -> None:
         for count in COUNTS:
             nbytes = measured(name, count)
             tell(f"{name}_{count}", nbytes, "bytes", nbytes / INSTANCE_BYTES, "1_KiB", digits=0)
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 if __name__ == "__main__":

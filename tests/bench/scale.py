@@ -1,6 +1,6 @@
 """`make scale CLIENTS=N`: N client instances push to `headroom serve` at their real interval; compared with the plan.
 
-python -m tests.bench.scale CLIENTS [INTERVAL_S [CONNECTIONS [SECONDS [VECTOR]]]]
+python -m tests.bench.scale CLIENTS [INTERVAL_S]
 
 INTERVAL_S 0 or none: 10 s, and longer above 33,330 clients, so that there are 3,333 pushes a second (300 s for a
 million, KIP-714's default). CPU and lag of the network process are those of the measured time. CPU of the storage
@@ -29,6 +29,7 @@ from tests.kit.clickhouse import connected
 from tests.kit.serving import eventually
 
 VECTOR = "librdkafka-2.16.0-producer.zst"
+SECONDS = 60.0
 PUSHES_PER_S = 3_333  # unless the interval is given
 MIN_INTERVAL_S = 10.0
 GETS_PER_S = 20_000  # while the clients connect
@@ -84,7 +85,7 @@ def spent(serve: Serve) -> Spent:
     return Spent(time.monotonic(), *cpu, pushes, stored, rows, merged)
 
 
-def run(clients: int, interval_s: float, connections: int, seconds: float, vector: str) -> Run:
+def run(clients: int, interval_s: float) -> Run:
     """Connects the clients, lets each push once if that does not take too long, then measures."""
     open_files_allowed()
     settings: dict[str, Any] = {
@@ -93,7 +94,6 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         "spool": {"max_bytes": 16 << 30},
         "store": {"rollup_ms": ROLLUP_MS},
     }
-    payloads = real_payloads(vector)
     with Serve(round(interval_s * 1000), **settings) as serve:
         eventually(
             serve.metrics, lambda found: found["headroom_store_up"] == 1
@@ -101,10 +101,11 @@ def run(clients: int, interval_s: float, connections: int, seconds: float, vecto
         time.sleep(IDLE_S)  # and the merges of its rows
         base = rss(serve.network)
         idle = idle_cores(serve)
-        with LoadGenerator(serve.port, clients, connections, payloads, max(1000, clients * 1000 // GETS_PER_S)) as load:
+        ramp_ms = max(1000, clients * 1000 // GETS_PER_S)
+        with LoadGenerator(serve.port, clients, MAX_CONNECTIONS, real_payloads(VECTOR), ramp_ms) as load:
             load.measure(warm_s(interval_s))
             first = spent(serve)
-            measured = load.measure(seconds)
+            measured = load.measure(SECONDS)
             then = spent(serve)
             instance_bytes = (rss(serve.network) - base) / clients
         backlog_s = written(serve)
@@ -180,13 +181,10 @@ def main() -> None:
     clients = int(sys.argv[1])
     interval_s = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     interval_s = interval_s or max(MIN_INTERVAL_S, clients / PUSHES_PER_S)
-    connections = int(sys.argv[3]) if len(sys.argv) > 3 else MAX_CONNECTIONS
-    seconds = float(sys.argv[4]) if len(sys.argv) > 4 else 60.0
-    vector = sys.argv[5] if len(sys.argv) > 5 else VECTOR
-    seen = run(clients, interval_s, connections, seconds, vector)
+    seen = run(clients, interval_s)
     load, figures = seen.load, load_figures()
     pushes_s = load.acknowledged / load.seconds
-    held = min(connections, clients, MAX_CONNECTIONS)  # half of a pair each: there is no broker
+    held = min(clients, MAX_CONNECTIONS)  # half of a pair each: there is no broker
     instance_bytes = figures.instance_bytes + held / clients * figures.connection_bytes / 2
     work = Workload(clients, interval_s, seen.points, seen.push_bytes, brokers=0)
     stored = Workload(clients, clients / seen.pushes_s, seen.points, brokers=0)

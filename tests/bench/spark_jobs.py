@@ -1,19 +1,17 @@
 """CPU and memory of quota-headroom, against plain SQL over the same windows on the same server.
 
-    python -m tests.bench.spark_jobs [--data DIR] [--clients N] [ROWS ...], or `make bench SIZES="120000 1000000"`
+    python -m tests.bench.spark_jobs [ROWS ...], or `make bench SIZES="120000 1000000"`
 
 The plain SQL is tests/bench/kit/yardstick.py, by another hand: the windows alone, no levels, hysteresis or telemetry,
 and no writes. It has to give the same numbers as the product's windows. The job runs in a separate process; its CPU
 includes that of Spark's JVM and Python workers (`_spark`), and the server's, but not that of the minutes of usage_1m,
 which are stored before (`_storing_usage_1m`, as `headroom serve` does). `_windows`: reading these minutes and making
 windows of them, in this process and the server. Memory is the greatest sum of the processes' proportional set sizes.
-Merges are stopped meanwhile, because their CPU would count as that of whatever runs. Rows in DIR are kept for the next
-run of the same sizes.
+Merges are stopped meanwhile, because their CPU would count as that of whatever runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
 import os
@@ -35,6 +33,7 @@ from spark_jobs.clickhouse.source import clickhouse_of
 from spark_jobs.jobs.usage_windows import counted, slice_of_minutes, slices_of
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
+from tests.bench.kit.serve import cpu_s
 from tests.bench.kit.yardstick import NUMBERS, YARDSTICK
 from tests.bench.performance import JOB_PEAK_MIB
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
@@ -47,36 +46,25 @@ SQL_MS = 3_600_000
 CHUNK = 10_000_000  # rows per INSERT
 DEFAULT_ROWS = (CLIENTS * 60, 1_000_000, 10_000_000)
 
-_TIMES = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
-_PRESENT = f"SELECT count() FROM headroom.quota_usage WHERE cluster = {{cluster:String}} AND {_TIMES}"
+
+def main(sizes: tuple[int, ...]) -> None:
+    for rows in sizes:
+        # A server each: hours that one size has stored in usage_1m would count as up to date for the next.
+        with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "data") as clickhouse:
+            measure(clickhouse, rows, Path(directory))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("rows", type=int, nargs="*", default=DEFAULT_ROWS)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        data = asked.data or Path(directory) / "data"
-        for rows in asked.rows:
-            # A server each: hours that one size has stored in usage_1m would count as up to date for the next.
-            with running_clickhouse((data / str(rows)).absolute()) as clickhouse:
-                measure(clickhouse, rows, asked.clients, Path(directory))
-
-
-def measure(clickhouse: RunningClickHouse, rows: int, clients: int, directory: Path) -> None:
+def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
     """Of whole minutes: the plain SQL counts on a row for each second."""
-    others = "" if clients == CLIENTS else f"_{clients // 1000}k_clients"
-    minutes = -(-rows // (60 * clients))
-    cluster, when = f"rows-{rows}{others}", TimeRange(START, START + minutes * 60_000)
-    fill(clickhouse, cluster, minutes * 60 * clients, clients)
-    name = f"spark_quota_headroom_{rows // 1000}k_rows{others}"
+    minutes = -(-rows // (60 * CLIENTS))
+    cluster, when = f"rows-{rows}", TimeRange(START, START + minutes * 60_000)
+    fill(clickhouse, cluster, minutes * 60 * CLIENTS)
+    name = f"spark_quota_headroom_{rows // 1000}k_rows"
     sql = plain_sql(clickhouse, cluster, when)
     tell(f"{name}_plain_sql", sql, "cpu_s", sql / rows * 1e6, "per_million_rows")
-    stored = cpu_s(clickhouse)
+    stored = cpu_s(clickhouse.process)
     written = complete(clickhouse_of(clickhouse.url), "gateway", when.from_ms, when.to_ms)
-    stored = cpu_s(clickhouse) - stored
+    stored = cpu_s(clickhouse.process) - stored
     if written:
         tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
     windows = windows_cpu_s(clickhouse, cluster, when)
@@ -84,15 +72,12 @@ def measure(clickhouse: RunningClickHouse, rows: int, clients: int, directory: P
     job(clickhouse, cluster, when, directory, name, rows, sql)
 
 
-def fill(clickhouse: RunningClickHouse, cluster: str, rows: int, clients: int) -> None:
-    """Stores the rows unless they are present. Then stops merges."""
-    chunk = CHUNK - CHUNK % clients  # whole seconds: what is present of one is no part of the next
+def fill(clickhouse: RunningClickHouse, cluster: str, rows: int) -> None:
+    """Stores the rows. Then stops merges."""
     with connected(clickhouse.writer) as client:
-        for first in range(0, rows, chunk):
-            part = {"start": START, "clients": clients, "first": first, "rows": min(chunk, rows - first)}
-            bounds = {"from_ms": START + first // clients * 1000, "to_ms": START + (first + chunk) // clients * 1000}
-            if not client.query(_PRESENT, {"cluster": cluster, **bounds}).result_rows[0][0]:
-                client.command(FILL, {"cluster": cluster, **part})
+        for first in range(0, rows, CHUNK):
+            part = {"start": START, "clients": CLIENTS, "first": first, "rows": min(CHUNK, rows - first)}
+            client.command(FILL, {"cluster": cluster, **part})
         client.command("SYSTEM STOP MERGES")
 
 
@@ -106,9 +91,9 @@ def windows_cpu_s(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) 
     reader, spent = clickhouse_of(clickhouse.url), 0.0
     hours = counted(reader, when, "gateway", cluster)
     for piece in slices_of(reader, hours, os.cpu_count() or 1, ClientLimits({})):
-        before = cpu_s(clickhouse) + time.process_time()
+        before = cpu_s(clickhouse.process) + time.process_time()
         windows = windows_of(reader.table(slice_of_minutes(), piece), when.window_s, when.to_ms)
-        spent += cpu_s(clickhouse) + time.process_time() - before
+        spent += cpu_s(clickhouse.process) + time.process_time() - before
         by_hand = reader.table(YARDSTICK, piece)
         keys = ("minute", "user", "client_id", "broker_id")
         expected = {tuple(row[key] for key in keys): row for row in by_hand.to_pylist()}
@@ -131,7 +116,7 @@ def job(
     clickhouse: RunningClickHouse, cluster: str, when: TimeRange, directory: Path, name: str, rows: int, sql: float
 ) -> None:
     """Runs the job over the range in a process of its own; tells its CPU time and memory."""
-    server, children = cpu_s(clickhouse), spent_s()
+    server, children = cpu_s(clickhouse.process), spent_s()
     start_s, end_s = when.from_ms // 1000, when.to_ms // 1000
     asked = ["quota-headroom", "--url", clickhouse.url, "--cluster", cluster, "--from", str(start_s)]
     output = ["--to", str(end_s), "--output", "json", "--path", str(directory / "out.json")]
@@ -140,7 +125,7 @@ def job(
         process.wait()
     assert process.returncode == 0, command
     peak_mib = descendants.peak_bytes / 2**20
-    server = cpu_s(clickhouse) - server
+    server = cpu_s(clickhouse.process) - server
     every = server + spent_s() - children + descendants.workers_s
     tell(name, every, "cpu_s", every / max(sql, 0.01), "plain_sql_of_the_same_windows")
     tell(f"{name}_peak_memory", peak_mib, "mib", peak_mib / JOB_PEAK_MIB, "goal")
@@ -151,10 +136,10 @@ def job(
 
 def _spent(clickhouse: RunningClickHouse, sql: str, parameters: dict[str, object]) -> float:
     """CPU time of the server during a statement."""
-    before = cpu_s(clickhouse)
+    before = cpu_s(clickhouse.process)
     with connected(clickhouse.writer) as client:
         client.command(sql, parameters)
-    return cpu_s(clickhouse) - before
+    return cpu_s(clickhouse.process) - before
 
 
 class Descendants(threading.Thread):
@@ -198,12 +183,6 @@ def is_python_worker(process: psutil.Process) -> bool:
     return parent is not None and all("pyspark.worker" in of.cmdline() for of in (process, parent))
 
 
-def cpu_s(clickhouse: RunningClickHouse) -> float:
-    """CPU time of the server so far."""
-    times = clickhouse.process.cpu_times()
-    return float(times.user + times.system)
-
-
 def spent_s() -> float:
     """CPU time of child processes that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -211,4 +190,4 @@ def spent_s() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    main(tuple(int(argument) for argument in sys.argv[1:]) or DEFAULT_ROWS)
