@@ -5,23 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import NamedTuple
 
-from tests.kit.wire import compact
+from tests.kit.wire import GET, NEW_ID, PUSH, Subscription, compact, push_body, read_subscription, request
 
-PRODUCE, API_VERSIONS, GET, PUSH = 0, 18, 71, 72
+PRODUCE, API_VERSIONS = 0, 18
 TIMEOUT_S = 60.0  # longer than any restart takes, so that clients do not give up early
 
-_HEAD = struct.Struct(">hhi")
-
-
-class Subscription(NamedTuple):
-    """The response to GetTelemetrySubscriptions."""
-
-    error_code: int
-    client_instance_id: bytes
-    subscription_id: int
-    interval_ms: int
+_HEAD_BYTES = 11  # of a request, without its client id
 
 
 class WireClient:
@@ -42,19 +32,13 @@ class WireClient:
         await client._ask(API_VERSIONS, 3, compact(b"chaos") + compact(b"1.0") + b"\0")
         return client
 
-    async def subscription(self, client_instance_id: bytes) -> Subscription:
-        """Sixteen zero bytes request a new id."""
-        body = await self._ask(GET, 0, client_instance_id + b"\0")
-        _, error_code, instance_id, subscription_id = struct.unpack_from(">ih16si", body, 1)
-        codecs = body[27] - 1
-        (interval_ms,) = struct.unpack_from(">i", body, 28 + codecs)
-        return Subscription(error_code, instance_id, subscription_id, interval_ms)
+    async def subscription(self, client_instance_id: bytes = NEW_ID) -> Subscription:
+        return read_subscription((await self._ask(GET, 0, client_instance_id + b"\0"))[1:])
 
     async def push(self, to: Subscription, compression_type: int, payload: bytes) -> int:
         """The error code; 0 is the acknowledgement."""
-        head = struct.pack(">16siBb", to.client_instance_id, to.subscription_id, 0, compression_type)
-        body = await self._ask(PUSH, 0, head + compact(payload) + b"\0")
-        return int(struct.unpack_from(">h", body, 5)[0])
+        body = push_body(to.client_instance_id, to.subscription_id, compression_type, payload)
+        return int(struct.unpack_from(">h", await self._ask(PUSH, 0, body), 5)[0])
 
     async def produce(self, client_id: str = "") -> int:
         """Produces nothing to no topic, which brokers meter like any request; returns its size in bytes as they do.
@@ -65,7 +49,7 @@ class WireClient:
         try:
             body = b"\0" + struct.pack(">hi", 1, 30_000) + b"\1\0"
             await self._ask(PRODUCE, 9, body)
-            return _HEAD.size + 2 + len(self._client_id) + 1 + len(body)
+            return _HEAD_BYTES + len(self._client_id) + len(body)
         finally:
             self._client_id = own
 
@@ -75,10 +59,8 @@ class WireClient:
     async def _ask(self, api_key: int, version: int, body: bytes) -> bytes:
         """The response without its correlation id."""
         self.correlation += 1
-        head = _HEAD.pack(api_key, version, self.correlation) + struct.pack(">h", len(self._client_id))
-        frame = head + self._client_id + b"\0" + body
         async with asyncio.timeout(TIMEOUT_S):
-            self._writer.write(struct.pack(">i", len(frame)) + frame)
+            self._writer.write(request(api_key, body, self._client_id, version, self.correlation))
             await self._writer.drain()
             (size,) = struct.unpack(">i", await self._reader.readexactly(4))
             answer = await self._reader.readexactly(size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from typing import NamedTuple
 
 from quota_metrics.kafka.primitives import write_uvarint
 from telemetry.wire.apis import APIS
@@ -11,7 +12,22 @@ from telemetry.wire.apis import APIS
 GET, PUSH = 71, 72
 ANSWER_BYTES = 16  # to a push: length, correlation id, no tagged fields, throttle time, error code, no tagged fields
 NEW_ID = bytes(16)
-ACCEPTED = b"\0\0"
+
+
+class Subscription(NamedTuple):
+    """A response to GetTelemetrySubscriptions."""
+
+    error_code: int
+    client_instance_id: bytes
+    subscription_id: int
+    interval_ms: int
+
+
+def read_subscription(body: bytes) -> Subscription:
+    """`body`: without the header."""
+    _, error_code, instance_id, subscription_id = struct.unpack_from(">ih16si", body)
+    codecs = body[26] - 1
+    return Subscription(error_code, instance_id, subscription_id, struct.unpack_from(">i", body, 27 + codecs)[0])
 
 
 def request(api_key: int, body: bytes, client_id: bytes = b"bench", version: int = 0, correlation_id: int = 1) -> bytes:
@@ -22,14 +38,19 @@ def request(api_key: int, body: bytes, client_id: bytes = b"bench", version: int
 
 
 def push(instance_id: bytes, subscription_id: int, compression_type: int, payload: bytes) -> bytes:
-    """PushTelemetry, not terminating."""
+    """PushTelemetry."""
+    return request(PUSH, push_body(instance_id, subscription_id, compression_type, payload))
+
+
+def push_body(instance_id: bytes, subscription_id: int, compression_type: int, payload: bytes) -> bytes:
+    """Of a push that is not terminating."""
     head = struct.pack(">16siBb", instance_id, subscription_id, 0, compression_type)
-    return request(PUSH, head + compact(payload) + b"\0")
+    return head + compact(payload) + b"\0"
 
 
 def subscribed(answer: bytes) -> tuple[bytes, int]:
     """The instance id and the subscription id of a GetTelemetrySubscriptions response."""
-    code, instance_id, subscription_id = struct.unpack_from(">h16si", answer, 13)
+    code, instance_id, subscription_id, _ = read_subscription(answer[9:])
     assert code == 0, f"GetTelemetrySubscriptions was answered with {code}"
     return instance_id, subscription_id
 
