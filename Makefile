@@ -14,7 +14,7 @@ SECONDS ?= 60
 CASES ?= 1000
 KILLS ?= 10
 CUTS ?= 100
-AWAY_S ?= 0
+AWAY_S ?= 600
 FAULTS ?= 10
 ROUNDS ?= 1
 COMMIT ?= c1e7744
@@ -107,7 +107,7 @@ image: $(READY) ## build the image with buildah, start it, have a Java client pu
 	@$(BIN)/python -m pytest -p no:cacheprovider -q -m image tests/deploy/test_image.py
 
 kubernetes: $(READY) ## as root: a real single-node Kubernetes on this machine, the chart in it, Spark jobs in it; AWAY_S=600 without the store, CHECKS= for some; one line per check
-	@PYTHON=$(abspath $(BIN))/python AWAY_S=$(if $(filter-out 0,$(AWAY_S)),$(AWAY_S),600) tests/kubernetes/run.sh $(CHECKS)
+	@PYTHON=$(abspath $(BIN))/python AWAY_S=$(AWAY_S) tests/kubernetes/run.sh $(CHECKS)
 
 scale: compiled ## CLIENTS=100000 client instances at their interval, INTERVAL_S=0: 3,333 pushes a second, at least 10 s; measured beside the plan
 	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m tests.bench.scale $(CLIENTS) $(INTERVAL_S)
@@ -116,8 +116,8 @@ oracle: $(READY) ## differential tests against Kafka's own classes, SEED=1 CASES
 	@status=0; for subject in telemetry administration quotas client_files certificates; do \
 		$(BIN)/python -m tests.oracle.$${subject}_oracle $(SEED) $(CASES) || status=1; done; exit $$status
 
-chaos: $(READY) ## under load: SEED=1 KILLS=10 of processes, AWAY_S=0 without the store, FAULTS=10 of the store; then clock steps, failing files, processes that stop for a minute
-	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS) $(AWAY_S) $(FAULTS)
+chaos: $(READY) ## under load: SEED=1 KILLS=10 of processes, FAULTS=10 of the store; then clock steps, failing files, processes that stop for a minute
+	@$(BIN)/python -m tests.chaos $(SEED) $(KILLS) $(FAULTS)
 
 chaos-cluster: $(READY) ## SEED=1 KILLS=10 of the nodes of a ClickHouse cluster (2 shards of 2 replicas), in turn, each 10 s, under load; then two of them are slow
 	@$(BIN)/python -m tests.chaos.cluster $(SEED) $(KILLS)

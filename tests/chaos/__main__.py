@@ -1,4 +1,4 @@
-"""`python -m tests.chaos SEED KILLS AWAY_S FAULTS`: kill -9 under load, store outages and store faults.
+"""`python -m tests.chaos SEED KILLS FAULTS`: kill -9 under load, and faults of the store.
 
 No acknowledged point may be lost or stored twice. Each process is killed equally often.
 """
@@ -16,13 +16,13 @@ from pathlib import Path
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import find_java, kafka_libs
 from tests.chaos.rare_faults import rare_faults
-from tests.chaos.scenario import away, managed, served, subscribe
+from tests.chaos.scenario import managed, served, subscribe
 from tests.chaos.store_faults import shared_disk, store_faults
 
 DIRECTORY = Path("build/chaos")  # logs and data of a run
 
 
-def main(seed: int, kills: int, away_s: float, faults: int) -> int:
+def main(seed: int, kills: int, faults: int) -> int:
     """Prints each discrepancy and a summary line; returns 0 when there is none."""
     java = find_java()
     shutil.rmtree(DIRECTORY, ignore_errors=True)
@@ -33,8 +33,6 @@ def main(seed: int, kills: int, away_s: float, faults: int) -> int:
         if kills:  # four processes in each; a separate server is killed twice as often
             audits.append(asyncio.run(managed(cluster.bootstrap, DIRECTORY / "managed", rng, kills * 4 // 9)))
             audits.append(asyncio.run(served(cluster.bootstrap, DIRECTORY / "served", rng, kills - kills * 4 // 9)))
-        if away_s:
-            audits.append(asyncio.run(away(cluster.bootstrap, DIRECTORY / "away", rng, away_s)))
         if faults:
             audits.append(asyncio.run(store_faults(cluster.bootstrap, DIRECTORY / "faults", rng, faults)))
             audits.append(asyncio.run(rare_faults(cluster.bootstrap, DIRECTORY / "rare", rng)))
@@ -51,4 +49,4 @@ def main(seed: int, kills: int, away_s: float, faults: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -60,19 +60,10 @@ def stop_merges(sql_port: int) -> None:
     command(sql_port, NO_MERGES.format(table="points"))
 
 
-def refuse_points(sql_port: int, setting: str) -> bool:
-    """Makes inserts fail from now on; returns whether the server accepted the change."""
-    return _accepts(sql_port, f"ALTER TABLE headroom.points MODIFY SETTING {setting}")
-
-
-def accept_points(sql_port: int, setting: str) -> bool:
-    """Reverts `refuse_points`; returns whether the server accepted the change."""
-    return _accepts(sql_port, f"ALTER TABLE headroom.points RESET SETTING {setting.partition(' ')[0]}")
-
-
-def _accepts(sql_port: int, statement: str) -> bool:
+def alter_points(sql_port: int, change: str) -> bool:
+    """Whether the server accepted the change of the table."""
     try:
-        command(sql_port, statement)
+        command(sql_port, f"ALTER TABLE headroom.points {change}")
     except (ClickHouseError, OSError, ValueError):
         return False
     return True

@@ -9,19 +9,22 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headroom.demo.processes import LOOPBACK
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription
-from tests.chaos.audit import REFUSALS, Audit, accept_points, audit, refuse_points, rested, stop_merges
+from tests.chaos.audit import REFUSALS, Audit, alter_points, audit, rested, stop_merges
 from tests.chaos.load import Load
 from tests.chaos.victim import Headroom, Server
+from tests.kit.network import NETWORK
 
 CLIENTS = 30
 INTERVAL_MS = 100  # the shortest that Kafka allows
 RETRY = 89
+_CLICKHOUSE = "exporters.clickhouse.managed.launcher"
 _PATIENCE_S = 180.0
 
 
@@ -68,26 +71,6 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
         await fill_the_spool(load)
         await server.start()
         return await concluded(headroom, server.port, load, killed)
-
-
-async def away(upstream: str, directory: Path, rng: random.Random, seconds: float) -> Audit:
-    """A long server outage: the spool buffers all pushes, no client is refused, and everything is written
-    afterwards."""
-    async with before_server(upstream, directory, rng, spool_bytes=1 << 30) as (headroom, server, load):
-        await until(lambda: load.ledger.pushes > 10 * CLIENTS, "clients to push")
-        server.kill()
-        await asyncio.sleep(seconds)
-        held = await asyncio.to_thread(headroom.metrics)
-        await server.start()
-        found = await concluded(headroom, server.port, load, Counter())
-    print(
-        f"away_s={seconds:.0f} held_records={held['headroom_records:buffered']:.0f}"
-        f" held_mib={held['headroom_spool_bytes'] / (1 << 20):.0f} pushes={load.ledger.answers.total()}"
-        f" not_acknowledged={load.ledger.answers.total() - load.ledger.pushes}"
-    )
-    if load.ledger.answers[RETRY]:
-        found.faults.append(f"{load.ledger.answers[RETRY]} pushes were refused although the spool had room")
-    return found
 
 
 @asynccontextmanager
@@ -139,7 +122,7 @@ async def kill_network(headroom: Headroom, rng: random.Random) -> None:
 async def kill_child(headroom: Headroom, rng: random.Random) -> None:
     """Its parent restarts it with increasing back-off, so most of the time is spent waiting for it."""
     await headroom.opened()  # a parent gives up if its child dies during start-up
-    await until(headroom.kill_child, "a network process to kill")
+    await until(lambda: headroom.signal_child(NETWORK, signal.SIGKILL), "a network process to kill")
     if rng.random() < 0.8:
         await until(headroom.is_whole, "a network process to start again")
 
@@ -152,13 +135,13 @@ async def kill_worker(headroom: Headroom) -> None:
 async def kill_managed_server(headroom: Headroom) -> None:
     """Not while Headroom starts, because it would give up. Its parent restarts it."""
     await headroom.opened()
-    await until(lambda: headroom.signal_clickhouse(signal.SIGKILL), "a managed server to kill")
+    await until(lambda: headroom.signal_child(_CLICKHOUSE, signal.SIGKILL), "a managed server to kill")
 
 
 async def hang_managed_server(headroom: Headroom, rng: random.Random) -> None:
     """Suspends the process at a random point and resumes it."""
     await headroom.opened()
-    await suspend(headroom.signal_clickhouse, rng.uniform(0, 2.0))
+    await suspend(partial(headroom.signal_child, _CLICKHOUSE), rng.uniform(0, 2.0))
 
 
 async def suspend(signalled: Callable[[signal.Signals], bool], seconds: float) -> None:
@@ -179,9 +162,10 @@ async def settled(headroom: Headroom, load: Load) -> tuple[str, bool]:
 async def refuse_for_a_while(sql_port: int, rng: random.Random) -> None:
     """Inserts of points fail as on a full disk or with too many parts; other tables accept inserts."""
     setting = rng.choice(REFUSALS)
-    await until(lambda: refuse_points(sql_port, setting), "a server that answers")
+    await until(lambda: alter_points(sql_port, f"MODIFY SETTING {setting}"), "a server that answers")
     await asyncio.sleep(rng.uniform(0, 2.0))
-    await until(lambda: accept_points(sql_port, setting), "a server that answers")
+    name = setting.partition(" ")[0]
+    await until(lambda: alter_points(sql_port, f"RESET SETTING {name}"), "a server that answers")
 
 
 async def kill_server(server: Server, headroom: Headroom) -> None:

@@ -68,9 +68,10 @@ async def store_faults(upstream: str, directory: Path, rng: random.Random, count
 
 async def starve(headroom: Headroom, module: str, rng: random.Random) -> None:
     """A child can open no more files or connections for a while (EMFILE)."""
-    await until(lambda: headroom.child_pid(f"headroom.server.processes.{module}") is not None, f"a {module}")
+    named = f"headroom.server.processes.{module}"
+    await until(lambda: headroom.child_pid(named) is not None, f"a {module}")
     with contextlib.suppress(psutil.NoSuchProcess):  # it may end by the fault before this one
-        child = psutil.Process(headroom.child_pid(f"headroom.server.processes.{module}"))
+        child = psutil.Process(headroom.child_pid(named))
         soft, hard = child.rlimit(psutil.RLIMIT_NOFILE)
         child.rlimit(psutil.RLIMIT_NOFILE, (child.num_fds(), hard))
         await asyncio.sleep(rng.uniform(0.5, 5.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -76,22 +77,13 @@ class Headroom(Served):
 
     def child_pid(self, module: str) -> int | None:
         """Pid of the child that runs this module, if there is one."""
-        try:
-            children = psutil.Process(self.process.pid).children()
-            return next((child.pid for child in children if module in child.cmdline()), None)
-        except psutil.NoSuchProcess:
-            return None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return next((child.pid for child in self.children(module)), None)
+        return None
 
-    def kill_child(self) -> bool:
-        """Kills a network process that its parent restarts; returns whether there was one."""
-        pid = self.child_pid("headroom.server.processes.network_process")
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-        return pid is not None
-
-    def signal_clickhouse(self, number: signal.Signals) -> bool:
-        """Kills the managed server, which its parent restarts; returns whether there was one."""
-        pid = self.child_pid("exporters.clickhouse.managed.launcher")
+    def signal_child(self, module: str, number: signal.Signals) -> bool:
+        """Returns whether there was such a child. Its parent restarts it when it ends."""
+        pid = self.child_pid(module)
         if pid is not None:
             os.kill(pid, number)
         return pid is not None
@@ -101,11 +93,10 @@ class Headroom(Served):
         start-up."""
         if self._lost_worker and self.process.poll() is not None:
             self.begin()
-        pid = self.child_pid("headroom.server.processes.storage_process")
-        if pid is not None:
-            os.kill(pid, number)
+        was_there = self.signal_child("headroom.server.processes.storage_process", number)
+        if was_there:
             self._lost_worker = number == signal.SIGKILL
-        return pid is not None
+        return was_there
 
     def is_whole(self) -> bool:
         """Whether all network processes accept clients."""
