@@ -35,11 +35,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import find_java, kafka_libs
 from tests.chaos.load import metrics_data
-from tests.chaos.wire import Subscription, WireClient
+from tests.chaos.wire import WireClient
 from tests.kit.debian import prometheus_program
 from tests.kit.prometheus import Prometheus
 from tests.kit.serving import Served, config_file, page, rows
 from tests.kit.telemetry_requests import subscription_id
+from tests.kit.wire import Subscription
 
 POINTS = 50_000
 PUSH_INTERVAL_MS = 10_000

@@ -17,7 +17,8 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from headroom.demo.processes import LOOPBACK
-from tests.chaos.wire import Subscription, WireClient
+from tests.chaos.wire import WireClient
+from tests.kit.wire import Subscription
 
 POINTS_PER_PUSH = 4
 _BACK_AFTER_S = 0.1
