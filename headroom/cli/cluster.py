@@ -17,7 +17,7 @@ from exporters.clickhouse.errors import advice
 from headroom.errors import ArgumentError
 from quota_metrics.config.json_file import QuotaFileError
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.client_config.bootstrap_servers import (
+from quota_metrics.kafka.bootstrap_servers import (
     BootstrapError,
     check_protocol,
     parse_bootstrap_servers,

@@ -27,7 +27,7 @@ from headroom.config.types import parse_address
 from headroom.errors import ArgumentError
 from quota_metrics.amounts import rate_text, share_text
 from quota_metrics.cluster.reading import read_facts
-from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.admin import KafkaAdmin, metadata_request
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, UnsupportedError, check
@@ -157,7 +157,7 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
         findings.append(await _resolves(node.host, what, "the gateway connects to the broker's advertised address"))
         what = f"broker {node.id} answers at {node.host}:{node.port}"
         try:
-            await admin.describe_node(node.id)
+            await admin.send(metadata_request(()), node_id=node.id)
             findings.append(Finding(True, what))
         except ClusterError as exc:
             findings.append(Finding(False, what, str(exc)))

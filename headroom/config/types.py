@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import NoDecode
 
 from exporters.clickhouse.connection import read_secret
-from quota_metrics.kafka.client_config.bootstrap_servers import parse_bootstrap_server, split_servers
+from quota_metrics.kafka.bootstrap_servers import parse_bootstrap_server, split_servers
 from telemetry.gateway.networks import networks_of
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")

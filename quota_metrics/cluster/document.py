@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from exporters.model import StoredFacts
-from quota_metrics.cluster.facts import CONNECTIONS, THREADS, BrokerFacts, ClusterFacts
-from quota_metrics.cluster.releases import release_text
+from quota_metrics.cluster.facts import CONNECTIONS, THREADS, BrokerFacts, ClusterFacts, release_text
 from quota_metrics.cluster.replication import removal_commands
 from quota_metrics.windows import QuotaWindow
 

@@ -1,4 +1,5 @@
-"""Reads the facts of a cluster. What a right or an old release does not allow is a fact, too: `unread`."""
+"""Asks the brokers, and reads the facts of the cluster off their responses (kio's entities). What a right or an old
+release does not allow is a fact, too: `unread`."""
 
 from __future__ import annotations
 
@@ -8,29 +9,28 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from quota_metrics.cluster.decoding import (
-    address_quotas,
-    broker_facts,
-    finalized_release,
-    host_acls,
-    moves_log_dirs,
-    throttled_replicas,
-)
 from quota_metrics.cluster.facts import (
+    BROKER_CONFIGS,
+    CONNECTIONS,
+    METADATA_VERSION,
     PARTITIONS_OF_TOPICS,
+    PROTOCOL_VERSION,
     REASSIGNMENTS,
     THROTTLED_REPLICAS,
+    AddressQuota,
     BrokerFacts,
     ClusterFacts,
     HostAcl,
+    Release,
     Unread,
+    release_of,
+    release_of_level,
 )
-from quota_metrics.cluster.releases import Release
-from quota_metrics.cluster.replication import LOG_DIRS_RATE, REPLICATION_REPLICAS
+from quota_metrics.cluster.replication import LOG_DIRS_RATE, REPLICATION_RATES, REPLICATION_REPLICAS
 from quota_metrics.cluster.topics import VERSIONS, partition_counts
-from quota_metrics.config.entities import IP, FilterComponent, MatchType
+from quota_metrics.config.entities import IP, FilterComponent, MatchType, address_rates
 from quota_metrics.kafka.admin import NOT_CONTROLLER, KafkaAdmin, describe_configs, metadata_request
-from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check
+from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check, one_line
 from quota_metrics.kafka.frames import NegotiatedRequest
 
 T = TypeVar("T")
@@ -46,6 +46,17 @@ _AT_ONCE: Final = 8  # brokers
 _TOPICS_PER_REQUEST: Final = 50  # encoded on the loop
 _MOST_TOPICS: Final = 20_000
 _LONGEST_TOPIC: Final = 249  # characters, which are bytes
+_LIST_CONFIG_RESOURCES: Final = 74  # CLIENT_METRICS came with it (ListClientMetricsResources of 3.7)
+_MOST_VALUE_CHARS: Final = 32_767  # Kafka's longest string: max.connections.per.ip.overrides is applied, so never cut
+
+# org.apache.kafka.common.acl.{AclOperation, AclPermissionType} and resource.{ResourceType, PatternType}, by code
+_OPERATIONS: Final = (
+    "UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION",
+    "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT",
+)  # fmt: skip
+_PERMISSIONS: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
+_RESOURCES: Final = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+_PREFIXED: Final = 4
 
 
 async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
@@ -64,7 +75,7 @@ async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
     brokers = await asyncio.gather(*(read_in_turn(node.id) for node in sorted(cluster.nodes)))
     unread = [fault for broker in brokers for fault in broker.unread]
     of_addresses = admin.describe_client_quotas([FilterComponent(IP, MatchType.ANY)])
-    addresses = address_quotas(await _or_unread(of_addresses, unread, {}, _ADDRESS_QUOTAS))
+    rates = address_rates(await _or_unread(of_addresses, unread, {}, _ADDRESS_QUOTAS))
     has_authorizer, acls = await _or_unread(_read_acls(admin), unread, (None, ()), _ACLS)
     counting = admin.send(metadata_request(None, versions=VERSIONS), read=partition_counts)
     partitions: Mapping[str, int] = await _or_unread(counting, unread, {}, _PARTITIONS)
@@ -74,7 +85,7 @@ async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
         cluster.cluster_id,
         tuple(broker.facts for broker in brokers),
         next((broker.finalized for broker in brokers if broker.finalized), None),
-        addresses,
+        tuple(sorted((AddressQuota(*rate) for rate in rates.items()), key=lambda quota: quota.ip or "")),
         has_authorizer,
         acls,
         topics,
@@ -149,8 +160,9 @@ async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
         " the settings are used",
     )
     configs = await _or_unread(_read_configs(admin, broker_id), unread, (), of_configs)
-    finalized = None if versions is None else finalized_release(versions)
-    facts = broker_facts(broker_id, versions, configs)
+    level = _levels(versions, "finalized_features", "max_version_level").get(METADATA_VERSION)  # None with ZooKeeper
+    finalized = None if level is None else release_of_level(level)
+    facts = _broker_facts(broker_id, versions, configs)
     if configs and facts.quota_window is None:
         means = "Kafka's default of 11 x 1 s, or the settings are used for its rates"
         unread.append(Unread(f"quota window of broker {broker_id}", "nothing", means, "its configuration has none"))
@@ -160,6 +172,31 @@ async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
         moves = await _or_unread(_read_moves_log_dirs(admin, broker_id), unread, None, of_log_dirs)
         facts = replace(facts, moves_log_dirs=moves)
     return _OfBroker(facts, finalized, tuple(unread))
+
+
+def _broker_facts(broker_id: int, versions: Any | None, configs: Sequence[Any]) -> BrokerFacts:
+    """From ApiVersions (None: not answered) and the entries of DescribeConfigs."""
+    values = {
+        config.name: one_line(config.value, _MOST_VALUE_CHARS)
+        for config in configs
+        if config.value is not None
+        and (
+            config.name in BROKER_CONFIGS
+            or config.name == PROTOCOL_VERSION
+            # Listeners may have limits of their own: listener.name.external.max.connections.
+            or (config.name.startswith("listener.name.") and config.name.endswith(CONNECTIONS))
+        )
+    }
+    release = release_of(_levels(versions, "supported_features", "max_version"), values)
+    values.pop(PROTOCOL_VERSION, None)
+    apis = None if versions is None else {api.api_key for api in versions.api_keys}
+    sources = {config.name: int(config.config_source) for config in configs if config.name in REPLICATION_RATES}
+    return BrokerFacts(broker_id, release, values, None if apis is None else _LIST_CONFIG_RESOURCES in apis, sources)
+
+
+def _levels(versions: Any | None, kind: str, level: str) -> dict[str, int]:
+    """Feature -> level; ApiVersions has features from version 3 on."""
+    return {feature.name: int(getattr(feature, level)) for feature in getattr(versions, kind, ())}
 
 
 async def _read_versions(admin: KafkaAdmin, broker_id: int) -> Any:
@@ -199,17 +236,41 @@ async def _read_acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:
         if exc.code == _SECURITY_DISABLED:
             return False, ()
         raise
-    return True, host_acls(response.resources)
+    acls = (
+        HostAcl(
+            _name(_PERMISSIONS, acl.permission_type),
+            one_line(acl.principal),
+            one_line(acl.host),
+            _name(_OPERATIONS, acl.operation),
+            f"{_name(_RESOURCES, resource.resource_type)} {one_line(resource.resource_name)}"
+            + ("*" if resource.pattern_type == _PREFIXED else ""),
+        )
+        for resource in response.resources
+        for acl in resource.acls
+        if acl.host != "*"
+    )
+    return True, tuple(sorted(acls))
 
 
-async def _read_throttled_replicas(admin: KafkaAdmin, topics: Iterable[str]) -> Any:
+def _name(names: tuple[str, ...], code: int) -> str:
+    return names[code] if 0 <= code < len(names) else names[0]
+
+
+async def _read_throttled_replicas(admin: KafkaAdmin, topics: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+    """Topic -> configurations of throttled replicas that are set."""
     names = list(islice((topic for topic in topics if len(topic) <= _LONGEST_TOPIC), _MOST_TOPICS))
-    replicas: dict[str, Any] = {}
+    replicas: dict[str, dict[str, str]] = {}
     for start in range(0, len(names), _TOPICS_PER_REQUEST):
         part = names[start : start + _TOPICS_PER_REQUEST]
         response = await admin.send(describe_configs(_TOPIC, part, REPLICATION_REPLICAS))
-        replicas |= throttled_replicas(response.results)
-    return replicas
+        for result in response.results:
+            if not result.error_code:
+                replicas[result.resource_name] = {
+                    config.name: one_line(config.value)
+                    for config in result.configs
+                    if config.name in REPLICATION_REPLICAS and config.value
+                }
+    return {topic: values for topic, values in replicas.items() if values}
 
 
 async def _count_reassigning(admin: KafkaAdmin, controller_id: int) -> int:
@@ -223,8 +284,14 @@ async def _count_reassigning(admin: KafkaAdmin, controller_id: int) -> int:
 
 
 async def _read_moves_log_dirs(admin: KafkaAdmin, broker_id: int) -> bool:
+    """Whether a replica is on its way to another directory."""
     response = await admin.send(NegotiatedRequest(_DESCRIBE_LOG_DIRS, {"topics": None}), node_id=broker_id)
     check("DescribeLogDirs", getattr(response, "error_code", 0))  # from version 3 on
     for result in response.results:
         check("DescribeLogDirs", result.error_code)
-    return moves_log_dirs(response.results)
+    return any(
+        partition.is_future_key
+        for result in response.results
+        for topic in result.topics
+        for partition in topic.partitions
+    )

@@ -1,20 +1,75 @@
-"""The quotas of clients over time, as recorded in quota_limits, and as they would be after a change. Sans-I/O."""
+"""Quotas over time: the rows of quota_limits from descriptions of a cluster, and from these rows the quotas of clients,
+also as they would be after a change. Sans-I/O."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby, product
+from itertools import product
 from typing import NamedTuple, TypeAlias
 
-from exporters.model import QuotaLimit
+from exporters.model import DEFAULT_ENTITY, QuotaLimit
 from quota_metrics.config.broker_refusals import altered
-from quota_metrics.config.entities import CLIENT_ID, USER, Entity, QuotaAlteration, Rules, entity_of_names
+from quota_metrics.config.entities import CLIENT_ID, IP, TYPES, USER, Entity, QuotaAlteration, Rules, entity_of_names
 from quota_metrics.config.resolution import Resolution, Resolver
+from quota_metrics.windows import UNLIMITED
 
 Pair: TypeAlias = tuple[str, str, str]  # quota key, user, client-id
 BucketKey: TypeAlias = tuple[str, str, str]  # quota key, and user and client-id of the metric tags: who shares a limit
+
+_Place: TypeAlias = tuple[str, str, str, str]  # user, client-id, ip, quota key
+
+
+class LimitHistory:
+    """Turns successive descriptions of one cluster's quotas into the rows of quota_limits.
+
+    `stored`: rows written earlier, in any order. With them, no row is repeated after a restart, and quotas removed in
+    the meantime are detected.
+    """
+
+    def __init__(self, cluster: str, stored: Iterable[QuotaLimit] = ()) -> None:
+        self._cluster = cluster
+        self._values = {place: value for place, value in _newest(stored).items() if value is not None}
+
+    def changes(self, described: Rules, now_ms: int) -> list[QuotaLimit]:
+        """One row per new or changed value, and one with value None per removed value.
+
+        `described` is the whole configuration (KafkaAdmin.describe_client_quotas without a filter).
+        """
+        current: dict[_Place, float] = {}
+        for entity, values in described.items():
+            if has_a_row(entity):
+                names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in entity}
+                user, client_id, ip = (names.get(kind, "") for kind in (USER, CLIENT_ID, IP))
+                for key, value in values.items():
+                    current[user, client_id, ip, key] = value if math.isfinite(value) else UNLIMITED
+        changes: list[tuple[_Place, float | None]] = [
+            (place, value) for place, value in current.items() if self._values.get(place) != value
+        ]
+        changes += [(place, None) for place in sorted(self._values.keys() - current.keys())]
+        self._values = current
+        return [QuotaLimit(self._cluster, *place, now_ms, value) for place, value in changes]
+
+
+def unrecorded(changes: Iterable[QuotaLimit], stored: Iterable[QuotaLimit]) -> list[QuotaLimit]:
+    """The changes that `stored` does not contain; another gateway of the cluster recorded the others."""
+    newest = _newest(stored)
+    return [row for row in changes if newest.get((row.user, row.client_id, row.ip, row.quota_key)) != row.value]
+
+
+def _newest(rows: Iterable[QuotaLimit]) -> dict[_Place, float | None]:
+    ordered = sorted(rows, key=lambda row: row.valid_from_ms)
+    return {(row.user, row.client_id, row.ip, row.quota_key): row.value for row in ordered}
+
+
+def has_a_row(entity: Entity) -> bool:
+    """Whether a row can represent the entity: each type has a column, and no name is the mark of 'absent' or 'default'.
+
+    Kafka accepts neither an empty name nor other types. It accepts infinity and NaN, which never throttle.
+    """
+    return all(kind in TYPES and name not in ("", DEFAULT_ENTITY) for kind, name in entity)
 
 
 class QuotaChange(NamedTuple):
@@ -94,14 +149,14 @@ def _kinds(rules: Rules) -> set[tuple[str, ...]]:
 
 def configurations(history: Iterable[QuotaLimit], from_ms: int) -> Iterator[tuple[int, Rules]]:
     """Pairs of (in force since, configuration), each a separate mapping."""
-    rows = sorted(history, key=lambda row: row.valid_from_ms)
-    rules: dict[Entity, dict[str, float]] = {}
-    _apply(rules, (row for row in rows if row.valid_from_ms <= from_ms))
-    yield from_ms, altered(rules)
-    later = (row for row in rows if row.valid_from_ms > from_ms)
-    for since_ms, changes in groupby(later, key=lambda row: row.valid_from_ms):
-        _apply(rules, changes)
-        yield since_ms, altered(rules)
+    changes_at: dict[int, list[QuotaAlteration]] = {from_ms: []}
+    for row in sorted(history, key=lambda row: row.valid_from_ms):
+        change = QuotaAlteration(entity_of_names(row.user, row.client_id, row.ip), {row.quota_key: row.value})
+        changes_at.setdefault(max(row.valid_from_ms, from_ms), []).append(change)
+    rules: Rules = {}
+    for since_ms, changes in changes_at.items():
+        rules = altered(rules, *changes)
+        yield since_ms, rules
 
 
 def bucket_key(pair: Pair, rule: Resolution | None) -> BucketKey | None:
@@ -116,12 +171,3 @@ def _groups(rules: Iterable[tuple[Pair, Resolution | None]]) -> Mapping[BucketKe
         if key is not None:
             groups[key].add(pair)
     return dict(groups)
-
-
-def _apply(rules: dict[Entity, dict[str, float]], changes: Iterable[QuotaLimit]) -> None:
-    for row in changes:
-        values = rules.setdefault(entity_of_names(row.user, row.client_id, row.ip), {})
-        if row.value is None:
-            values.pop(row.quota_key, None)
-        else:
-            values[row.quota_key] = row.value

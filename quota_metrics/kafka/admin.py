@@ -9,16 +9,10 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from quota_metrics.config.entities import Altered, Entity, FilterComponent, QuotaAlteration, entity_of
-from quota_metrics.kafka.authentication import NoMechanism, Security
+from quota_metrics.kafka.authentication import Security, sasl_handshake
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
-from quota_metrics.kafka.errors import (
-    BrokerUnreachableError,
-    ClusterError,
-    MechanismNotOfferedError,
-    NotKafkaError,
-    check,
-)
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, NotKafkaError, check
 from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody
 
 Address: TypeAlias = tuple[str, int]
@@ -98,16 +92,15 @@ class KafkaAdmin:
         security = self._options.security
         if security.sasl is None or not self._learned:
             return ()
-        options = replace(self._options, security=replace(security, sasl=NoMechanism("", "")))
+        options = replace(self._options, security=replace(security, sasl=None))
         node = self._learned[0]
         try:
             connection = await KafkaConnection.open(node.host, node.port, options, options.timeout_ms)
-        except MechanismNotOfferedError as exc:
-            return exc.offered
+            handshake = await connection.send(sasl_handshake("NONE"))  # refused with the names of those that it has
+            await connection.close()
         except ClusterError:  # as other checks say
             return ()
-        await connection.close()
-        return ()
+        return tuple(handshake.mechanisms)
 
     async def send(
         self, request: NegotiatedRequest, *, node_id: int | None = None, read: ReadBody | None = None
@@ -132,10 +125,6 @@ class KafkaAdmin:
             raise NotKafkaError("the cluster answered Metadata without any broker that has an address")
         self._learned = list(nodes)
         return Cluster(getattr(response, "cluster_id", None) or "", nodes, getattr(response, "controller_id", -1))
-
-    async def describe_node(self, node_id: int) -> None:
-        """Sends Metadata to one broker at its advertised address. Raises ClusterError when it does not answer."""
-        await self.send(metadata_request(()), node_id=node_id)
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
         """The names of topics by their ids, of those that exist and that this user may describe (KIP-516)."""

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from quota_metrics.kafka.errors import AuthenticationError, MechanismNotOfferedError, error_name, one_line
+from quota_metrics.kafka.errors import AuthenticationError, error_name, one_line
 from quota_metrics.kafka.frames import NegotiatedRequest
-from quota_metrics.kafka.sasl import Conversation, Mechanism, Plain, SaslError
+from quota_metrics.kafka.sasl import Conversation, Mechanism, SaslError
 
 UNSUPPORTED_SASL_MECHANISM = 33
-_HANDSHAKE, _AUTHENTICATE = 17, 36  # after a handshake of version 0 tokens have no header (KIP-152)
+_HANDSHAKE, _AUTHENTICATE = 17, 36
 _LIFETIME_USED = 0.85  # of a session's lifetime; Java's clients re-authenticate between 85 and 95 % of it
 
 
@@ -26,13 +26,9 @@ class Security:
     sasl: Mechanism | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NoMechanism(Plain):
-    """One that no broker has, so that it names those that it has."""
-
-    @property
-    def name(self) -> str:
-        return "NONE"
+def sasl_handshake(mechanism: str) -> NegotiatedRequest:
+    """SaslHandshake, from version 1 on: after one of version 0 tokens have no header (KIP-152)."""
+    return NegotiatedRequest(_HANDSHAKE, {"mechanism": mechanism}, least=1)
 
 
 async def authenticate(
@@ -42,9 +38,10 @@ async def authenticate(
 
     Raises AuthenticationError, with the broker's reason if it sends one.
     """
-    handshake = await exchange(NegotiatedRequest(_HANDSHAKE, {"mechanism": mechanism.name}, least=1))
+    handshake = await exchange(sasl_handshake(mechanism.name))
     if handshake.error_code == UNSUPPORTED_SASL_MECHANISM:
-        raise MechanismNotOfferedError(peer, mechanism.name, handshake.mechanisms)
+        offered = one_line(", ".join(handshake.mechanisms)) or "nothing"
+        raise AuthenticationError(f"{peer} does not offer {mechanism.name}: it offers {offered}")
     _check(handshake.error_code, None, mechanism, peer)
     conversation = mechanism.conversation()
     lifetime_ms = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Sequence
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -32,15 +31,6 @@ class UnsupportedError(ClusterError):
 
 class AuthenticationError(ClusterError):
     """TLS or SASL authentication failed."""
-
-
-class MechanismNotOfferedError(AuthenticationError):
-    """The broker's listener does not have the SASL mechanism, but has those of `offered`."""
-
-    def __init__(self, peer: str, mechanism: str, offered: Sequence[str]) -> None:
-        self.offered = tuple(offered)
-        names = one_line(", ".join(offered))
-        super().__init__(f"{peer} does not offer {mechanism}: it offers {names or 'nothing'}")
 
 
 class RefusedError(ClusterError):

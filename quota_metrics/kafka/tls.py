@@ -1,4 +1,5 @@
-"""TLS by a Kafka client's properties (ssl.*, as named by Java and librdkafka): PEM or PKCS12 files."""
+"""TLS by a Kafka client's properties (ssl.*, as named by Java and librdkafka): PEM or PKCS12 files, which are read
+again when they change."""
 
 from __future__ import annotations
 
@@ -7,23 +8,17 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import structlog
 
 from exporters.key_store import KeyStore, KeyStoreError, is_pem, load_key, read_pkcs12
 from quota_metrics.kafka.errors import PropertiesError
 
-# Those that name a file.
-FILE_PROPERTIES = (
-    "ssl.truststore.location",
-    "ssl.ca.location",
-    "ssl.crl.location",
-    "ssl.keystore.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-)
+log = structlog.get_logger(__name__)
+
+_NAMES_A_FILE = re.compile(r"ssl\.\w+\.location")
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
-
-
 _VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
     "TLSv1.1": ssl.TLSVersion.TLSv1_1,
@@ -157,3 +152,48 @@ def _read_file(properties: Mapping[str, str], *names: str) -> _Store | None:
 def _blocks(text: str | None) -> str | None:
     """The PEM blocks without the text around them, because Python refuses non-ASCII comments."""
     return "\n".join(block[0] for block in _BLOCK.finditer(text)) or text if text else None
+
+
+class RenewedContext(ssl.SSLContext):
+    """Each connection is made by the files as they are at its beginning; open connections keep what they have.
+
+    Files that cannot be used leave the last ones in force, with an entry in the log. The first time they raise
+    PropertiesError. This object is what event loops accept as a context; `_current` makes the connections.
+    """
+
+    _current: ssl.SSLContext
+
+    def __new__(cls, properties: Mapping[str, str]) -> RenewedContext:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
+        self._files = [Path(value) for name, value in properties.items() if value and _NAMES_A_FILE.fullmatch(name)]
+        self._seen = self._changed_at()
+        self._current = tls_context(properties)
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """Called by event loops for each connection."""
+        return self._newest().wrap_bio(*arguments, **options)
+
+    def _newest(self) -> ssl.SSLContext:
+        changed_at = self._changed_at()
+        if changed_at != self._seen:
+            self._seen = changed_at
+            try:
+                self._current = tls_context(self._properties)
+                log.info("the TLS files for connections to brokers were read again")
+            except PropertiesError as exc:
+                log.error("the TLS files for connections to brokers changed and cannot be used", error=str(exc))
+        return self._current
+
+    def _changed_at(self) -> list[int]:
+        return [_changed_at(file) for file in self._files]
+
+
+def _changed_at(file: Path) -> int:
+    """In nanoseconds; 0 when it is not there, as for a moment while it is replaced."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0

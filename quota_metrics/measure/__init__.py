@@ -2,8 +2,7 @@
 
 usage_meter.py     usage of each client from the exchanges that pass the gateway
 places_by_payer.py who holds how many places of the meter, and whose exchanges were left out
-quota_in_force.py  the quota of a client at a moment, as columns of quota_usage
-quota_callback.py  the function of `quotas.callback`, which stands in for the brokers' callback class
+quota_in_force.py  the quota of a client at a moment, as columns of quota_usage; the function of `quotas.callback`
 connection_quotas.py  the brokers' quotas on addresses: max.connections.per.ip and connection_creation_rate (KIP-612)
 implied_limit.py      the limit that a broker must have used, by the throttle times that it announced
 muted_time.py         how long a client was muted: the union of the throttle times that a broker announced

@@ -1,17 +1,21 @@
-"""A what-if question, and its answer: the outcome for each client, and the part of the recording that it covers."""
+"""A what-if question, and its answer: the outcome for each client, and the part of the recording that it covers; which
+clients the changes of a plan hit, and which they would have throttled."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.config.entities import QuotaAlteration
-from quota_metrics.config.resolution import CLIENT_KEYS
-from quota_metrics.simulation.outcome_text import worst_first
-from quota_metrics.simulation.outcomes import ClientOutcome, Simulation
-from quota_metrics.what_if.brokers import GivenWindow
-from quota_metrics.what_if.recording import Recording, SeenClient, SeenClients, divided
+from quota_metrics.config.broker_refusals import altered
+from quota_metrics.config.entities import Entity, QuotaAlteration, Rules
+from quota_metrics.config.quota_plan import QuotaDifference, alterations_of
+from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
+from quota_metrics.simulation.outcomes import ClientOutcome, Simulation, worst_first
+from quota_metrics.what_if.recording import GivenWindow, Recording, SeenClient, SeenClients, divided
+
+Names = tuple[str, str]  # user, client-id
 
 COMPLETE_AFTER_MS = 4_000  # by then the rows of a minute are stored
 _EVERYTHING = 2**53
@@ -177,3 +181,35 @@ def _choose_cluster(recording: Recording) -> str:
     if len(recorded) > 1:
         raise UnrecordedClusterError(f"choose a cluster: {', '.join(recorded)}", ambiguous=True)
     return recorded[0]
+
+
+def hits(
+    rules: Rules, changes: Sequence[QuotaDifference], clients: Iterable[Names]
+) -> Mapping[tuple[Entity, str], list[Names]]:
+    """For each changed value the recorded clients whose quota it is, before or after all the changes."""
+    before, after = Resolver(rules), Resolver(altered(rules, *alterations_of(changes)))
+    changed = {(change.holder, change.key) for change in changes}
+    of_change: dict[tuple[Entity, str], list[Names]] = defaultdict(list)
+    for user, client_id in clients:
+        quotas = [resolver.resolve(user, client_id) for resolver in (before, after)]
+        entities = {(resolution.entity, key) for resolved in quotas for key, resolution in resolved.items()}
+        for change in entities & changed:
+            of_change[change].append((user, client_id))
+    return of_change
+
+
+def harmed(answer: WhatIfAnswer) -> list[ClientOutcome]:
+    """Clients that would have been throttled for longer than they were: one for each quota key, user and client-id, at
+    its worst broker, the longest throttled first."""
+
+    def longer_ms(outcome: ClientOutcome) -> float:
+        return outcome.after.throttled_ms - outcome.before.throttled_ms
+
+    worst: dict[tuple[str, str, str], ClientOutcome] = {}
+    for outcome in answer.outcomes:
+        client = outcome.client
+        if outcome.affected and longer_ms(outcome) > 0:
+            key = (client.quota_key, client.user, client.client_id)
+            if key not in worst or longer_ms(outcome) > longer_ms(worst[key]):
+                worst[key] = outcome
+    return sorted(worst.values(), key=longer_ms, reverse=True)

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from quota_metrics.config.entities import kafka_configs_line
-from quota_metrics.simulation.outcome_text import OutcomeKind, reason, verdict
-from quota_metrics.simulation.outcomes import ClientOutcome, Side
+from quota_metrics.simulation.outcomes import ClientOutcome, OutcomeKind, Side, reason, verdict
 from quota_metrics.what_if.answer import WhatIfAnswer, WhatIfQuestion
 
 

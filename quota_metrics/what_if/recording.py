@@ -8,17 +8,18 @@ cannot have throttled them, whichever of them share the limit (ClientQuotaManage
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.model import QuotaLimit
+from quota_metrics.cluster.facts import before_3_8, release_of_text
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration
 from quota_metrics.simulation.outcomes import Seen
-from quota_metrics.simulation.usage import BrokerWindows, ClientAtBroker, Recorded, recorded
-from quota_metrics.what_if.brokers import FACTS, GivenWindow, RecordedBrokers, recorded_brokers
-from quota_metrics.windows import UNLIMITED
+from quota_metrics.simulation.usage import BrokerWindow, BrokerWindows, ClientAtBroker, Recorded, recorded
+from quota_metrics.windows import UNLIMITED, QuotaWindow
 
 T = TypeVar("T")
 
@@ -124,6 +125,12 @@ WHERE cluster = {cluster:String} AND valid_from <= fromUnixTimestamp64Milli({to_
 GROUP BY user, client_id, ip, quota_key, if(valid_from <= fromUnixTimestamp64Milli({from_ms:Int64}), NULL, valid_from)
 """
 
+_FACTS = """
+SELECT broker_id, toString(toUnixTimestamp64Milli(valid_from)) AS since_ms, release, quota_window_num AS samples,
+       quota_window_size_ms AS window_ms, callback_class
+FROM cluster_facts FINAL WHERE cluster = {cluster:String} ORDER BY broker_id, valid_from
+"""
+
 
 class SeenClient(NamedTuple):
     """A client at a broker that a change may affect. `throttled`: how many of its rows have a throttle time."""
@@ -148,6 +155,23 @@ class SeenClients(NamedTuple):
     quiet: int
     bytes: float
     everyone: int  # also those that the change cannot affect
+
+
+class GivenWindow(NamedTuple):
+    """Instead of what the brokers have; None: as they have it."""
+
+    samples: int | None = None
+    window_ms: int | None = None
+
+    def over(self, window: QuotaWindow) -> QuotaWindow:
+        return window._replace(samples=self.samples or window.samples, window_ms=self.window_ms or window.window_ms)
+
+
+class RecordedBrokers(NamedTuple):
+    """`callback_classes`: client.quota.callback.class of brokers, which may ignore the configured quotas."""
+
+    windows: BrokerWindows
+    callback_classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +199,7 @@ class Recording:
 
     def brokers(self, override: GivenWindow) -> RecordedBrokers:
         """What the cluster's brokers say of themselves."""
-        return recorded_brokers(self._rows(FACTS), self.from_ms, override)
+        return recorded_brokers(self._rows(_FACTS), self.from_ms, override)
 
     def history(self) -> list[QuotaLimit]:
         """The configuration at the beginning, and each later change."""
@@ -242,10 +266,36 @@ class Recording:
         }
         written = (
             sql
-            if sql in (_LIMITS, FACTS)
+            if sql in (_LIMITS, _FACTS)
             else sql.format(table=table, during=_RECENT_DURING if recent else _DURING, **(words or {}))
         )
         return self.clickhouse.rows(written, all_parameters, max_bytes=_MAX_ANSWER_BYTES)
+
+
+def recorded_brokers(rows: Iterable[Row], from_ms: int, override: GivenWindow) -> RecordedBrokers:
+    """`rows`: of _FACTS. The replay uses the windows that the brokers have now.
+
+    If a broker had another window at any time since `from_ms`, its recorded rates do not apply.
+    """
+    of_broker: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_broker[row["broker_id"]].append(row)
+    classes = {facts[-1]["callback_class"] for facts in of_broker.values()} - {""}
+    windows = {}
+    for broker_id, facts in of_broker.items():
+        began = max((at for at, row in enumerate(facts) if int(row["since_ms"]) <= from_ms), default=0)
+        recorded = [
+            QuotaWindow(int(row["samples"]), int(row["window_ms"]), before_3_8(release_of_text(row["release"])))
+            for row in facts[began:]
+            if int(row["samples"]) >= 2 and int(row["window_ms"]) >= 1
+        ]
+        if recorded:  # otherwise the broker did not describe itself
+            replayed = override.over(recorded[-1])
+            windows[broker_id] = BrokerWindow(replayed, is_recorded=set(recorded) == {replayed})
+    default = override.over(QuotaWindow())
+    return RecordedBrokers(
+        BrokerWindows(windows, BrokerWindow(default, is_recorded=default == QuotaWindow())), tuple(sorted(classes))
+    )
 
 
 def _match_changed_entity(alterations: Sequence[QuotaAlteration]) -> tuple[str, dict[str, str]]:

@@ -18,8 +18,8 @@ from quota_metrics.cluster.document import document, stored_facts
 from quota_metrics.cluster.facts import ClusterFacts
 from quota_metrics.cluster.reading import read_callback_classes, read_facts
 from quota_metrics.config.entities import QuotaAlteration, entity_of, stored_rules
-from quota_metrics.config.history import LimitHistory
 from quota_metrics.config.resolution import Resolver
+from quota_metrics.config.timeline import LimitHistory
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions
 from quota_metrics.kafka.errors import ClusterError, NotKafkaError, UnsupportedError

@@ -12,7 +12,7 @@ from kafka import KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from headroom.demo.jvm import Jvm
-from quota_metrics.kafka.oauth import unsecured
+from quota_metrics.kafka.oauthbearer import unsecured
 from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python, produced_by_java
 from tests.kit.secure_cluster import login, password
 

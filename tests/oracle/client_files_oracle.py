@@ -14,11 +14,11 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from headroom.demo.jvm import Jvm
-from quota_metrics.kafka.client_config.bootstrap_servers import BootstrapError, parse_bootstrap_servers
-from quota_metrics.kafka.client_config.jaas import JaasError, parse_jaas
-from quota_metrics.kafka.client_config.java_properties import parse_properties
-from quota_metrics.kafka.client_config.oauthbearer import oauthbearer
+from quota_metrics.kafka.bootstrap_servers import BootstrapError, parse_bootstrap_servers
 from quota_metrics.kafka.errors import PropertiesError
+from quota_metrics.kafka.jaas import JaasError, parse_jaas
+from quota_metrics.kafka.oauthbearer import oauthbearer
+from quota_metrics.kafka.properties import parse_properties
 from tests.oracle.subjects import Finding, Subject, of_cases, run_subjects
 
 REFUSED = "refused"

@@ -19,9 +19,8 @@ from quota_metrics.amounts import count_text
 from quota_metrics.config.entities import Entity, text
 from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan, SubscriptionDifference
 from quota_metrics.simulation.outcomes import KEYS, ClientOutcome
-from quota_metrics.what_if.answer import WhatIfAnswer
+from quota_metrics.what_if.answer import Names, WhatIfAnswer
 from quota_metrics.what_if.document import class_warning, client_document, coverage_text, document
-from quota_metrics.what_if.harm import Names
 
 _CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
 _LAYOUT = Layout(numbers=("before", "after", "cluster", "file"), below=("clients", "why"))

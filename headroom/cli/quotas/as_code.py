@@ -45,8 +45,7 @@ from quota_metrics.config.quota_plan import (
     undo,
 )
 from quota_metrics.simulation.outcomes import KEYS
-from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion
-from quota_metrics.what_if.harm import harmed, hits
+from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, harmed, hits
 from spark_jobs.cli import add_job
 
 File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The quotas as YAML: docs/quotas.md.")]

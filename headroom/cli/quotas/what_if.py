@@ -29,8 +29,7 @@ from quota_metrics.what_if.answer import (
     recorded_clients,
     whole_minutes,
 )
-from quota_metrics.what_if.brokers import GivenWindow
-from quota_metrics.what_if.recording import TIMEOUT_S
+from quota_metrics.what_if.recording import TIMEOUT_S, GivenWindow
 
 Url = Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")]
 URL = "http://127.0.0.1:8123"

@@ -16,10 +16,9 @@ from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from headroom.config.settings import QuotaConfig
 from quota_metrics.cluster.document import document, stored_facts
-from quota_metrics.cluster.facts import CALLBACK, QUOTA_WINDOW, TELEMETRY_MAX_BYTES, ClusterFacts
-from quota_metrics.cluster.releases import release_text
+from quota_metrics.cluster.facts import CALLBACK, QUOTA_WINDOW, TELEMETRY_MAX_BYTES, ClusterFacts, release_text
 from quota_metrics.config.entities import Rules, entity_text, is_kafkas, text
-from quota_metrics.config.history import has_a_row
+from quota_metrics.config.timeline import has_a_row
 from quota_metrics.windows import QuotaWindow
 
 log = structlog.get_logger(__name__)

@@ -14,9 +14,9 @@ from cachetools import LRUCache
 from headroom.config.listener import ListenerConfig
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
-from quota_metrics.kafka.client_config.bootstrap_servers import BootstrapError, BootstrapServer, check_protocol
+from quota_metrics.kafka.bootstrap_servers import BootstrapError, BootstrapServer, check_protocol
 from quota_metrics.kafka.errors import PropertiesError
-from quota_metrics.kafka.renewed_tls import RenewedContext
+from quota_metrics.kafka.tls import RenewedContext
 from telemetry.gateway.security.listener_security import (
     ListenerSecurity,
     ListenerTls,

@@ -27,8 +27,7 @@ from quota_metrics.cluster.reading import read_facts
 from quota_metrics.config.entities import CLIENT_ID, USER, Rules, stored_rules
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import UnsupportedError
-from quota_metrics.measure.quota_callback import CallbackError, QuotaCallback
-from quota_metrics.measure.quota_in_force import QuotasInForce
+from quota_metrics.measure.quota_in_force import CallbackError, QuotaCallback, QuotasInForce
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.measure.usage_meter import UsageMeter
 

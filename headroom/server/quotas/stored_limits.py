@@ -10,7 +10,7 @@ from exporters.model import QuotaLimit
 from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
 from quota_metrics.config.entities import Rules
-from quota_metrics.config.history import LimitHistory, unrecorded
+from quota_metrics.config.timeline import LimitHistory, unrecorded
 
 _TIMEOUT_S = 10.0  # short, because the start waits for it
 _LATEST = """

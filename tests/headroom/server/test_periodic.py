@@ -14,7 +14,7 @@ from exporters.spool.records import decode_rows
 from exporters.spool.writer import SpoolFull
 from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, run_periodic_tasks
 from quota_metrics.config.entities import Rules, entity_of
-from quota_metrics.config.history import LimitHistory
+from quota_metrics.config.timeline import LimitHistory
 from quota_metrics.measure.usage_meter import PRODUCE, UsageMeter
 
 ALICE = entity_of({"user": "alice"})

@@ -9,8 +9,18 @@ import pytest
 
 from headroom.demo.jvm import Jvm
 from quota_metrics.cluster.document import document
-from quota_metrics.cluster.facts import THREADS, AddressQuota, BrokerFacts, ClusterFacts, HostAcl, Unread
-from quota_metrics.cluster.releases import METADATA_VERSION, PROTOCOL_VERSION, release_of, release_of_level
+from quota_metrics.cluster.facts import (
+    METADATA_VERSION,
+    PROTOCOL_VERSION,
+    THREADS,
+    AddressQuota,
+    BrokerFacts,
+    ClusterFacts,
+    HostAcl,
+    Unread,
+    release_of,
+    release_of_level,
+)
 from quota_metrics.windows import QuotaWindow
 
 DEFAULTS = {

@@ -1,4 +1,4 @@
-"""Which replication throttles are of no use, on values and on recorded answers of brokers."""
+"""Which replication throttles are of no use."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.schema.describe_log_dirs.v4 import response as log_dirs
 
-from quota_metrics.cluster.decoding import moves_log_dirs
 from quota_metrics.cluster.document import throttles_document
 from quota_metrics.cluster.facts import REASSIGNMENTS, THROTTLED_REPLICAS, BrokerFacts, ClusterFacts, Unread
 from quota_metrics.cluster.replication import (
@@ -26,7 +24,6 @@ from quota_metrics.cluster.replication import (
     removal_commands,
     replication_throttles,
 )
-from tests.kit.kio_entities import entity_of_fields
 
 STATIC = 4
 IDLE = "no reassignment is running"
@@ -108,11 +105,3 @@ def test_commands_are_quoted(topic: str, replicas: dict[str, str]) -> None:
     words = shlex.split(command)
     assert words[words.index("--entity-name") + 1] == topic
     assert set(words[-1].split(",")) == set(replicas)
-
-
-@pytest.mark.parametrize("is_future", [False, True])
-def test_recorded_log_directories_tell_whether_a_replica_moves(is_future: bool) -> None:
-    partitions = [{"is_future_key": future} for future in (False, is_future)]
-    topics = [{"name": "orders", "partitions": partitions}]
-    result = entity_of_fields(log_dirs.DescribeLogDirsResult, {"log_dir": "/a", "topics": topics})
-    assert moves_log_dirs([result]) is is_future

@@ -146,6 +146,14 @@ def test_window_that_a_broker_does_not_tell_is_said_to_be_a_default(configs: lis
     assert unread(facts) == {"quota window of broker 1"}
 
 
+@pytest.mark.parametrize("is_future", [False, True])
+def test_log_directories_tell_whether_a_replica_moves(is_future: bool) -> None:
+    partitions = [{"is_future_key": future} for future in (False, is_future)]
+    results = [{"log_dir": "/a", "topics": [{"name": "orders", "partitions": partitions}]}]
+    facts = asked(read_facts, answers={DESCRIBE_LOG_DIRS: in_any_version({"results": results})})
+    assert facts.broker(1).moves_log_dirs is is_future
+
+
 def test_nodes_without_an_address_are_left_out() -> None:
     good = {"node_id": 1, "host": "127.0.0.1", "port": 9092}
     odd = [good | {"port": port} for port in (-1, 0, 65_536, 2**31 - 1)] + [good | {"host": ""}, good | {"node_id": -1}]

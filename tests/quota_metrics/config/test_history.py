@@ -7,7 +7,7 @@ import math
 from exporters.model import QuotaLimit, RecordKind
 from exporters.spool.records import decode_rows, encode_rows
 from quota_metrics.config.entities import entity_of
-from quota_metrics.config.history import LimitHistory, unrecorded
+from quota_metrics.config.timeline import LimitHistory, unrecorded
 from quota_metrics.windows import UNLIMITED
 
 ALICE = entity_of({"user": "alice"})

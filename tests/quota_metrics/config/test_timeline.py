@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from exporters.model import QuotaLimit
 from quota_metrics.config.entities import QuotaAlteration, entity_of
-from quota_metrics.config.history import LimitHistory
-from quota_metrics.config.timeline import Epoch, configurations, epochs
+from quota_metrics.config.timeline import Epoch, LimitHistory, configurations, epochs
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 ALICE, ANYONE = entity_of({"user": "alice"}), entity_of({"user": None})

@@ -11,10 +11,7 @@ from kio.schema.errors import ErrorCode
 from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
-from quota_metrics.kafka.errors import (
-    MechanismNotOfferedError,
-    UnsupportedError,
-)
+from quota_metrics.kafka.errors import AuthenticationError, UnsupportedError
 from quota_metrics.kafka.frames import NegotiatedRequest
 from quota_metrics.kafka.sasl import Scram
 from tests.quota_metrics.kafka.fake_broker import (
@@ -96,5 +93,5 @@ def test_mechanism_that_the_broker_does_not_offer_is_named_with_those_that_it_do
         API_VERSIONS: spans({METADATA: (0, 13), HANDSHAKE: (0, 1), AUTHENTICATE: (0, 2)}),
         HANDSHAKE: in_any_version({"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": ["PLAIN"]}),
     }
-    with pytest.raises(MechanismNotOfferedError, match=r"does not offer SCRAM-SHA-256: it offers PLAIN$"):
+    with pytest.raises(AuthenticationError, match=r"does not offer SCRAM-SHA-256: it offers PLAIN$"):
         asking(answers, start, security=Security(sasl=Scram("sha256", "alice", "secret")))

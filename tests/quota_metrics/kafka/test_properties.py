@@ -15,10 +15,9 @@ import certifi
 import pytest
 
 from headroom.demo.jvm import Jvm
-from quota_metrics.kafka.client_config.names import misspelled
 from quota_metrics.kafka.errors import PropertiesError
-from quota_metrics.kafka.oauth import unsecured
-from quota_metrics.kafka.properties import read_properties, security
+from quota_metrics.kafka.oauthbearer import unsecured
+from quota_metrics.kafka.properties import misspelled, read_properties, security
 from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
 from quota_metrics.kafka.tls import tls_context
 from tests.kit.certificates import CertificateAuthority

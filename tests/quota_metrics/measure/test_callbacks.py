@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from quota_metrics.measure.quota_callback import CallbackError, Quota, QuotaCallback
+from quota_metrics.measure.quota_in_force import CallbackError, Quota, QuotaCallback
 from quota_metrics.windows import UNLIMITED
 
 PRODUCER, CONSUMER, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"

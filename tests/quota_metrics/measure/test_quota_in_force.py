@@ -9,8 +9,7 @@ import pytest
 from exporters.model import UsageSample
 from quota_metrics.config.entities import Rules, entity_of
 from quota_metrics.config.resolution import Tags
-from quota_metrics.measure.quota_callback import QuotaCallback
-from quota_metrics.measure.quota_in_force import QuotaInForce, QuotasInForce
+from quota_metrics.measure.quota_in_force import QuotaCallback, QuotaInForce, QuotasInForce
 from quota_metrics.windows import UNLIMITED
 
 PRODUCER = "producer_byte_rate"

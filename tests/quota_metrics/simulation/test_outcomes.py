@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE
-from quota_metrics.simulation.outcome_text import OutcomeKind, reason, verdict, worst_first
-from quota_metrics.simulation.outcomes import ClientOutcome, Seen, Simulation
+from quota_metrics.simulation.outcomes import ClientOutcome, OutcomeKind, Seen, Simulation, reason, verdict, worst_first
 from quota_metrics.simulation.usage import BrokerWindow, BrokerWindows, ClientAtBroker
 from quota_metrics.simulation.usage import recorded as as_columns
 from quota_metrics.windows import QuotaWindow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quota_metrics.simulation.usage import BrokerWindow
-from quota_metrics.what_if.brokers import GivenWindow, recorded_brokers
+from quota_metrics.what_if.recording import GivenWindow, recorded_brokers
 from quota_metrics.windows import QuotaWindow
 
 

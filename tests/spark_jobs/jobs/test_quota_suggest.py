@@ -16,7 +16,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.model import ANONYMOUS
 from headroom.cli.main import app
 from quota_metrics.config.entities import QuotaAlteration
-from quota_metrics.simulation.outcome_text import OutcomeKind, verdict
+from quota_metrics.simulation.outcomes import OutcomeKind, verdict
 from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, answer
 from spark_jobs.jobs import quota_suggest
 from spark_jobs.options import SuggestOptions

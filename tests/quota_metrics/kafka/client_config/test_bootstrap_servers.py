@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quota_metrics.kafka.client_config.bootstrap_servers import (
+from quota_metrics.kafka.bootstrap_servers import (
     BootstrapError,
     check_protocol,
     parse_bootstrap_servers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quota_metrics.kafka.client_config.jaas import JaasError, parse_jaas
+from quota_metrics.kafka.jaas import JaasError, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from headroom.demo.jvm import Jvm
-from quota_metrics.kafka.client_config.names import OURS, misspelled, without_effect
+from quota_metrics.kafka.properties import OURS, misspelled, without_effect
 
 
 def librdkafka_names() -> list[str]:

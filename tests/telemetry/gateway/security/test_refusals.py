@@ -14,7 +14,7 @@ from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.errors import AuthenticationError
-from quota_metrics.kafka.oauth import unsecured
+from quota_metrics.kafka.oauthbearer import unsecured
 from quota_metrics.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
 from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
 from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster
