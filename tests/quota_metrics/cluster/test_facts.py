@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from headroom.demo.jvm import Jvm
 from quota_metrics.cluster.document import document
 from quota_metrics.cluster.facts import (
     METADATA_VERSION,
@@ -19,7 +18,6 @@ from quota_metrics.cluster.facts import (
     HostAcl,
     Unread,
     release_of,
-    release_of_level,
 )
 from quota_metrics.windows import QuotaWindow
 
@@ -44,13 +42,6 @@ def broker(broker_id: int = 1, configs: Mapping[str, str] = {}, release: tuple[i
 
 def cluster(*brokers: BrokerFacts) -> ClusterFacts:
     return ClusterFacts("c", brokers, (4, 3), has_authorizer=False)
-
-
-@pytest.mark.java
-def test_releases_are_those_of_kafkas_levels(jvm: Jvm) -> None:
-    for version in jvm.classes.org.apache.kafka.server.common.MetadataVersion.values():
-        release = tuple(int(part) for part in version.shortVersion().split("."))
-        assert release_of_level(version.featureLevel()) == release, version.toString()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,75 @@
-"""The eight levels. Limits and tags of odd names are compared with Kafka's own classes (test_oracle.py)."""
+"""Entities, and the eight levels. Limits and tags of odd names are compared with Kafka's classes (test_oracle.py)."""
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Mapping
 
-from quota_metrics.config.entities import Rules, entity_of
+import pytest
+
+from quota_metrics.config.entities import (
+    Entity,
+    Rules,
+    desanitize,
+    entity_of,
+    kafka_configs_line,
+    sanitize,
+    stored_rules,
+    text,
+)
 from quota_metrics.config.resolution import Resolver, Rule
+
+ALICE = entity_of({"user": "alice"})
+
+
+@pytest.mark.parametrize(
+    ("name", "sanitized"),
+    [
+        ("user with spaces", "user%20with%20spaces"),
+        ("CN=app,OU=x,O=y", "CN%3Dapp%2COU%3Dx%2CO%3Dy"),
+        ("a+b", "a%2Bb"),
+        ("user@REALM", "user%40REALM"),
+        ("x.y-z_~", "x.y-z_%7E"),
+        ("%41", "%2541"),
+        ("a*", "a%2A"),
+        ("ü", "%C3%BC"),
+    ],
+)
+def test_names_are_sanitized_as_in_kafka(name: str, sanitized: str) -> None:
+    assert sanitize(name) == sanitized
+    assert desanitize(sanitized) == name
+
+
+def test_text_uses_the_notation_of_kip_546() -> None:
+    assert text(entity_of({"user": "a b", "client-id": None})) == "{user=a%20b, client-id=<default>}"
+
+
+def test_limit_below_zero_allows_nothing() -> None:
+    rules = stored_rules(
+        {ALICE: {"producer_byte_rate": -1.0, "request_percentage": 0.0, "consumer_byte_rate": math.inf}}
+    )
+    assert rules == {ALICE: {"producer_byte_rate": 0.0, "request_percentage": 0.0, "consumer_byte_rate": math.inf}}
+
+
+@pytest.mark.parametrize(
+    ("entity", "value", "words"),
+    [
+        ((("user", "alice"),), 5000.0, ["--entity-type", "users", "--entity-name", "alice", "--add-config", "k=5000"]),
+        ((("user", None),), 12.5, ["--entity-type", "users", "--entity-default", "--add-config", "k=12.5"]),
+        ((("client-id", None),), None, ["--entity-type", "clients", "--entity-default", "--delete-config", "k"]),
+        (
+            (("user", "a'; rm -rf / #"), ("client-id", "$(id) `id`")),
+            1e15,
+            ["--entity-type", "users", "--entity-name", "a'; rm -rf / #", "--entity-type", "clients", "--entity-name",
+             "$(id) `id`", "--add-config", "k=1000000000000000"],
+        ),
+    ],
+)  # fmt: skip
+def test_kafka_configs_line_is_quoted_for_the_shell(entity: Entity, value: float | None, words: list[str]) -> None:
+    line = kafka_configs_line(entity, "k", value)
+    assert shlex.split(line) == ["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter", *words]
+
 
 PRODUCER, CONSUMER, IP_RATE = "producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"
 

@@ -1,4 +1,4 @@
-"""Client properties as Java parses them, and the resulting connection settings."""
+"""Client properties as Java parses them, their values, and the resulting connection settings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 import certifi
 import pytest
 
-from headroom.demo.jvm import Jvm
+from quota_metrics.kafka.bootstrap_servers import BootstrapError, check_protocol, parse_bootstrap_servers
 from quota_metrics.kafka.errors import PropertiesError
+from quota_metrics.kafka.jaas import JaasError, parse_jaas
 from quota_metrics.kafka.oauthbearer import unsecured
-from quota_metrics.kafka.properties import misspelled, read_properties, security
+from quota_metrics.kafka.properties import read_properties, security
 from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
-from quota_metrics.kafka.tls import tls_context
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.proxy import ProxyHandler
 
@@ -81,33 +81,6 @@ def test_invalid_properties_are_refused(properties: Mapping[str, str], message: 
         security(properties)
 
 
-def test_jks_store_is_refused_with_conversion_advice(tmp_path: Path) -> None:
-    store = tmp_path / "trust.jks"
-    store.write_bytes(b"\xfe\xed\xfe\xed")
-    for name in ("ssl.truststore.location", "ssl.keystore.location"):
-        with pytest.raises(PropertiesError, match=rf"{name}=.*trust.jks cannot be used: it is a JKS store; convert it"):
-            security({"security.protocol": "SSL", name: str(store), "ssl.truststore.type": "JKS"})
-
-
-def test_pkcs12_stores_are_loaded(tmp_path: Path) -> None:
-    authority = CertificateAuthority(tmp_path)
-    authority.issue("mine")
-    properties = {
-        "security.protocol": "SSL",
-        "ssl.truststore.type": "PKCS12",
-        "ssl.truststore.location": str(authority.trust_store("trust")),
-        "ssl.truststore.password": "trust",
-        "ssl.keystore.type": "PKCS12",
-        "ssl.keystore.location": str(authority.key_store("mine", "key")),
-        "ssl.keystore.password": "key",
-    }
-    assert len(tls_context(properties).get_ca_certs()) == 1
-    with pytest.raises(PropertiesError, match=r"mine\.p12 cannot be used: it is neither PEM nor PKCS12"):
-        security(properties | {"ssl.keystore.password": "other"})
-    with pytest.raises(PropertiesError, match=r"ca\.p12 cannot be used: it has no private key"):
-        security(properties | {"ssl.keystore.location": str(tmp_path / "ca.p12"), "ssl.keystore.password": "trust"})
-
-
 def test_invalid_properties_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PropertiesError, match="cannot be read: No such file"):
         read_properties(tmp_path / "absent")
@@ -144,34 +117,6 @@ def test_line_without_an_effect_is_refused(tmp_path: Path, line: str, message: s
     with pytest.raises(PropertiesError) as refused:
         read_properties(file)
     assert str(refused.value) == f"{file}: {message}"
-
-
-@pytest.mark.java
-def test_every_property_of_kafkas_clients_is_accepted(jvm: Jvm) -> None:
-    clients = jvm.classes.org.apache.kafka.clients
-    configs = (clients.consumer.ConsumerConfig, clients.producer.ProducerConfig, clients.admin.AdminClientConfig)
-    names = {str(name) for config in configs for name in config.configNames()}
-    assert len(names) > 100
-    assert misspelled(dict.fromkeys(names, "")) == []
-
-
-def test_trust_store_may_contain_unicode_comments(tmp_path: Path) -> None:
-    store = tmp_path / "übergeordnet.pem"
-    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-    pem = f"{begin}{Path(certifi.where()).read_text().split(begin)[1].split(end)[0]}{end}\n"
-    store.write_text(f"# Zertifizierungsstelle für Köln\n{pem}\n# 認証局\n{pem}", "utf-8")
-    assert len(tls_context({"ssl.truststore.location": str(store)}).get_ca_certs()) == 1
-    assert len(tls_context({"ssl.truststore.certificates": store.read_text("utf-8")}).get_ca_certs()) == 1
-
-
-def test_tls_verifies_names_and_certificates_by_default() -> None:
-    def context(**more: str) -> ssl.SSLContext:
-        return tls_context({key.replace("_", "."): value for key, value in more.items()})
-
-    assert (context().check_hostname, context().verify_mode) == (True, ssl.CERT_REQUIRED)
-    unnamed = context(ssl_endpoint_identification_algorithm="")
-    assert (unnamed.check_hostname, unnamed.verify_mode) == (False, ssl.CERT_REQUIRED)
-    assert context(enable_ssl_certificate_verification="false").verify_mode == ssl.CERT_NONE
 
 
 def first_message(properties: Mapping[str, str]) -> bytes:
@@ -211,19 +156,6 @@ def test_delegation_token_is_named_as_one() -> None:
     mechanism = security(sasl("SCRAM-SHA-256", sasl_jaas_config=jaas)).sasl
     assert isinstance(mechanism, Scram)
     assert next(mechanism.conversation()).endswith(b",tokenauth=true")
-
-
-def test_versions_of_tls_are_limited() -> None:
-    def limits(**more: str) -> tuple[int, int]:
-        context = tls_context({f"ssl.{name.replace('_', '.')}": value for name, value in more.items()})
-        return context.minimum_version, context.maximum_version
-
-    version = ssl.TLSVersion
-    assert limits(protocol="TLSv1.3", enabled_protocols="TLSv1.3,TLSv1.2") == (version.TLSv1_2, version.TLSv1_3)
-    assert limits(enabled_protocols="TLSv1.3") == (version.TLSv1_3, version.TLSv1_3)
-    assert limits(protocol="TLSv1.2")[1] == version.TLSv1_2
-    assert limits(protocol="TLSv1.2", enabled_protocols="TLSv1.2,TLSv1.3")[1] == version.TLSv1_2
-    assert limits()[1] == version.MAXIMUM_SUPPORTED
 
 
 @contextmanager
@@ -294,3 +226,73 @@ def test_invalid_token_response_raises_sasl_error(answer: bytes) -> None:
     with issuer(answer) as (url, _), pytest.raises(SaslError, match="no token from"):
         client = {"sasl_oauthbearer_client_id": "me", "sasl_oauthbearer_client_secret": "it"}
         first_message(sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url, **client))
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("a:1", [("a", 1, "")]),
+        (" a:1 , b:2,,\n", [("a", 1, ""), ("b", 2, "")]),
+        ("SASL_SSL://host:9092,ssl://host:9093/ignored", [("host", 9092, "SASL_SSL"), ("host", 9093, "SSL")]),
+        ("EXTERNAL://host:9092", [("host", 9092, "EXTERNAL")]),
+        ("[::1]:9092,::1:9092,PLAINTEXT://[fe80::1%eth0]:1",
+         [("::1", 9092, ""), ("::1", 9092, ""), ("fe80::1%eth0", 1, "PLAINTEXT")]),
+        ("b-1.msk_x.example:09098,bücher.example:1", [("b-1.msk_x.example", 9098, ""), ("bücher.example", 1, "")]),
+    ],
+)  # fmt: skip
+def test_servers(text: str, servers: list[tuple[str, int, str]]) -> None:
+    assert parse_bootstrap_servers(text) == servers
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", ",", "host", "SSL://host", ":9092", "a:0", "a:65536", "a:+1", "a:1;b:2", "a:1 b:2", "::1", "[::1]",
+     "g::1:9092", "://a:1", "user@a:1", "a:1/path", "a" * 64 + ".example:1", "a:\u0661"],
+)  # fmt: skip
+def test_what_is_no_server_is_refused(text: str) -> None:
+    with pytest.raises(BootstrapError, match="is not HOST:PORT"):
+        parse_bootstrap_servers(text)
+
+
+def test_protocol_must_not_contradict_the_properties() -> None:
+    servers = parse_bootstrap_servers("EXTERNAL://a:1,b:2,SASL_SSL://[::1]:3")
+    check_protocol(servers, "SASL_SSL")
+    with pytest.raises(BootstrapError, match=r"SASL_SSL://\[::1\]:3 contradicts security.protocol=PLAINTEXT"):
+        check_protocol(servers, "PLAINTEXT")
+
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("username='K' password='s3cr;t with=chars'", {"username": "K", "password": "s3cr;t with=chars"}),
+        ('username="$ConnectionString" /* Event Hubs */ password="Endpoint=sb://n/;Key=a+b/c="',
+         {"username": "$ConnectionString", "password": "Endpoint=sb://n/;Key=a+b/c="}),
+        ("ssl.truststore.location='/x' extension_logicalCluster=lkc-1",
+         {"ssl.truststore.location": "/x", "extension_logicalCluster": "lkc-1"}),
+    ],
+)  # fmt: skip
+def test_options_of_the_login_module(options: str, expected: dict[str, str]) -> None:
+    assert parse_jaas(f"{PLAIN} required {options};") == (PLAIN, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{PLAIN} required username='a'", "does not end with a semicolon"),
+        (f"{PLAIN} username='a';", "no control flag"),
+        (f"{PLAIN} required username='a' password=12345;", "password has no value"),
+        (f"{PLAIN} required username='a' password=/etc/x;", "password has no value"),
+        (f"{PLAIN} required username;", "username has no value"),
+        (f"{PLAIN} required; {PLAIN} required;", "it has 2 login modules"),
+        ("", "it has 0 login modules"),
+        ("; required;", "no name of a login module"),
+        ("com.sun.security.auth.module.JndiLoginModule required;", "Kafka does not allow"),
+    ],
+)
+def test_what_kafka_refuses_is_refused(text: str, message: str) -> None:
+    with pytest.raises(JaasError, match=message) as refused:
+        parse_jaas(text)
+    assert "12345" not in str(refused.value)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headroom.demo.jvm import Jvm
-from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram, salted_password
+from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
 
 # RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -85,11 +84,3 @@ def test_oauthbearer_requests_a_token_per_conversation() -> None:
 def test_secrets_are_not_in_repr() -> None:
     for mechanism in (Plain("alice", "secret"), Scram("sha256", "alice", "secret"), OAuthBearer(lambda: "secret")):
         assert "secret" not in repr(mechanism)
-
-
-@pytest.mark.java
-def test_a_password_is_salted_as_kafka_does(jvm: Jvm) -> None:
-    scram = jvm.classes.org.apache.kafka.common.security.scram.internals
-    formatter = scram.ScramFormatter(scram.ScramMechanism.SCRAM_SHA_512)
-    salted = bytes(formatter.saltedPassword("secret-é", b"salt", 8192))
-    assert salted == salted_password("sha512", "secret-é", b"salt", 8192)

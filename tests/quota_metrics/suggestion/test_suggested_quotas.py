@@ -1,7 +1,10 @@
-"""Demands and rules in force -> suggestions: what changes, what is only found, and what the reasons say."""
+"""Suggested quotas: whom they are for, what a fleet needs, what changes, and what the reasons say."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import random
 from collections import Counter
 from typing import Any
 
@@ -9,11 +12,152 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota_metrics.config.entities import Entity
-from quota_metrics.suggestion.dimension import Dimension
-from quota_metrics.suggestion.suggested_quotas import Demand, KeyUsage, Kind, Replayed, Suggestion, suggestions
+from quota_metrics.config.broker_refusals import altered
+from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
+from quota_metrics.config.resolution import Resolver, bucket_names
+from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, is_nameable, placed
+from quota_metrics.suggestion.suggested_quotas import (
+    TARGET,
+    Confidence,
+    Demand,
+    KeyUsage,
+    Kind,
+    Replayed,
+    Suggestion,
+    bulk,
+    confidence,
+    fitting,
+    suggestions,
+)
 
 KEY = "producer_byte_rate"
+USERS = Fleet(users=20, clients=60, most_of_user=5)
+
+
+def entity(user: str | None = "", client_id: str | None = "") -> Entity:
+    """ "" is no part, None the default."""
+    return entity_of({kind: name for kind, name in (("user", user), ("client-id", client_id)) if name != ""})
+
+
+@pytest.mark.parametrize(
+    ("rules", "fleet", "expected"),
+    [
+        ([], Fleet(0, 200, 0), Dimension.CLIENT_ID),
+        ([], Fleet(1, 200, 200), Dimension.CLIENT_ID),
+        ([], USERS, Dimension.USER),
+        ([], Fleet(3, 60, 30), Dimension.USER),  # half is not more than half
+        ([], Fleet(3, 60, 31), Dimension.BOTH),  # one account for many applications
+        ([entity(client_id=None)], USERS, Dimension.CLIENT_ID),  # the default in force decides
+        ([entity(client_id=None), entity(user=None)], USERS, Dimension.USER),  # the most specific one
+        ([entity(user=None), entity(user=None, client_id=None)], USERS, Dimension.BOTH),
+        ([entity(client_id="a"), entity(client_id="b"), entity(user="u")], USERS, Dimension.CLIENT_ID),
+        ([entity(user="u", client_id=None)], USERS, Dimension.BOTH),
+        ([entity_of({"ip": None}), entity_of({"vendor": "x"})], USERS, Dimension.USER),  # no rules of clients
+    ],
+)
+def test_dimension_by_rules_then_by_names(rules: list[Entity], fleet: Fleet, expected: Dimension) -> None:
+    dimension, why = dimension_of({rule: {KEY: 1.0} for rule in rules}, [KEY], fleet)
+    assert dimension is expected
+    assert why
+
+
+def test_rules_of_other_keys_do_not_decide() -> None:
+    assert dimension_of({entity(client_id=None): {"request_percentage": 5.0}}, [KEY], USERS)[0] is Dimension.USER
+
+
+NAMES = ("a", "b", None, "")
+ENTITIES = [
+    entity(user, client_id) for user, client_id in itertools.product(NAMES, NAMES) if (user, client_id) != ("", "")
+]
+
+
+@given(st.sets(st.sampled_from(ENTITIES)), st.sampled_from(Dimension), st.sampled_from("ab"), st.sampled_from("ab"))
+def test_who_is_placed_gets_the_new_default(
+    rules: set[Entity], dimension: Dimension, user: str, client_id: str
+) -> None:
+    """By the resolution of quotas itself: with the default added, exactly those who are placed have it, in the bucket
+    in which they are placed, or had it already."""
+    before = {rule: {KEY: 1.0} for rule in rules if rule != dimension.default}
+    after = Resolver(altered(before, QuotaAlteration(dimension.default, {KEY: 2.0})))
+    place = placed(Resolver(before), dimension, KEY, user, client_id)
+    now = after.quota(KEY, user, client_id)
+    assert now is not None
+    assert (place.bucket is not None) == (now.entity == dimension.default)
+    assert place.bucket is None or place.bucket == bucket_names(now)
+
+
+@pytest.mark.parametrize(("user", "client_id"), [("", "a"), ("a", ""), ("", "")])
+def test_empty_names_are_not_placed_where_the_default_needs_them(user: str, client_id: str) -> None:
+    assert placed(Resolver({}), Dimension.BOTH, KEY, user, client_id).bucket is None
+
+
+def test_names_that_stand_for_others_cannot_be_named() -> None:
+    assert [
+        name
+        for name in ("", "<default>", "a\N{REPLACEMENT CHARACTER}", "x" * 238 + "~" + "0" * 16)
+        if is_nameable(name)
+    ] == []
+    assert is_nameable("a~b")
+
+
+DEMANDS = st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=60)
+
+
+@given(DEMANDS)
+def test_at_least_three_quarters_are_within_the_fence(demands: list[float]) -> None:
+    majority = bulk(demands)
+    within = sorted(demand for demand in demands if demand <= majority.fence)
+    assert (len(within), within[-1]) == (majority.size, majority.highest)
+    assert majority.size >= 0.75 * (len(demands) - 1)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 1.5])
+def test_a_log_normal_fleet_has_no_outliers_but_planted_ones(sigma: float) -> None:
+    """Of 40 fleets of 200; the median of 100 is known, planted are clients five deviations above it."""
+    draw = random.Random(int(sigma * 10))
+    false = 0
+    for _ in range(40):
+        fleet = [100 * math.exp(draw.gauss(0, sigma)) for _ in range(200)]
+        planted = 100 * math.exp(max(7 * sigma, 1.2))
+        majority = bulk([*fleet, planted])
+        false += sum(demand > majority.fence for demand in fleet)
+        assert planted > majority.fence
+    assert false <= 16  # 8000 clients, of which one in 2,500 is beyond: 3 are expected
+
+
+@pytest.mark.parametrize(
+    ("demands", "size"),
+    [
+        ([5.0], 1),
+        ([1.0, 100.0], 1),
+        ([1.0, 1.0, 100.0], 2),
+        ([7.0] * 30 + [14.0], 31),  # twice as much is no outlier
+        ([7.0] * 30 + [14.1], 30),
+        ([1e-3] * 100 + [50.0] * 110, 210),  # half of the clients are idle
+        ([1.0] * 80 + [1000.0] * 20, 80),
+    ],
+)
+def test_bulk_of_small_and_mixed_fleets(demands: list[float], size: int) -> None:
+    assert bulk(demands).size == size
+
+
+@given(st.floats(1e-6, 1e15), st.sampled_from(["producer_byte_rate", "request_percentage"]))
+def test_a_limit_fits_and_is_round(demand: float, key: str) -> None:
+    limit = fitting(demand, key)
+    assert limit >= demand / TARGET * (1 - 1e-9)
+    assert limit <= max(demand / TARGET * 1.1, demand / TARGET + (key == "producer_byte_rate")) + 1e-9
+    assert float(f"{limit:.2g}") == pytest.approx(limit)
+    assert key == "request_percentage" or limit.is_integer()
+
+
+@pytest.mark.parametrize(
+    ("days", "is_certain", "expected"),
+    [(1, True, "low"), (2, True, "medium"), (6, True, "medium"), (7, True, "high"), (30, False, "low")],
+)
+def test_confidence_by_days(days: int, is_certain: bool, expected: str) -> None:
+    assert confidence(days, is_certain=is_certain) is Confidence(expected)
+
+
 DEFAULT: Entity = (("user", None),)
 
 

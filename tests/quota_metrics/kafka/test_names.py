@@ -39,6 +39,15 @@ def test_kafkas_security_properties_are_honoured_or_refused_by_name(jvm: Jvm) ->
     check_each(names)
 
 
+@pytest.mark.java
+def test_every_property_of_kafkas_clients_is_accepted(jvm: Jvm) -> None:
+    clients = jvm.classes.org.apache.kafka.clients
+    configs = (clients.consumer.ConsumerConfig, clients.producer.ProducerConfig, clients.admin.AdminClientConfig)
+    names = {str(name) for config in configs for name in config.configNames()}
+    assert len(names) > 100
+    assert misspelled(dict.fromkeys(names, "")) == []
+
+
 def check_each(names: list[str]) -> None:
     for name in names:
         faults = without_effect({name: "something"})
