@@ -17,7 +17,6 @@ import yaml
 
 from headroom.demo.processes import start, stop
 from tests.chaos.wire import WireClient
-from tests.kit.prometheus import DIRECT
 from tests.kubernetes.images import TAG
 from tests.kubernetes.jobs import run_cron_job
 from tests.kubernetes.release import JOB_IMAGE, VALUES, Release, create_secret
@@ -37,6 +36,7 @@ from tests.kubernetes.rig import (
 )
 
 PAGES_PORT = 9644
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # to this machine, whatever the environment
 VERSION = "1.34.4"  # helm does not ask the cluster when it renders
 ANY_USER = 1000680000  # as OpenShift chooses one
 EXAMPLES = ROOT / "deploy" / "helm" / "examples"
@@ -82,7 +82,7 @@ def page(namespace: str) -> str:
         def fetched() -> str:
             with (
                 contextlib.suppress(ConnectionError, urllib.error.URLError),
-                DIRECT.open(request, timeout=10) as answer,
+                _DIRECT.open(request, timeout=10) as answer,
             ):
                 return str(answer.read().decode())
             return ""
