@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -15,12 +16,12 @@ from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from headroom.demo.admin import Admin
-from headroom.demo.broker import LocalCluster
+from headroom.demo.broker import LocalCluster, archive
 from headroom.demo.jars import KAFKA_VERSION, find_java
 from headroom.demo.jars import kafka_libs as fetch_kafka_libs
 from headroom.demo.jvm import Jvm
+from headroom.demo.processes import exclusive
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
-from tests.kit.kafka.class_archive import write_archive
 
 # No deadline: machines that run tests are busy. Kafka's own classes and `make fuzz` cover far more examples.
 settings.register_profile("headroom", deadline=None, max_examples=40)
@@ -101,8 +102,17 @@ def java() -> str:
 
 @pytest.fixture(scope="session")
 def kafka_libs(java: str, request: pytest.FixtureRequest) -> Path:
+    """Kafka's jars, and beside them an archive of a broker's classes (JEP 350), with which it starts in half the time.
+
+    The demo uses one that is there.
+    """
     libs = fetch_kafka_libs(java, request.config.rootpath / ".cache" / f"kafka-{KAFKA_VERSION}")
-    write_archive(java, libs)
+    with exclusive(libs.parent):  # of two workers the second waits
+        if not archive(libs).exists():
+            unfinished = archive(libs).with_suffix(f".{os.getpid()}")
+            with LocalCluster(java, libs, jvm_options=[f"-XX:ArchiveClassesAtExit={unfinished}"]) as cluster:
+                cluster.brokers[0].stop(300)  # it writes the archive when it ends
+            unfinished.rename(archive(libs))  # in one step: others may be starting
     return libs
 
 

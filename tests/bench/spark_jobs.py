@@ -37,7 +37,7 @@ from tests.bench.kit.serve import cpu_s
 from tests.bench.kit.yardstick import NUMBERS, YARDSTICK
 from tests.bench.performance import JOB_PEAK_MIB
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
-from tests.kit.many_rows import FILL
+from tests.kit.usage_rows import FILL_SECONDS
 
 CLIENTS = 2000
 START = 1_795_168_800_000
@@ -77,7 +77,7 @@ def fill(clickhouse: RunningClickHouse, cluster: str, rows: int) -> None:
     with connected(clickhouse.writer) as client:
         for first in range(0, rows, CHUNK):
             part = {"start": START, "clients": CLIENTS, "first": first, "rows": min(CHUNK, rows - first)}
-            client.command(FILL, {"cluster": cluster, **part})
+            client.command(FILL_SECONDS, {"cluster": cluster, **part})
         client.command("SYSTEM STOP MERGES")
 
 

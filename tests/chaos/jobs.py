@@ -28,8 +28,8 @@ import psutil
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
-from tests.kit.recent import FRIDAY_MS
 from tests.kit.spark_cluster import Cluster, running_cluster, zipped
+from tests.kit.usage_rows import FRIDAY_MS
 
 START = FRIDAY_MS
 MINUTES = 2

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.recent import FRIDAY_MS
-from tests.kit.usage_rows import insert_limits, insert_usage
+from tests.kit.usage_rows import FRIDAY_MS, insert_limits, insert_usage
 
 START = FRIDAY_MS
 CLUSTER = "two-workers"

@@ -1,10 +1,11 @@
-"""Rows of quota_usage: what tests insert, and fleets drawn at random."""
+"""Rows of quota_usage: what tests insert, many that ClickHouse makes, and fleets drawn at random."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +13,14 @@ import pyarrow as pa
 
 from exporters.model import QuotaLimit
 from telemetry.ingest.arrow_tables import limits_table
-from tests.kit.recent import FRIDAY_MS
 from tests.kit.windows_reference import Row
 
 MINUTE = 60_000
+_WEEK_MS = 7 * 86_400_000
+_A_FRIDAY_MS = 1_795_168_800_000  # 2026-11-20, 10:00 UTC
+# 10:00 UTC on the last Friday that was over two hours ago: the weekday is fixed, because forecasts depend on it, and no
+# table's TTL removes the rows.
+FRIDAY_MS = _A_FRIDAY_MS + (int(time.time() * 1000) - 2 * 3_600_000 - _A_FRIDAY_MS) // _WEEK_MS * _WEEK_MS
 START = FRIDAY_MS
 PRODUCE = "producer_byte_rate"
 _numbers = itertools.count(1)
@@ -28,6 +33,22 @@ _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("interval_ms", "muted_ms"), pa.uint32()),
 }
 _HOSTILE = [math.nan, math.inf, -math.inf, -5.0, 1e16, 1e308]
+
+# Samples of many clients that ClickHouse makes itself: one a second of each, one quota for each.
+# Received long ago: an hour with rows from just before its computation is computed again by the next job.
+FILL_SECONDS = """
+INSERT INTO headroom.quota_usage (cluster, quota_key, ts, user, client_id, ip, broker_id, bytes, rate, throttle_ms,
+    throttled_requests, source, gateway_id, interval_ms, muted_ms, limit, matched_entity, bucket_user, bucket_client_id,
+    received_at)
+SELECT {cluster:String}, 'producer_byte_rate',
+    fromUnixTimestamp64Milli(toInt64({start:Int64} + intDiv(number, {clients:UInt32}) * 1000)) AS ts,
+    concat('user-', toString(number % 50)), concat('client-', toString(number % {clients:UInt32})), '',
+    1 + number % {clients:UInt32} % 3, 1000, 1000 * (1 + number % 7) + intHash32(number) % 500,
+    if(intHash32(number) % 2000 = 0, 700, 0), 0, 'gateway', 'g', 1000,
+    if(intHash32(number) % 2000 = 0, 700, 0), 10000, 'user=<default>, client-id=<default>',
+    concat('user-', toString(number % 50)),
+    concat('client-', toString(number % {clients:UInt32})), ts
+FROM numbers({first:UInt64}, {rows:UInt64})"""
 
 
 def insert_usage(store: Any, cluster: str, at_ms: Any, rate: Any, **columns: Any) -> None:

@@ -27,7 +27,7 @@ from spark_jobs.clickhouse import queries
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.levels import now_ms
-from tests.kit.many_rows import FILL
+from tests.kit.usage_rows import FILL_SECONDS
 
 ENGINE = "chdb==4.4.0"
 CLIENTS, MINUTES = 200, 5
@@ -58,7 +58,7 @@ def statements(start_ms: int) -> Iterator[Asked]:
     when = TimeRange(start_ms, start_ms + MINUTES * 60_000, 60)
     span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "window_ms": when.window_ms, "source": "gateway"}
     rows = {"cluster": "c", "start": start_ms, "clients": CLIENTS, "first": 0, "rows": CLIENTS * 60 * MINUTES}
-    yield Asked("samples", FILL, rows)
+    yield Asked("samples", FILL_SECONDS, rows)
     for table in SampleTable:
         sql = f"SELECT * FROM ({minutes(table)}) ORDER BY ALL"
         yield Asked(f"minutes of {table}", sql, {**span, "cluster": "", "computed_ms": when.to_ms})

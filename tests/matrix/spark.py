@@ -21,8 +21,7 @@ import pyspark
 from spark_jobs.cli import JOBS
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.job_rows import CLUSTER, START, committed, fill
-from tests.kit.recent import FRIDAY_MS
-from tests.kit.usage_rows import insert_limits
+from tests.kit.usage_rows import FRIDAY_MS, insert_limits
 from tests.matrix.clickhouse import alike
 from tests.matrix.page_table import write_cells
 

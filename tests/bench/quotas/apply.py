@@ -16,7 +16,6 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, quota_file
-from tests.kit.kafka.class_archive import write_archive
 
 ENTITIES, CALLS = 1_000, 10
 _CACHE = Path(".cache") / f"kafka-{KAFKA_VERSION}"
@@ -26,7 +25,6 @@ _KEY = "producer_byte_rate"
 def main() -> None:
     java = find_java()
     libs = kafka_libs(java, _CACHE)
-    write_archive(java, libs)
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as scratch, LocalCluster(java, libs) as cluster:
         file = Path(scratch) / "quotas.yaml"
         quotas = [DeclaredQuota(entity_of({"user": f"u-{number}"}), {_KEY: 1e6 + number}) for number in range(ENTITIES)]

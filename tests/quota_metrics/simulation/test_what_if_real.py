@@ -7,20 +7,25 @@ throttle times in the responses that the gateway saw, until the end of the load.
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
 from headroom.cli.main import app
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
+from headroom.demo.pacing import Pace
 from headroom.demo.serving import Serving
-from tests.kit.paced_load import Load, Paced, Reported
 from tests.kit.serving import eventually, rows
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.alone]
@@ -29,27 +34,126 @@ SECONDS = 60
 GENEROUS = {"producer_byte_rate": 10_000_000.0, "consumer_byte_rate": 10_000_000.0}
 CHANGED = {"producer_byte_rate": 75_000.0, "consumer_byte_rate": 50_000.0}
 EVERYONE = {"client-id": None}
+TICK_S = 0.1
+RECORD_BYTES = 4_000
+JOIN_TIMEOUT_S = 90.0
 
-LOAD = Load(
-    librdkafka=[
-        Paced("what-if-feed", "what-if-fed", ((SECONDS, 65_000),)),  # below its quota, above that of its reader
-        Paced("what-if-over", "what-if-any", ((SECONDS, 105_000),)),
-        Paced("what-if-burst", "what-if-any", ((20, 120_000), (SECONDS - 20, 35_000))),
-        Paced("what-if-under", "what-if-under", ((SECONDS, 35_000),)),
-    ],
-    java=[
-        Paced("what-if-java-over", "what-if-any", ((SECONDS, 95_000),)),
-        Paced("what-if-java-under", "what-if-any", ((SECONDS, 30_000),)),
-    ],
-    consumers=[("what-if-slow-reader", "what-if-fed"), ("what-if-reader", "what-if-under")],
+
+@dataclass(frozen=True)
+class Paced:
+    """A producer that wants `bytes_per_s` for some seconds, then another rate, and so on."""
+
+    client_id: str
+    topic: str
+    phases: tuple[tuple[float, float], ...]  # seconds, bytes/s
+
+    def send(self, send: Callable[[], None]) -> None:
+        for seconds, bytes_per_s in self.phases:
+            pace, start_s = Pace(bytes_per_s, RECORD_BYTES, ramp_s=1.0), time.monotonic()
+            while (elapsed_s := time.monotonic() - start_s) < seconds:
+                time.sleep(TICK_S)
+                for _ in range(pace.due(elapsed_s)):
+                    send()
+
+
+LIBRDKAFKA = (
+    Paced("what-if-feed", "what-if-fed", ((SECONDS, 65_000),)),  # below its quota, above that of its reader
+    Paced("what-if-over", "what-if-any", ((SECONDS, 105_000),)),
+    Paced("what-if-burst", "what-if-any", ((20, 120_000), (SECONDS - 20, 35_000))),
+    Paced("what-if-under", "what-if-under", ((SECONDS, 35_000),)),
 )
+JAVA = (
+    Paced("what-if-java-over", "what-if-any", ((SECONDS, 95_000),)),
+    Paced("what-if-java-under", "what-if-any", ((SECONDS, 30_000),)),
+)
+CONSUMERS = (("what-if-slow-reader", "what-if-fed"), ("what-if-reader", "what-if-under"))  # client id, topic
 THROTTLED = {"what-if-over", "what-if-burst", "what-if-java-over", "what-if-slow-reader"}
 NOT_THROTTLED = {"what-if-feed", "what-if-under", "what-if-java-under", "what-if-reader"}
 
 
+@dataclass
+class Reported:
+    """The throttling that librdkafka reported to its application: by client id, when and how long, in seconds."""
+
+    events: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    def callback(self, client_id: str) -> Callable[[Any], None]:
+        return lambda event: self.events[client_id].append((time.time(), event.throttle_time))
+
+    def throttled_s(self, client_id: str, end_s: float) -> float:
+        """Until `end_s`."""
+        return sum(max(min(throttle_s, end_s - at_s), 0) for at_s, throttle_s in self.events[client_id])
+
+
+@contextmanager
+def librdkafka_producer(bootstrap: str, paced: Paced, reported: Reported) -> Iterator[Callable[[], None]]:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": paced.client_id,
+            "throttle_cb": reported.callback(paced.client_id),
+        }
+    )
+    producer.list_topics(paced.topic, JOIN_TIMEOUT_S)
+    value = bytes(RECORD_BYTES)
+
+    def send() -> None:
+        producer.produce(paced.topic, value)
+        producer.poll(0)
+
+    yield send
+    producer.poll(0)
+    producer.purge()
+    producer.flush(1)
+
+
+@contextmanager
+def java_producer(jvm: Jvm, bootstrap: str, paced: Paced) -> Iterator[Callable[[], None]]:
+    producer = jvm.producer(bootstrap, paced.client_id)
+    producer.partitionsFor(paced.topic)
+    record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(paced.topic, jvm.bytes_of(RECORD_BYTES))
+
+    def send() -> None:
+        producer.send(record)
+
+    yield send
+    producer.close(jvm.duration(0))  # what still waits is not sent
+
+
+@contextmanager
+def consuming(bootstrap: str, client_id: str, topic: str, group: str, reported: Reported) -> Iterator[None]:
+    """A consumer with an assigned partition that reads new records and stores no offsets."""
+    done, joined = threading.Event(), threading.Event()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": client_id,
+            "group.id": group,
+            "auto.offset.reset": "latest",
+            "enable.auto.commit": False,
+            "throttle_cb": reported.callback(client_id),
+        }
+    )
+
+    def consume() -> None:
+        consumer.subscribe([topic], on_assign=lambda _consumer, _partitions: joined.set())
+        while not done.is_set():
+            consumer.consume(100, TICK_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(consume)
+        try:
+            assert joined.wait(JOIN_TIMEOUT_S), f"{client_id} got no partition"
+            yield
+        finally:
+            done.set()
+            running.result()
+            consumer.close()
+
+
 @dataclass(frozen=True)
 class Run:
-    """One time that the load ran."""
+    """One time that the load ran, in seconds of the epoch, and what librdkafka reported of throttling."""
 
     begin_s: int
     end_s: int
@@ -66,6 +170,23 @@ class Run:
         return {row["client_id"]: row for row in rows}
 
 
+def run(jvm: Jvm, bootstrap: str, group: str) -> Run:
+    """All of the load, once."""
+    reported = Reported()
+    with ExitStack() as stack:
+        for client_id, topic in CONSUMERS:
+            stack.enter_context(consuming(bootstrap, client_id, topic, f"{group}-{client_id}", reported))
+        senders = [
+            (paced, stack.enter_context(librdkafka_producer(bootstrap, paced, reported))) for paced in LIBRDKAFKA
+        ]
+        senders += [(paced, stack.enter_context(java_producer(jvm, bootstrap, paced))) for paced in JAVA]
+        begin_s = int(time.time())
+        with ThreadPoolExecutor(len(senders)) as pool:
+            for sending in [pool.submit(paced.send, send) for paced, send in senders]:
+                sending.result()
+        return Run(begin_s, int(time.time()), reported)
+
+
 @pytest.fixture(scope="module")
 def runs(
     kafka: LocalCluster, kafka_admin: Admin, jvm: Jvm, tmp_path_factory: pytest.TempPathFactory
@@ -76,10 +197,10 @@ def runs(
     try:
         kafka_admin.alter_quota(EVERYONE, GENEROUS)
         serving.start()
-        recorded = Run(*LOAD.run(jvm, serving.kafka, "recorded"))
+        recorded = run(jvm, serving.kafka, "recorded")
         kafka_admin.alter_quota(EVERYONE, CHANGED)
         time.sleep(11)  # the broker's windows are empty then, as they were before
-        real = Run(*LOAD.run(jvm, serving.kafka, "real"))
+        real = run(jvm, serving.kafka, "real")
         # Rows of a client go on for the ten seconds of its window, so newer ones come.
         newest = "SELECT toUnixTimestamp(max(ts)) FROM headroom.quota_usage"
         eventually(lambda: rows(serving.sql, newest)[0][0], lambda stored_s: stored_s > real.end_s + 1)

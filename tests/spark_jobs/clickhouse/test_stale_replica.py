@@ -16,7 +16,7 @@ from exporters.clickhouse.errors import StoreError
 from spark_jobs.clickhouse import queries, runs
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.recent import FRIDAY_MS
+from tests.kit.usage_rows import FRIDAY_MS
 
 pytestmark = pytest.mark.clickhouse
 

@@ -14,8 +14,7 @@ from spark_jobs.cli import app
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.forecast.shapes import nightly_job
 from tests.kit.forecast.weeks import DAY
-from tests.kit.recent import FRIDAY_MS
-from tests.kit.usage_rows import insert_limits, insert_usage
+from tests.kit.usage_rows import FRIDAY_MS, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 

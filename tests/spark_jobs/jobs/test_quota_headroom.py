@@ -29,9 +29,8 @@ from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import limits_table
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, connected
-from tests.kit.recent import FRIDAY_MS
 from tests.kit.terminal.pseudo_terminal import shown_by
-from tests.kit.usage_rows import insert_usage
+from tests.kit.usage_rows import FRIDAY_MS, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 

@@ -24,8 +24,7 @@ from spark_jobs.reports.suggestions import REPORT
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.kafka.quota_files import quotas_of
-from tests.kit.recent import FRIDAY_MS
-from tests.kit.usage_rows import MINUTE, PRODUCE, insert_limits, insert_usage
+from tests.kit.usage_rows import FRIDAY_MS, MINUTE, PRODUCE, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 

@@ -13,7 +13,7 @@ from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import facts_table
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import now_ms, sample, write
-from tests.kit.recent import FRIDAY_MS
+from tests.kit.usage_rows import FRIDAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 

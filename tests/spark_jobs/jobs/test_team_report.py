@@ -14,8 +14,7 @@ from spark_jobs.jobs import team_report
 from spark_jobs.options import TeamOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.recent import FRIDAY_MS
-from tests.kit.usage_rows import insert_usage
+from tests.kit.usage_rows import FRIDAY_MS, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 

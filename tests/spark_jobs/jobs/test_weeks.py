@@ -15,8 +15,7 @@ from spark_jobs.cli import app
 from spark_jobs.transforms.demand import needs
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.recent import FRIDAY_MS
-from tests.kit.usage_rows import MINUTE, insert_limits, insert_usage
+from tests.kit.usage_rows import FRIDAY_MS, MINUTE, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 

@@ -19,7 +19,7 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
-from tests.kit.sinks import RunningSink
+from tests.kit.gateways import RunningSink
 from tests.telemetry.conftest import RunningGateway
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]

@@ -14,7 +14,7 @@ from headroom.cli.subscriptions import app
 from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, OTHER_POINTS, usual_points
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
-from tests.kit.sinks import RunningSink
+from tests.kit.gateways import RunningSink
 
 
 @pytest.fixture

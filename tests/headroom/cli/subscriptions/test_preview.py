@@ -19,7 +19,7 @@ from headroom.subscription_preview import JAVA_POINTS, LIBRDKAFKA_POINTS, previe
 from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, is_match, parse_subscription
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
-from tests.kit.sinks import RunningSink
+from tests.kit.gateways import RunningSink
 
 pytestmark = pytest.mark.clickhouse
 

@@ -1,1 +1,0 @@
-"""Servers, profiles and proxies of other people, for tests and the matrix of platforms."""
