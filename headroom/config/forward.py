@@ -27,36 +27,28 @@ def _endpoint(value: str) -> str:
 class ForwardConfig(Section):
     """Forwards what clients push to an OTLP endpoint. Off without `endpoint`."""
 
-    endpoint: Annotated[str, AfterValidator(_endpoint)] | None = Field(
-        default=None, description="http(s)://host[:port][/path]; none: no forwarding"
-    )
-    protocol: Literal["grpc", "http"] = Field(
-        default="grpc", description="OTLP/gRPC (`grpc`), or OTLP/HTTP with protobuf (`http`)"
-    )
-    headers: dict[str, SecretStr] = Field(
-        default_factory=dict, description="Headers of each request, for example authorization"
-    )
-    ca: Path | None = Field(
-        default=None, description="CA of the endpoint's certificate, PEM; by default the system's CAs"
-    )
-    certificate: Path | None = Field(default=None, description="Client certificate for the endpoint, PEM")
-    private_key: Path | None = Field(default=None, description="Private key of `certificate`, PEM")
-    compression: Literal["none", "gzip", "zstd"] = Field(
-        default="gzip", description="Compression of requests; zstd with HTTP only"
-    )
-    timeout_ms: Millis = Field(default=10_000, description="Timeout of a request")
-    metrics: str = Field(
-        default="*",
-        description="Forwarded metrics: prefixes of metric names separated by commas, as in a subscription; `*`: all",
-    )
-    match: str = Field(
-        default="",
-        description="Forwarded clients: key=pattern pairs separated by commas, as in a subscription; empty: all",
-    )
-    max_lag_bytes: Bytes = Field(
-        default=1_073_741_824,
-        description="Spool kept for a receiver that does not answer; the oldest records are dropped first",
-    )
+    endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
+    """http(s)://host[:port][/path]; none: no forwarding"""
+    protocol: Literal["grpc", "http"] = "grpc"
+    """OTLP/gRPC (`grpc`), or OTLP/HTTP with protobuf (`http`)"""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """Headers of each request, for example authorization"""
+    ca: Path | None = None
+    """CA of the endpoint's certificate, PEM; by default the system's CAs"""
+    certificate: Path | None = None
+    """Client certificate for the endpoint, PEM"""
+    private_key: Path | None = None
+    """Private key of `certificate`, PEM"""
+    compression: Literal["none", "gzip", "zstd"] = "gzip"
+    """Compression of requests; zstd with HTTP only"""
+    timeout_ms: Millis = 10_000
+    """Timeout of a request"""
+    metrics: str = "*"
+    """Forwarded metrics: prefixes of metric names separated by commas, as in a subscription; `*`: all"""
+    match: str = ""
+    """Forwarded clients: key=pattern pairs separated by commas, as in a subscription; empty: all"""
+    max_lag_bytes: Bytes = 1_073_741_824
+    """Spool kept for a receiver that does not answer; the oldest records are dropped first"""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

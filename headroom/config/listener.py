@@ -5,66 +5,45 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from headroom.config.types import Address, ListenAddress, Network, Port
+from headroom.config.types import Address, ListenAddress, Network, Port, Section
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
-class ListenerConfig(BaseModel):
+class ListenerConfig(Section):
     """Security of a listener."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    security_protocol: SecurityProtocol = Field(
-        default="PLAINTEXT", description="Protocol of clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
-    )
-    tls_certificate: Path | None = Field(
-        default=None,
-        description="Certificate with its chain, PEM, or a PKCS12 key store; all tls_* files are read again when "
-        "they change",
-    )
-    tls_key: Path | None = Field(
-        default=None, description="Private key without password, PEM, unless tls_certificate holds it"
-    )
-    tls_keystore_password_file: Path | None = Field(default=None, description="File of the password of that key store")
-    tls_client_ca: Path | None = Field(
-        default=None, description="CA of client certificates, PEM or a PKCS12 trust store"
-    )
-    tls_truststore_password_file: Path | None = Field(
-        default=None, description="File of the password of that trust store"
-    )
-    tls_client_auth: Literal["none", "requested", "required"] = Field(
-        default="none", description="Client certificates (Kafka's ssl.client.auth)"
-    )
-    tls_principal_mapping_rules: str = Field(
-        default="DEFAULT", description="Principals of client certificates (Kafka's ssl.principal.mapping.rules)"
-    )
-    proxy_protocol: Literal["none", "v1", "v2"] = Field(
-        default="none",
-        description="Version of the PROXY protocol with which a load balancer names the client's address: its "
-        "connections begin with such a header",
-    )
-    proxy_networks: tuple[Network, ...] = Field(
-        default=(), description="Networks of these load balancers; connections from others are taken as clients"
-    )
-    broker_names: str | None = Field(
-        default=None,
-        description="TLS server names of brokers, all at the one port of `listen`: "
-        "broker-{id}.gateway.example[:PORT]; {id} is the node id, PORT the one that clients connect to "
-        "if it differs; none: each broker has its own port",
-    )
-    upstream_certificates: Path | None = Field(
-        default=None,
-        description="Directory of PRINCIPAL.pem: certificates with which the gateway connects to brokers for clients "
-        "with certificates",
-    )
-    oauth_principal_claim: str = Field(
-        default="sub",
-        min_length=1,
-        description="Claim that names the principal (Kafka's sasl.oauthbearer.sub.claim.name)",
-    )
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    """Protocol of clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"""
+    tls_certificate: Path | None = None
+    """Certificate with its chain, PEM, or a PKCS12 key store; all tls_* files are read again when they change"""
+    tls_key: Path | None = None
+    """Private key without password, PEM, unless tls_certificate holds it"""
+    tls_keystore_password_file: Path | None = None
+    """File of the password of that key store"""
+    tls_client_ca: Path | None = None
+    """CA of client certificates, PEM or a PKCS12 trust store"""
+    tls_truststore_password_file: Path | None = None
+    """File of the password of that trust store"""
+    tls_client_auth: Literal["none", "requested", "required"] = "none"
+    """Client certificates (Kafka's ssl.client.auth)"""
+    tls_principal_mapping_rules: str = "DEFAULT"
+    """Principals of client certificates (Kafka's ssl.principal.mapping.rules)"""
+    proxy_protocol: Literal["none", "v1", "v2"] = "none"
+    """Version of the PROXY protocol with which a load balancer names the client's address: its connections begin with
+    such a header"""
+    proxy_networks: tuple[Network, ...] = ()
+    """Networks of these load balancers; connections from others are taken as clients"""
+    broker_names: str | None = None
+    """TLS server names of brokers, all at the one port of `listen`: broker-{id}.gateway.example[:PORT]; {id} is the
+    node id, PORT the one that clients connect to if it differs; none: each broker has its own port"""
+    upstream_certificates: Path | None = None
+    """Directory of PRINCIPAL.pem: certificates with which the gateway connects to brokers for clients with
+    certificates"""
+    oauth_principal_claim: str = Field(default="sub", min_length=1)
+    """Claim that names the principal (Kafka's sasl.oauthbearer.sub.claim.name)"""
 
     @property
     def tls(self) -> bool:
@@ -121,13 +100,12 @@ class FurtherListenerConfig(ListenerConfig):
     """A listener beside `listen`, for clients of another network."""
 
     listen: ListenAddress
-    name: str = Field(
-        default="", max_length=255, description="What subscriptions match as `listener`; empty: the security protocol"
-    )
-    advertised_host: str | None = Field(
-        default=None, description="none: clients are sent to the address at which they found us"
-    )
-    advertised_port: Port | None = Field(default=None, description="As gateway.advertised_port, for `listen` here")
+    name: str = Field(default="", max_length=255)
+    """What subscriptions match as `listener`; empty: the security protocol"""
+    advertised_host: str | None = None
+    """none: clients are sent to the address at which they found us"""
+    advertised_port: Port | None = None
+    """As gateway.advertised_port, for `listen` here"""
 
     @field_validator("listen")
     @classmethod

@@ -75,7 +75,8 @@ def _settings_of(section: BaseModel, prefix: str) -> Iterator[Setting]:
         if isinstance(value, BaseModel) and type(value).__name__.endswith("Config"):
             yield from _settings_of(value, f"{prefix}{name}.")
         else:
-            yield Setting(prefix + name, _kind(field.annotation), _default(field, value), field.description or "")
+            description = " ".join((field.description or "").split())  # its lines are those of the source
+            yield Setting(prefix + name, _kind(field.annotation), _default(field, value), description)
 
 
 def _kind(annotation: Any) -> str:

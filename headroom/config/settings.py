@@ -22,6 +22,7 @@ from headroom.config.types import (
     Address,
     Brokers,
     Bytes,
+    Count,
     Directory,
     ListenAddress,
     Millis,
@@ -52,55 +53,38 @@ warnings.filterwarnings("ignore", 'Field name "validate" in "TelemetryConfig" sh
 class GatewayConfig(Section):
     """Connections to clients and brokers."""
 
-    id: str = Field(
-        default_factory=socket.gethostname,
-        min_length=1,
-        max_length=255,
-        description="Name of this gateway in quota_usage.gateway_id; by default the host name",
-    )
-    advertised_host: str | None = Field(
-        default=None, description="Host advertised to clients; none: the address that the client connected to"
-    )
-    advertised_port: Port | None = Field(
-        default=None,
-        description="Port at which clients find `listen`, where Docker, a NodePort or a load balancer leads from other "
-        "ports to ours: broker N is advertised at advertised_port + 1 + N; none: ours",
-    )
-    connect_timeout_ms: Millis = Field(default=10_000, description="Timeout of a connection to a broker")
-    drain_ms: Millis = Field(default=5_000, description="At the end, maximum time to answer requests in flight")
-    max_request_bytes: Bytes = Field(
-        default=104_857_600, description="Longer requests close the connection (socket.request.max.bytes)"
-    )
-    max_connections: int = Field(
-        default=20_000,
-        gt=0,
-        description="Maximum number of client connections, in all processes; further reduced by the limit of open "
-        "files",
-    )
-    max_connections_per_address: int | None = Field(
-        default=None,
-        gt=0,
-        description="Maximum number per IPv4 address or IPv6 /64; none: three quarters of max_connections",
-    )
-    max_held_bytes: Bytes = Field(
-        default=67_108_864, description="Per process, bytes of incomplete requests that are not just forwarded"
-    )
-    frame_timeout_ms: Millis = Field(
-        default=30_000, description="Maximum time from the first to the last byte of such a request"
-    )
-    handshake_timeout_ms: Millis = Field(default=10_000, description="Maximum time for TLS and SASL")
-    idle_timeout_ms: Millis = Field(
-        default=600_000, description="Connections without traffic are closed after it (connections.max.idle.ms)"
-    )
-    ip_quotas: Literal["off", "observe", "enforce"] = Field(
-        default="enforce",
-        description="The cluster's max.connections.per.ip and connection_creation_rate for clients' own addresses, "
-        "which the brokers do not see: not counted, measured only, or applied",
-    )
-    upstream_networks: tuple[Network, ...] = Field(
-        default=(), description="Networks of the brokers; others are not connected to; empty: any"
-    )
-    metadata_refresh_ms: Millis = Field(default=5_000, description="Time between two readings of the cluster's brokers")
+    id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=255)
+    """Name of this gateway in quota_usage.gateway_id; by default the host name"""
+    advertised_host: str | None = None
+    """Host advertised to clients; none: the address that the client connected to"""
+    advertised_port: Port | None = None
+    """Port at which clients find `listen`, where Docker, a NodePort or a load balancer leads from other ports to ours:
+    broker N is advertised at advertised_port + 1 + N; none: ours"""
+    connect_timeout_ms: Millis = 10_000
+    """Timeout of a connection to a broker"""
+    drain_ms: Millis = 5_000
+    """At the end, maximum time to answer requests in flight"""
+    max_request_bytes: Bytes = 104_857_600
+    """Longer requests close the connection (socket.request.max.bytes)"""
+    max_connections: Count = 20_000
+    """Maximum number of client connections, in all processes; further reduced by the limit of open files"""
+    max_connections_per_address: int | None = Field(default=None, gt=0)
+    """Maximum number per IPv4 address or IPv6 /64; none: three quarters of max_connections"""
+    max_held_bytes: Bytes = 67_108_864
+    """Per process, bytes of incomplete requests that are not just forwarded"""
+    frame_timeout_ms: Millis = 30_000
+    """Maximum time from the first to the last byte of such a request"""
+    handshake_timeout_ms: Millis = 10_000
+    """Maximum time for TLS and SASL"""
+    idle_timeout_ms: Millis = 600_000
+    """Connections without traffic are closed after it (connections.max.idle.ms)"""
+    ip_quotas: Literal["off", "observe", "enforce"] = "enforce"
+    """The cluster's max.connections.per.ip and connection_creation_rate for clients' own addresses, which the brokers
+    do not see: not counted, measured only, or applied"""
+    upstream_networks: tuple[Network, ...] = ()
+    """Networks of the brokers; others are not connected to; empty: any"""
+    metadata_refresh_ms: Millis = 5_000
+    """Time between two readings of the cluster's brokers"""
 
     @field_validator("ip_quotas", mode="before")
     @classmethod
@@ -114,81 +98,62 @@ class AdministrationConfig(Section):
     Requests of others are refused with CLUSTER_AUTHORIZATION_FAILED per resource.
     """
 
-    enabled: bool = Field(default=True, description="Whether subscriptions can be altered over the Kafka protocol")
-    networks: tuple[Network, ...] = Field(default=LOOPBACK, description="Networks of administrators")
-    principals: tuple[str, ...] = Field(default=(), description="Principals of administrators")
+    enabled: bool = True
+    """Whether subscriptions can be altered over the Kafka protocol"""
+    networks: tuple[Network, ...] = LOOPBACK
+    """Networks of administrators"""
+    principals: tuple[str, ...] = ()
+    """Principals of administrators"""
 
 
 class TelemetryConfig(Section):
     """KIP-714."""
 
-    max_bytes: Bytes = Field(
-        default=1_048_576, description="Maximum size of a compressed payload (Kafka's telemetry.max.bytes)"
-    )
-    max_decompressed_bytes: Bytes = Field(default=16_777_216, description="Maximum size of a decompressed payload")
-    max_instances: int = Field(
-        default=16_384, gt=0, description="Maximum number of client instances in memory, per process"
-    )
-    max_client_points: int = Field(
-        default=2_000_000,
-        gt=0,
-        description="Maximum number of data points of one client instance per minute; pushes over it are dropped as "
-        "`over_budget`",
-    )
-    max_client_series: int = Field(default=200_000, gt=0, description="The same for new series")
-    payer_requests: int = Field(
-        default=2_000,
-        gt=0,
-        description="Telemetry requests per second, in each network process, of one payer: of a principal, or of the "
-        "source network of clients without one. One connection may use a quarter of it; bursts of 10 s are allowed. "
-        "Clients over it are asked to wait (THROTTLING_QUOTA_EXCEEDED)",
-    )
-    payer_instances: int = Field(
-        default=200, gt=0, description="The same for client instances that are new, with bursts of 100 s"
-    )
-    payer_bytes: Bytes = Field(
-        default=33_554_432, description="The same for the bytes of payloads as they arrive, with bursts of 20 s"
-    )
-    refresh_ms: Millis = Field(
-        default=2_000,
-        description="Time between two readings of the cluster's CLIENT_METRICS resources, or of the subscription file",
-    )
-    validate: Literal["ingest", "receive"] = Field(  # type: ignore[assignment]  # shadows a method of BaseModel
-        default="ingest",
-        description="When payloads are decompressed and decoded. `ingest`: after the acknowledgement; invalid ones "
-        "go to the quarantine. `receive`: before it, so that clients get Kafka's error codes; a push "
-        "then costs the network process ten times as much.",
-    )
-    extra_selectors: bool = Field(
-        default=False,
-        description="Whether subscriptions may match by principal, listener and cluster, which brokers do not support",
-    )
+    max_bytes: Bytes = 1_048_576
+    """Maximum size of a compressed payload (Kafka's telemetry.max.bytes)"""
+    max_decompressed_bytes: Bytes = 16_777_216
+    """Maximum size of a decompressed payload"""
+    max_instances: Count = 16_384
+    """Maximum number of client instances in memory, per process"""
+    max_client_points: Count = 2_000_000
+    """Maximum number of data points of one client instance per minute; pushes over it are dropped as `over_budget`"""
+    max_client_series: Count = 200_000
+    """The same for new series"""
+    payer_requests: Count = 2_000
+    """Telemetry requests per second, in each network process, of one payer: of a principal, or of the source network of
+    clients without one. One connection may use a quarter of it; bursts of 10 s are allowed. Clients over it are asked
+    to wait (THROTTLING_QUOTA_EXCEEDED)"""
+    payer_instances: Count = 200
+    """The same for client instances that are new, with bursts of 100 s"""
+    payer_bytes: Bytes = 33_554_432
+    """The same for the bytes of payloads as they arrive, with bursts of 20 s"""
+    refresh_ms: Millis = 2_000
+    """Time between two readings of the cluster's CLIENT_METRICS resources, or of the subscription file"""
+    validate: Literal["ingest", "receive"] = "ingest"
+    """When payloads are decompressed and decoded. `ingest`: after the acknowledgement; invalid ones go to the
+    quarantine. `receive`: before it, so that clients get Kafka's error codes; a push then costs the network process ten
+    times as much."""
+    extra_selectors: bool = False
+    """Whether subscriptions may match by principal, listener and cluster, which brokers do not support"""
 
 
 class SpoolConfig(Section):
     """The spool between network and storage."""
 
-    segment_bytes: Bytes = Field(
-        default=67_108_864,
-        description="Size of a segment. Up to 4 finished segments are kept in addition to `max_bytes`, because "
-        "overwriting one is faster than writing a new one; those of at most a 16th of `max_bytes` are "
-        "reused while three quarters of the spool are empty.",
-    )
-    max_bytes: Bytes = Field(
-        default=4_294_967_296, description="Size of the spool; when it is full, clients are asked to retry"
-    )
-    usage_bytes: Bytes | None = Field(
-        default=None,
-        description="Part of `max_bytes` that is for usage and quotas; pushes have the rest, so that neither side can "
-        "push the other out. Default: an eighth.",
-    )
-    fsync: Literal["interval", "each"] = Field(
-        default="interval",
-        description="When the spool is synced to disk: `each` syncs before every acknowledgement, which delays all "
-        "requests; `interval` syncs every `sync_ms`. Only a power loss can lose unsynced records, a "
-        "crash of Headroom cannot.",
-    )
-    sync_ms: Millis = Field(default=1_000, description="Time between two syncs with `interval`")
+    segment_bytes: Bytes = 67_108_864
+    """Size of a segment. Up to 4 finished segments are kept in addition to `max_bytes`, because overwriting one is
+    faster than writing a new one; those of at most a 16th of `max_bytes` are reused while three quarters of the spool
+    are empty."""
+    max_bytes: Bytes = 4_294_967_296
+    """Size of the spool; when it is full, clients are asked to retry"""
+    usage_bytes: Bytes | None = None
+    """Part of `max_bytes` that is for usage and quotas; pushes have the rest, so that neither side can push the other
+    out. Default: an eighth."""
+    fsync: Literal["interval", "each"] = "interval"
+    """When the spool is synced to disk: `each` syncs before every acknowledgement, which delays all requests;
+    `interval` syncs every `sync_ms`. Only a power loss can lose unsynced records, a crash of Headroom cannot."""
+    sync_ms: Millis = 1_000
+    """Time between two syncs with `interval`"""
 
     @model_validator(mode="after")
     def _has_room_for_pushes(self) -> SpoolConfig:
@@ -212,71 +177,46 @@ class ServeConfig(Section):
 
     model_config = ConfigDict(validate_default=True)  # endpoints clash with default ones, too
 
-    listen: ListenAddress = Field(
-        default=Address(host="127.0.0.1", port=9092),
-        description="Address of the Kafka listener, the bootstrap address of clients; [::] takes IPv4 clients as well",
-    )
-    processes: int = Field(
-        default=1, ge=1, le=64, description="Network processes that accept clients at the same ports (SO_REUSEPORT)"
-    )
-    upstream: Brokers = Field(default=(), description="Brokers to proxy; empty: stand-alone sink")
-    observe: Brokers = Field(
-        default=(),
-        description="Brokers to observe without being in the data path, instead of `upstream`; no Kafka listener is "
-        "opened.",
-    )
-    cluster: str | None = Field(
-        default=None,
-        description="Name of the cluster; none: the brokers' cluster id, or a generated one without brokers",
-    )
-    subscriptions: Path | None = Field(
-        default=None,
-        description="Subscription file; none: the cluster's own, or a file in the data directory without brokers",
-    )
-    owners: Path | None = Field(
-        default=None,
-        description="YAML file that says which team owns which users, client ids and topics; the pages, "
-        "`headroom top`, the API and /metrics name the team; can be reloaded",
-    )
-    data: Directory = Field(
-        default=Path("headroom-data"), description="Directory of the spool and the managed ClickHouse server"
-    )
-    clickhouse: str | None = Field(
-        default=None,
-        description="URL of an external ClickHouse server, or of the nodes of a cluster separated by commas; the "
-        "path is the database",
-    )
-    clickhouse_password: SecretStr | None = Field(
-        default=None, description="Password of the URL's user; use HEADROOM_CLICKHOUSE_PASSWORD"
-    )
-    clickhouse_password_file: Path | None = Field(default=None, description="File of that password")
+    listen: ListenAddress = Address(host="127.0.0.1", port=9092)
+    """Address of the Kafka listener, the bootstrap address of clients; [::] takes IPv4 clients as well"""
+    processes: int = Field(default=1, ge=1, le=64)
+    """Network processes that accept clients at the same ports (SO_REUSEPORT)"""
+    upstream: Brokers = ()
+    """Brokers to proxy; empty: stand-alone sink"""
+    observe: Brokers = ()
+    """Brokers to observe without being in the data path, instead of `upstream`; no Kafka listener is opened."""
+    cluster: str | None = None
+    """Name of the cluster; none: the brokers' cluster id, or a generated one without brokers"""
+    subscriptions: Path | None = None
+    """Subscription file; none: the cluster's own, or a file in the data directory without brokers"""
+    owners: Path | None = None
+    """YAML file that says which team owns which users, client ids and topics; the pages, `headroom top`, the API and
+    /metrics name the team; can be reloaded"""
+    data: Directory = Path("headroom-data")
+    """Directory of the spool and the managed ClickHouse server"""
+    clickhouse: str | None = None
+    """URL of an external ClickHouse server, or of the nodes of a cluster separated by commas; the path is the
+    database"""
+    clickhouse_password: SecretStr | None = None
+    """Password of the URL's user; use HEADROOM_CLICKHOUSE_PASSWORD"""
+    clickhouse_password_file: Path | None = None
+    """File of that password"""
     clickhouse_tls: ClickHouseTlsConfig = ClickHouseTlsConfig()
-    sql: ListenAddress = Field(
-        default=Address(host="127.0.0.1", port=8123), description="HTTP address of the managed ClickHouse server"
-    )
-    http: ListenAddress = Field(
-        default=Address(host="127.0.0.1", port=9644),
-        description="Address of /metrics, /healthz, /readyz, /readyz/kafka, the pages and the API",
-    )
-    command_config: Path | None = Field(
-        default=None,
-        description="Kafka client properties for Headroom's own connections to brokers; ssl.* also apply to upstream "
-        "connections",
-    )
+    sql: ListenAddress = Address(host="127.0.0.1", port=8123)
+    """HTTP address of the managed ClickHouse server"""
+    http: ListenAddress = Address(host="127.0.0.1", port=9644)
+    """Address of /metrics, /healthz, /readyz, /readyz/kafka, the pages and the API"""
+    command_config: Path | None = None
+    """Kafka client properties for Headroom's own connections to brokers; ssl.* also apply to upstream connections"""
     listener: ListenerConfig = ListenerConfig()
-    listeners: tuple[FurtherListenerConfig, ...] = Field(
-        default=(),
-        description="Further listeners, as for external clients: {listen, name, advertised_host, advertised_port} and "
-        "the settings of `listener`",
-    )
-    core_dumps: bool = Field(
-        default=False,
-        description="Whether core dumps of network processes are written, and other processes of the same user read "
-        "their memory, as debuggers do: it has passwords of clients",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least level of `headroom serve`'s own log; can be reloaded"
-    )
+    listeners: tuple[FurtherListenerConfig, ...] = ()
+    """Further listeners, as for external clients: {listen, name, advertised_host, advertised_port} and the settings of
+    `listener`"""
+    core_dumps: bool = False
+    """Whether core dumps of network processes are written, and other processes of the same user read their memory, as
+    debuggers do: it has passwords of clients"""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least level of `headroom serve`'s own log; can be reloaded"""
     web: WebConfig = WebConfig()
     grpc: GrpcConfig = GrpcConfig()
     otlp: OtlpConfig = OtlpConfig()

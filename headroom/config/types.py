@@ -76,14 +76,15 @@ OptionalListenAddress = Annotated[
     Address | None, BeforeValidator(lambda value: None if value is None else parse_address(value)), NoDecode
 ]
 Bytes = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
 Millis = Annotated[int, Field(gt=0)]
 Port = Annotated[int, Field(gt=0, le=65_535)]
 
 
 class Section(BaseModel):
-    """A section of settings; unknown names are errors."""
+    """A section of settings; unknown names are errors. The text below a setting is its description in the docs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 def secret_of(value: SecretStr | None, file: Path | None) -> str:

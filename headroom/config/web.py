@@ -39,27 +39,20 @@ class WebConfig(Section):
     On a loopback address every local user may; on other addresses a reader needs a token or a trusted proxy.
     """
 
-    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = Field(
-        default=None, description="Bearer token, or password of any user; use HEADROOM_WEB__TOKEN"
-    )
-    token_file: Path | None = Field(default=None, description="File of that token")
-    tokens: tuple[ScopedTokenConfig, ...] = Field(
-        default=(),
-        max_length=1_000,
-        description="Tokens of applications, which see their own clients at /api/v1/me and /me and reach nothing else: "
-        "{token or token_file, user, client_id_prefix, team}; with them no reader goes without a token",
-    )
-    host_names: tuple[str, ...] = Field(
-        default=(),
-        description="Accepted Host headers at every path besides localhost and addresses, such as the name by which "
-        "Prometheus scrapes",
-    )
-    user_header: str = Field(
-        default="x-forwarded-user", description="Header in which a trusted proxy names the user; any user may read"
-    )
-    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
-        default=(), description="Networks of trusted proxies"
-    )
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None
+    """Bearer token, or password of any user; use HEADROOM_WEB__TOKEN"""
+    token_file: Path | None = None
+    """File of that token"""
+    tokens: tuple[ScopedTokenConfig, ...] = Field(default=(), max_length=1_000)
+    """Tokens of applications, which see their own clients at /api/v1/me and /me and reach nothing else: {token or
+    token_file, user, client_id_prefix, team}; with them no reader goes without a token"""
+    host_names: tuple[str, ...] = ()
+    """Accepted Host headers at every path besides localhost and addresses, such as the name by which Prometheus
+    scrapes"""
+    user_header: str = "x-forwarded-user"
+    """Header in which a trusted proxy names the user; any user may read"""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Networks of trusted proxies"""
 
     @model_validator(mode="after")
     def _operators_can_read(self) -> WebConfig:
