@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from exporters.clickhouse.managed.executable import ServerError, find_program
+from exporters.clickhouse.managed.server import ServerError, find_program
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import find_java, kafka_libs

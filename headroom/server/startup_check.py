@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.managed.executable import ServerError, find_program
+from exporters.clickhouse.managed.server import ServerError, find_program
 from exporters.printable import printable
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError

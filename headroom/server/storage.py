@@ -10,10 +10,9 @@ import structlog
 
 from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import WRITER, Endpoint
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.executable import ServerError
-from exporters.clickhouse.managed.server import ManagedServer
+from exporters.clickhouse.managed.server import ManagedServer, ServerError
 from exporters.self_metrics import SelfMetric, Values
 from headroom.config.settings import ConfigError, ServeConfig
 from headroom.config.types import secret_of
@@ -112,4 +111,4 @@ async def _open_server(config: ServeConfig, stack: AsyncExitStack) -> tuple[Endp
         )
     await child.start()
     log.info("the ClickHouse server answers", http=server.http_port, native=server.native_port)
-    return Endpoint("http", server.host, server.http_port, WRITER, server.password, is_direct=True), child
+    return server.writer, child

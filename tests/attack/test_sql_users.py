@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.access import users_document
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.store import Store
@@ -27,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]
     try:
         running.launch()
         running.wait_ready()
-        Store(Endpoint("http", running.host, running.http_port, WRITER, running.password)).migrate(SCHEMA_VALUES)
+        Store(running.writer).migrate(SCHEMA_VALUES)
         yield running
     finally:
         running.stop()
@@ -62,7 +61,7 @@ def test_missing_or_wrong_password_is_refused(server: LaunchedServer) -> None:
 
 def test_correct_password_is_accepted(server: LaunchedServer) -> None:
     assert ask(server, "headroom_reader", "reader's") == 200
-    assert ask(server, "headroom_writer", server.password) == 200
+    assert ask(server, "headroom_writer", server.writer.password) == 200
 
 
 def test_default_user_may_read(server: LaunchedServer) -> None:

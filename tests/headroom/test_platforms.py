@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.clickhouse.managed.executable import ServerError, find_program
+from exporters.clickhouse.managed.server import ServerError, find_program
 from headroom.platforms import Platform, obstacle, this_platform
 
 ROOT = Path(__file__).parents[2]

@@ -16,10 +16,9 @@ import psutil
 from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
+from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.executable import ServerError
-from exporters.clickhouse.managed.server import ManagedServer
+from exporters.clickhouse.managed.server import ManagedServer, ServerError
 from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import Store
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
@@ -114,10 +113,10 @@ class RunningClickHouse:
 
     def __init__(self, server: LaunchedServer) -> None:
         self.server = server
-        self.host, self.port = server.host, server.http_port
-        self.url = server.url  # names no user: a reader's
-        self.reader = Endpoint.parse(server.url)
-        self.writer = Endpoint("http", server.host, server.http_port, WRITER, server.password)
+        self.writer = server.writer
+        self.host, self.port = server.writer.host, server.writer.port
+        self.url = str(server.writer)  # names no user: a reader's
+        self.reader = Endpoint.parse(self.url)
         self.store = self.open_store()
         self.store.migrate(SCHEMA_VALUES)
 

@@ -111,10 +111,10 @@ class Node(LaunchedServer):
         return self.process.pid
 
     def endpoint(self, user: str) -> Endpoint:
-        return Endpoint("http", self.host, self.http_port, user, _PASSWORD)
+        return Endpoint("http", self.writer.host, self.http_port, user, _PASSWORD)
 
     def admin(self) -> Client:
-        return connected(Endpoint("http", self.host, self.http_port, "admin", _PASSWORD), database=ANY_DATABASE)
+        return connected(Endpoint("http", self.writer.host, self.http_port, "admin", _PASSWORD), database=ANY_DATABASE)
 
 
 class RunningCluster:

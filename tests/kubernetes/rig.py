@@ -139,7 +139,7 @@ class Outside(Service):
         """Rows, as the writer reads them."""
         assert self.store is not None
         url = f"http://headroom_writer@{NODE_IP}:8123/headroom"
-        endpoint = Endpoint.parse(url, self.store.password)
+        endpoint = Endpoint.parse(url, self.store.writer.password)
         with connected(endpoint) as client:
             return [tuple(row) for row in client.query(sql).result_rows]
 

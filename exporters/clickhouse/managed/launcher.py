@@ -13,8 +13,6 @@ import signal
 import sys
 from pathlib import Path
 
-from exporters.clickhouse.managed.executable import is_library
-
 _SERVER_MAIN = "_Z25mainEntryClickHouseServeriPPc"  # int mainEntryClickHouseServer(int argc, char ** argv)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _PROCESS_NAME = b"headroom-clickh"  # as `ps -o comm` shows it: at most 15 bytes
@@ -37,7 +35,7 @@ def main(parent_pid: int, program: str, config_file: str) -> int:
         Path("/proc/self/autogroup").write_text(str(_NICENESS))
     os.environ["CLICKHOUSE_WATCHDOG_ENABLE"] = "0"  # the watchdog forks, and its child would not die with the parent
     arguments = [f"--config-file={config_file}"]
-    if not is_library(program):
+    if not program.endswith(".so"):
         os.execv(program, ["clickhouse", "server", *arguments])  # noqa: S606 that is the point
     library = ctypes.CDLL(program, mode=os.RTLD_LAZY | os.RTLD_GLOBAL)
     argv = [os.fsencode(argument) for argument in ("clickhouse-server", *arguments)]

@@ -1,4 +1,6 @@
-"""The managed server: its ports and configuration, the command that runs it, whether it answers, its last error.
+"""The managed server: its program and ports, the command that runs it, whether it answers, its last error.
+
+The program is the configured one, `clickhouse` on PATH, or the server in the chdb wheel.
 
 headroom/server/storage.py runs it.
 """
@@ -8,19 +10,58 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import http.client
+import importlib.util
 import os
+import shutil
 import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.access import users_document, workloads, writer_password
 from exporters.clickhouse.managed.configuration import ServerSettings, server_document, write_document
-from exporters.clickhouse.managed.executable import ServerError, find_program, is_library, write_guard
 
+_LIBRARY = "_chdb.abi3.so"
+_GUARD = Path(__file__).with_name("write_guard.so")
 _POLL_S = 0.05
 _PREDECESSOR_S = 30.0
+
+
+class ServerError(Exception):
+    """The server cannot be found or cannot start; the message is one line and says what to do."""
+
+
+def find_program(configured: Path | None) -> str:
+    """The path of an executable or of the wheel's library. Raises ServerError."""
+    if configured is not None:
+        if configured.is_file() and os.access(configured, os.X_OK):
+            return str(configured.resolve())
+        raise ServerError(f"cannot run ClickHouse: {configured} is not an executable file")
+    if installed := shutil.which("clickhouse"):
+        return installed
+    # Does not import chdb, which would load 800 MB into this process.
+    spec = importlib.util.find_spec("chdb") if sys.platform == "linux" else None
+    directories = (spec.submodule_search_locations if spec else None) or ()
+    libraries = [Path(directory) / _LIBRARY for directory in directories]
+    library = next((library for library in libraries if library.is_file()), None)
+    if library is None:
+        install = "install headroom[embedded] or a clickhouse executable on PATH"
+        if sys.platform != "linux":
+            install = "install a clickhouse executable on PATH (chdb has no server for this system)"
+        raise ServerError(f"cannot find a ClickHouse server: {install}, or name a server with --clickhouse")
+    return str(library)
+
+
+def is_library(program: str) -> bool:
+    """Whether it is the server in the chdb wheel, which ignores failed writes unless `write_guard` is preloaded."""
+    return program.endswith(".so")
+
+
+def write_guard() -> Path | None:
+    """The library that ends a process when a write to a file fails; None where it is not compiled, or not Linux."""
+    return _GUARD if sys.platform == "linux" and _GUARD.is_file() else None
 
 
 class ManagedServer:
@@ -35,26 +76,14 @@ class ManagedServer:
         self._program = find_program(settings.program)
         settings.store.mkdir(parents=True, exist_ok=True)
         self._wait_for_predecessor()  # it may hold the ports
-        self._ports = contextlib.ExitStack()
-        self.http_port = self._ports.enter_context(_reserved(settings.host, settings.http_port))
-        self.native_port = self._ports.enter_context(_reserved(settings.host, settings.native_port))
         self._configuration = settings.directory / "server.xml"
-        try:
-            self._configure()
-        except BaseException:  # cleans up and re-raises
-            self._ports.close()
-            raise
-
-    @property
-    def host(self) -> str:
-        """The endpoint for clients on this machine."""
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)  # noqa: S104 compared
-
-    @property
-    def url(self) -> str:
-        """For HTTP clients on this machine."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.http_port}"
+        with contextlib.ExitStack() as ports:
+            self.http_port = ports.enter_context(_reserved(settings.host, settings.http_port))
+            self.native_port = ports.enter_context(_reserved(settings.host, settings.native_port))
+            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 compared
+            password = self._configure()
+            self._ports = ports.pop_all()
+        self.writer = Endpoint("http", host, self.http_port, WRITER, password, is_direct=True)  # for this machine
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -89,7 +118,8 @@ class ManagedServer:
             return dict(inherited)
         return {**inherited, "LD_PRELOAD": f"{guard} {inherited.get('LD_PRELOAD', '')}".strip()}
 
-    def _configure(self) -> None:
+    def _configure(self) -> str:
+        """Writes all files; returns the password of the writer."""
         settings = self.settings
         for name in ("files", "schemas", "log"):
             (settings.directory / name).mkdir(exist_ok=True)
@@ -101,22 +131,16 @@ class ManagedServer:
         password = writer_password(settings.password_file)
         write_document(settings.users_file, users_document(password, settings.reader_password, settings.memory_bytes))
         write_document(self._configuration, server_document(settings, self.http_port, self.native_port))
-
-    @property
-    def password(self) -> str:
-        """The password of headroom_writer."""
-        return writer_password(self.settings.password_file)
+        return password
 
     def answers(self) -> bool:
         """Whether the server is ready; waits for at most a second."""
-        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=1)
-        try:
-            connection.request("GET", "/ping")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        with contextlib.closing(http.client.HTTPConnection(self.writer.host, self.http_port, timeout=1)) as connection:
+            try:
+                connection.request("GET", "/ping")
+                return connection.getresponse().status == 200
+            except (OSError, http.client.HTTPException):
+                return False
 
     def _wait_for_predecessor(self) -> None:
         """Waits for the server of a killed parent: the kernel sends it SIGTERM, and it holds a lock until it ends."""

@@ -72,7 +72,7 @@ def on_a_cluster(directory: Path, options: list[str]) -> tuple[float, float]:
 
 def main(rows: int) -> None:
     with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "data") as clickhouse:
-        os.environ[PASSWORD] = clickhouse.server.password
+        os.environ[PASSWORD] = clickhouse.writer.password
         fill(clickhouse, CLUSTER, rows)
         options = options_of(clickhouse, rows)
         local, local_s = locally(options)

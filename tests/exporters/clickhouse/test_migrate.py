@@ -9,7 +9,7 @@ import pytest
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint
+from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.schema_lock import schema_lock
 from exporters.clickhouse.store import TransientWriteError, UnsupportedServerError
@@ -37,10 +37,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]
 @pytest.fixture
 def endpoint(server: LaunchedServer) -> Endpoint:
     """Of a server without a database."""
-    endpoint = Endpoint("http", server.host, server.http_port, WRITER, server.password)
-    with connected(endpoint, database=ANY_DATABASE) as client:
+    with connected(server.writer, database=ANY_DATABASE) as client:
         client.command("DROP DATABASE IF EXISTS headroom SYNC")
-    return endpoint
+    return server.writer
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_a_server_behind_the_proxy_is_reached_with_the_proxy_s_login(
 ) -> None:
     with running_proxy(f"{clickhouse.host}:{clickhouse.port}") as proxy:
         monkeypatch.setenv("HTTP_PROXY", f"http://user:p%40ss@{proxy.address}")
-        nodes = Endpoint.parse_nodes(f"http://{WRITER}@clickhouse.invalid:8123", clickhouse.server.password)
+        nodes = Endpoint.parse_nodes(f"http://{WRITER}@clickhouse.invalid:8123", clickhouse.writer.password)
         ping(nodes, 5.0)
         assert ClickHouse(nodes).rows("SELECT 1 AS one") == [{"one": 1}]
     assert set(proxy.logins) == {"Basic dXNlcjpwQHNz"}

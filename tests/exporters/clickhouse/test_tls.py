@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     try:
         running.launch()
         running.wait_ready()
-        secured = Secured(authority, port, running.password)
+        secured = Secured(authority, port, running.writer.password)
         store = QueriedStore(secured.endpoint(TlsFiles(ca=str(authority.ca))))
         store.migrate(SCHEMA_VALUES)
         store.close()

@@ -6,16 +6,14 @@ import os
 import resource
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from exporters.clickhouse.connection import WRITER, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.executable import write_guard
+from exporters.clickhouse.managed.server import write_guard
 from tests.kit.clickhouse import LaunchedServer, connected
 
 _PARTS, _ROWS = 20, 100
@@ -91,5 +89,4 @@ def _start(server: LaunchedServer) -> None:
 
 
 def _writer(server: LaunchedServer) -> Client:
-    endpoint = replace(Endpoint.parse(server.url), user=WRITER, password=server.password)
-    return connected(endpoint, database="system")
+    return connected(server.writer, database="system")

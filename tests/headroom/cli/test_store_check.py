@@ -51,7 +51,7 @@ def failed(findings: dict[str, tuple[str, str]]) -> str:
 
 
 def url_of(server: ForeignServer, path: str = "") -> str:
-    return f"{server.url}{path}"
+    return f"{server.writer}{path}"
 
 
 def databases(server: ForeignServer) -> set[str]:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.executable import ServerError, find_program
+from exporters.clickhouse.managed.server import ServerError, find_program
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import LaunchedServer
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows

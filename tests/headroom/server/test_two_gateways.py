@@ -61,7 +61,7 @@ def two(
     jar = agents(java, request.config.rootpath / ".cache") / "jolokia-agent-jvm-2.5.1.jar"
     options = [f"-javaagent:{jar}=port={jolokia},host={LOOPBACK},discoveryEnabled=false"]
     target = {"broker_id": 1, "agent": "jolokia", "url": f"http://{LOOPBACK}:{jolokia}/jolokia/"}
-    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
+    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
     with ExitStack() as stack:
         kafka = stack.enter_context(LocalCluster(java, kafka_libs, jvm_options=options))
         with Admin(jvm, kafka.bootstrap) as admin:

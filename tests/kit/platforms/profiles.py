@@ -44,7 +44,7 @@ class ForeignServer(LaunchedServer):
         super().__init__(ServerSettings(directory))
 
     def endpoint(self, user: str, database: str = "headroom") -> Endpoint:
-        return Endpoint("http", self.host, self.http_port, user, PASSWORD, database=database)
+        return Endpoint("http", self.writer.host, self.http_port, user, PASSWORD, database=database)
 
 
 @contextlib.contextmanager

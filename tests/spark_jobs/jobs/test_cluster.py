@@ -39,7 +39,7 @@ def test_two_worker_cluster_yields_the_same_rows(
         f"spark.eventLog.enabled true\nspark.eventLog.dir file://{events}\nspark.eventLog.compress false\n"
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    monkeypatch.setenv(PASSWORD, clickhouse.server.password)
+    monkeypatch.setenv(PASSWORD, clickhouse.writer.password)
     with (
         running_cluster(tmp_path) as cluster,
         submitted(tmp_path, Path(quota_headroom.__file__), cluster.url, options, python=python) as driver,
@@ -54,7 +54,7 @@ def test_two_worker_cluster_yields_the_same_rows(
     assert clickhouse.store.query(versions)[0][0] == 2
     logged = b"".join(file.read_bytes() for file in events.rglob("events_*"))
     assert b"SparkListenerApplicationEnd" in logged
-    assert clickhouse.server.password.encode() not in logged
+    assert clickhouse.writer.password.encode() not in logged
     # Few rows: a plan that is compiled costs more than it saves. Executors came after the plan's settings were chosen.
     assert b'"spark.sql.codegen.wholeStage":"false"' in logged
     assert b'"spark.sql.adaptive.enabled":"false"' not in logged

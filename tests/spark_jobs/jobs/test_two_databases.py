@@ -43,7 +43,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, En
     try:
         server.launch()
         server.wait_ready()
-        url = server.url.replace("//", "//owner@")
+        url = str(server.writer).replace("//", "//owner@")
         yield {name: Endpoint.parse(f"{url}/{name}", "pass") for name in NAMES}
     finally:
         server.stop()

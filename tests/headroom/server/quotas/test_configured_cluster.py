@@ -41,7 +41,7 @@ def served(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Served]:
-    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.server.password)
+    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
     with LocalCluster(java, kafka_libs, properties={"quota.window.num": "31"}) as kafka:
         with Admin(jvm, kafka.bootstrap) as admin:
             admin.create_topics(["bursts"])
