@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from rich.cells import cell_len, set_cell_size
@@ -15,10 +15,7 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-_INDENTED: Final = orjson.OPT_INDENT_2
-
-
-def json_text(value: Any, option: int = _INDENTED) -> str:
+def json_text(value: Any, option: int = orjson.OPT_INDENT_2) -> str:
     """JSON whose strings have only printable characters: the others are escaped, as JSON allows for all of them.
 
     Infinity and NaN, which JSON cannot represent, become null. `option`: of orjson.

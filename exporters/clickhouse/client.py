@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import orjson
 
-from exporters.clickhouse.connection import ANY_DATABASE, SECRET, SECRET_MACRO, WRITER, Endpoint
+from exporters.clickhouse.connection import (
+    ANY_DATABASE,
+    SECRET,
+    SECRET_MACRO,
+    WRITER,
+    Compression,
+    Endpoint,
+    named_with_proxy,
+)
 from exporters.clickhouse.errors import (
     StoreAwayError,
     StoreError,
@@ -30,9 +38,7 @@ from exporters.clickhouse.errors import (
     is_without_schema,
     store_error,
 )
-from exporters.clickhouse.options import Compression
 from exporters.clickhouse.profile import GREETING, allowed, refuse_fixed, set_assumed, settable
-from exporters.clickhouse.proxies import named_with_proxy
 
 if TYPE_CHECKING:  # imported late: only a statement needs it, and it is slow
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Endpoints of ClickHouse servers: address, user, database.
+"""Endpoints of ClickHouse servers: address, user, database; the proxy on the way; what a connection sets.
 
 A password comes from the environment, from a file named there, or from the managed server's password file. It is not
 accepted in a URL, because `ps`, logs and error messages show URLs.
@@ -6,11 +6,13 @@ accepted in a URL, because `ps`, logs and error messages show URLs.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from exporters.listening_socket import is_loopback
@@ -21,6 +23,8 @@ WRITER = "headroom_writer"
 PASSWORD, PASSWORD_FILE = "HEADROOM_CLICKHOUSE_PASSWORD", "HEADROOM_CLICKHOUSE_PASSWORD_FILE"
 TLS_CA, TLS_CERTIFICATE, TLS_KEY = (f"HEADROOM_CLICKHOUSE_TLS__{name}" for name in ("CA", "CERTIFICATE", "KEY"))
 SECRET_MACRO = "headroom_writer_password_file"  # noqa: S105 - the name of a macro that names a file
+
+Compression = Literal["none", "lz4", "zstd"]
 
 SECRET = re.compile(r"[0-9a-f]{64}")
 _PATH = re.compile(r"(/[\w.~%-]+)*", re.ASCII)
@@ -60,9 +64,8 @@ class Endpoint:
     tls: TlsFiles = TlsFiles()
     database: str = DATABASE
     path: str = ""  # below which a gateway serves ClickHouse, as "/clickhouse"
-    is_direct: bool = field(
-        default=False, compare=False
-    )  # never by the environment's proxy: what Headroom started itself
+    # Never by the environment's proxy: what Headroom started itself.
+    is_direct: bool = field(default=False, compare=False)
 
     @classmethod
     def parse(cls, url: str, password: str = "", tls: TlsFiles = TlsFiles()) -> Endpoint:
@@ -119,6 +122,56 @@ class Endpoint:
     def is_loopback(self) -> bool:
         """Whether the server is on this machine."""
         return is_loopback(self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """The defaults are those of a single server."""
+
+    cluster: str = ""  # name of the cluster in the servers' configuration; "": a single server
+    quorum: str = "0"  # replicas that confirm an insert: 0 for one, a number, or `auto` for a majority
+    compression: Compression = "none"  # of blocks on the wire
+    retention_days: Mapping[str, int] = field(default_factory=dict)  # by table, for those that differ from the schema
+
+    def client_settings(self) -> dict[str, str]:
+        """What each connection sets. An insert into a Distributed table returns when the shards have its rows; what is
+        joined or looked up is sent to all shards."""
+        if not self.cluster:
+            return {}
+        quorum = {"insert_quorum": self.quorum, "insert_quorum_timeout": "60000"} if self.quorum != "0" else {}
+        return {"distributed_foreground_insert": "1", "distributed_product_mode": "global", **quorum}
+
+
+def proxy_of(endpoint: Endpoint) -> str:
+    """The URL of the proxy by which the environment has the server reached, "" for none: HTTP_PROXY, HTTPS_PROXY and
+    ALL_PROXY in either case, unless NO_PROXY has its name, its domain, its address or its network."""
+    if endpoint.is_direct:
+        return ""
+    from urllib.request import getproxies_environment  # a fifth of the time to import this module
+
+    proxies = getproxies_environment()
+    proxy = proxies.get(endpoint.scheme) or proxies.get("all") or ""
+    if any(_is_excepted(endpoint, name.strip().lower()) for name in proxies.get("no", "").split(",")):
+        return ""
+    return proxy if "://" in proxy or not proxy else f"http://{proxy}"
+
+
+def _is_excepted(endpoint: Endpoint, name: str) -> bool:
+    """Whether a name of NO_PROXY is that of the server."""
+    host = endpoint.host.lower()
+    if name == "*" or name in (endpoint.netloc.lower(), f"[{host}]"):
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        name, _, port = name.removeprefix("*").removeprefix(".").partition(":")
+        return bool(name) and port in ("", str(endpoint.port)) and f".{host}".endswith(f".{name}")
+
+
+def named_with_proxy(endpoint: Endpoint) -> str:
+    """What errors name: the server, and the proxy by which it is asked, without its password."""
+    proxy = urlsplit(proxy_of(endpoint))
+    return f"{endpoint} (through the proxy {proxy.hostname}:{proxy.port or 80})" if proxy.hostname else str(endpoint)
 
 
 def password_of(environment: Mapping[str, str]) -> str:

@@ -15,8 +15,7 @@ from clickhouse_connect.driver.httputil import get_pool_manager_options
 from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager
 from urllib3.util import make_headers, parse_url
 
-from exporters.clickhouse.connection import Endpoint, TlsFiles
-from exporters.clickhouse.proxies import proxy_of
+from exporters.clickhouse.connection import Endpoint, TlsFiles, proxy_of
 
 
 def connection_pool(endpoint: Endpoint) -> PoolManager:

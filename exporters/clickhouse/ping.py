@@ -8,9 +8,8 @@ from contextlib import closing
 
 from urllib3.exceptions import HTTPError
 
-from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.connection import Endpoint, named_with_proxy, proxy_of
 from exporters.clickhouse.errors import StoreError, store_error
-from exporters.clickhouse.proxies import named_with_proxy, proxy_of
 
 _OF_PROXIES = (403, 407, 502, 503, 504)  # forbidden, log in first, server not reached
 

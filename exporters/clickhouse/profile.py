@@ -303,16 +303,6 @@ def limits_to_send(
     return raised
 
 
-def why_not_written(readonly: int, allow_ddl: int) -> str:
-    """What in a profile keeps the storage worker from writing; empty if nothing does."""
-    if readonly:
-        return (
-            f"its profile has readonly = {readonly}: a reader's, or not enough for the storage worker:"
-            " deploy/clickhouse/roles/writers.sql has the grants"
-        )
-    return "" if allow_ddl else "its profile has allow_ddl = 0, with which nobody may create tables"
-
-
 def _number(bound: str | None) -> int | None:
     return int(bound) if bound and bound.isdecimal() else None
 

@@ -19,11 +19,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
+from exporters.clickhouse.connection import ANY_DATABASE, Endpoint, proxy_of
 from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreLoginError, StoreSettingError
 from exporters.clickhouse.ping import connection_to
-from exporters.clickhouse.profile import SHARING_ENGINES, why_not_written
-from exporters.clickhouse.proxies import proxy_of
+from exporters.clickhouse.profile import SHARING_ENGINES
 
 _CONNECTIONS = 8  # a balancer that chooses at random sends all of them to one of two servers once in 128 times
 _TIMEOUT_S = 5.0
@@ -37,6 +36,7 @@ SELECT (SELECT any(engine) FROM system.databases WHERE name = {database:String})
        + (SELECT count() FROM system.settings WHERE name = 'cloud_mode' AND value = '1') AS shared"""
 _SERVER = "SELECT version() AS version, serverTimezone() AS zone, currentUser() AS user, toFloat64(now64(3)) AS now_s"
 _PROBE = "CREATE TABLE {table} (`token` String) ENGINE = {engine} ORDER BY token SETTINGS {window} = 100"
+_NOT_ENOUGH = "not enough for the storage worker: deploy/clickhouse/roles/writers.sql has the grants"
 _GRANTS = "SELECT, INSERT, CREATE TABLE, CREATE VIEW, ALTER TABLE, DROP TABLE, DROP VIEW"
 
 
@@ -189,7 +189,10 @@ def _rights(clickhouse: ClickHouse, node: Endpoint, *, exists: bool) -> Iterator
     rights = _GRANTS if exists else f"{_GRANTS}, CREATE DATABASE"
     what = f"the user may write: {rights} ON {node.database}.*"
     (row,) = clickhouse.rows("SELECT getSetting('readonly') AS readonly, getSetting('allow_ddl') AS allow_ddl")
-    if reason := why_not_written(**row):
+    reason = "" if row["allow_ddl"] else "its profile has allow_ddl = 0, with which nobody may create tables"
+    if row["readonly"]:
+        reason = f"its profile has readonly = {row['readonly']}: a reader's, or {_NOT_ENOUGH}"
+    if reason:
         yield ServerFinding(False, what, reason)
         return
     try:
@@ -197,8 +200,7 @@ def _rights(clickhouse: ClickHouse, node: Endpoint, *, exists: bool) -> Iterator
     except StoreError as exc:
         yield ServerFinding(True, f"not known: {what}", str(exc), is_note=True)
     else:
-        advice = "not enough for the storage worker: deploy/clickhouse/roles/writers.sql has the grants"
-        yield ServerFinding(bool(granted["result"]), what, advice)
+        yield ServerFinding(bool(granted["result"]), what, _NOT_ENOUGH)
 
 
 def _try_tokens(clickhouse: ClickHouse, engine: str) -> None:

@@ -20,10 +20,9 @@ import structlog
 from exporters.clickhouse import schema
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.cluster import replicas_behind
-from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
+from exporters.clickhouse.connection import ANY_DATABASE, Endpoint, StoreOptions
 from exporters.clickhouse.errors import StoreError, StoreTooLargeError, StoreTooOldError, is_permanent
 from exporters.clickhouse.migrate import SchemaError, apply_schema
-from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.server_checks import refuse_cut_results, refuse_doubled_rows, refuse_several_servers
 from exporters.model import RecordKind
 from exporters.printable import one_line
@@ -246,12 +245,21 @@ class Failed(NamedTuple):
     cause: str
 
 
-class WrittenTable(NamedTuple):
-    """The outcome of the items of a table."""
+class WrittenTable:
+    """The outcome, so far, of the items of one table of one batch."""
 
-    failed: list[Failed]
-    hours: set[int]
-    clamped_timestamps: int
+    def __init__(self, isolated: set[int], save: Callable[[int], None], *, replayed: bool) -> None:
+        self.isolated = isolated  # as SpoolReader.isolate numbers them
+        self.failed: list[Failed] = []
+        self.accepted = False
+        self.hours: set[int] = set()
+        self.clamped_timestamps = 0
+        self.replayed = replayed
+        self._save = save
+
+    def isolate(self, piece: int) -> None:
+        self._save(piece)
+        self.isolated.add(piece)
 
 
 class TableWriter:
@@ -284,20 +292,22 @@ class TableWriter:
         store would accept it by now: one of its halves may be stored already, under a token of its own.
         `replayed`: an earlier process may have written the batch, in whole or in part.
         """
-        pieces = _Pieces(set(isolated), isolate, replayed=replayed)
-        self._write_piece(rows, rows.items, f"{rows.table}:{token}", 1, pieces)
+        outcome = WrittenTable(set(isolated), isolate, replayed=replayed)
+        self._write_piece(rows, rows.items, f"{rows.table}:{token}", 1, outcome)
         self._built = None
         self._causes.clear()
         self._sent.clear()
-        return WrittenTable(pieces.failed, pieces.hours, pieces.clamped_timestamps)
+        return outcome
 
-    def _write_piece(self, rows: TableRows, items: Sequence[Any], token: str, number: int, pieces: _Pieces) -> None:
-        if -number in pieces.isolated:
-            pieces.failed += [Failed(item, self._causes.get(number, _REFUSED_BEFORE)) for item in items]
+    def _write_piece(
+        self, rows: TableRows, items: Sequence[Any], token: str, number: int, outcome: WrittenTable
+    ) -> None:
+        if -number in outcome.isolated:
+            outcome.failed += [Failed(item, self._causes.get(number, _REFUSED_BEFORE)) for item in items]
             return
-        if number not in pieces.isolated:
+        if number not in outcome.isolated:
             try:
-                cause = self._attempt(rows, items, token, number, pieces)
+                cause = self._attempt(rows, items, token, number, outcome)
             except TooLargeWriteError as exc:
                 if not self._has_logged_size:
                     self._has_logged_size = True
@@ -308,36 +318,40 @@ class TableWriter:
             else:
                 if cause is None:
                     return
-                if len(items) <= 1 or (not pieces.accepted and len(pieces.failed) >= _MAX_ISOLATED):
+                if len(items) <= 1 or (not outcome.accepted and len(outcome.failed) >= _MAX_ISOLATED):
                     self._causes[number] = cause
-                    pieces.isolate(-number)
-                    pieces.failed += [Failed(item, cause) for item in items]
+                    outcome.isolate(-number)
+                    outcome.failed += [Failed(item, cause) for item in items]
                     return
-            pieces.isolate(number)
+            outcome.isolate(number)
         if len(items) == 1 and not rows.is_row:
-            self._write_rows(rows, items, token, number, pieces)
+            self._write_rows(rows, items, token, number, outcome)
             return
         middle = len(items) // 2
         for half, part in enumerate((items[:middle], items[middle:])):
-            self._write_piece(rows, part, f"{token}/{half}", 2 * number + half, pieces)
+            self._write_piece(rows, part, f"{token}/{half}", 2 * number + half, outcome)
 
-    def _write_rows(self, rows: TableRows, items: Sequence[Any], token: str, number: int, pieces: _Pieces) -> None:
+    def _write_rows(
+        self, rows: TableRows, items: Sequence[Any], token: str, number: int, outcome: WrittenTable
+    ) -> None:
         """Writes one item, whose rows are too many for one insert, in halves of its rows."""
-        built, failed = rows.build(items), len(pieces.failed)
+        built, failed = rows.build(items), len(outcome.failed)
 
         def part(numbers: Sequence[int]) -> Built:
             return Built(built.rows.slice(numbers[0], len(numbers)), built.hours)
 
         numbers = range(built.rows.num_rows)
-        self._write_piece(TableRows(rows.table, rows.kind, numbers, part, True), numbers, token, number, pieces)
-        pieces.failed[failed:] = [Failed(items[0], pieces.failed[failed].cause)] if pieces.failed[failed:] else []
-        pieces.clamped_timestamps += built.clamped_timestamps
+        self._write_piece(TableRows(rows.table, rows.kind, numbers, part, True), numbers, token, number, outcome)
+        outcome.failed[failed:] = [Failed(items[0], outcome.failed[failed].cause)] if outcome.failed[failed:] else []
+        outcome.clamped_timestamps += built.clamped_timestamps
 
-    def _attempt(self, rows: TableRows, items: Sequence[Any], token: str, number: int, pieces: _Pieces) -> str | None:
+    def _attempt(
+        self, rows: TableRows, items: Sequence[Any], token: str, number: int, outcome: WrittenTable
+    ) -> str | None:
         """The whole batch is attempted _ATTEMPTS times. Returns why the piece was refused, or None."""
         whole = number == 1
         for _ in range(_ATTEMPTS if whole else 1):
-            cause = self._insert(rows, items, token, pieces, keep=whole)
+            cause = self._insert(rows, items, token, outcome, keep=whole)
             if cause is None:
                 return None
         if whole and rows.table not in self._logged:
@@ -346,7 +360,7 @@ class TableWriter:
         return cause
 
     def _insert(
-        self, rows: TableRows, items: Sequence[Any], token: str, pieces: _Pieces, *, keep: bool = False
+        self, rows: TableRows, items: Sequence[Any], token: str, outcome: WrittenTable, *, keep: bool = False
     ) -> str | None:
         """Writes these items; returns why they cannot be written, or None. Raises TransientWriteError."""
         try:
@@ -360,15 +374,15 @@ class TableWriter:
             self._writing()
             if built.rows.num_rows:
                 self._store.insert(rows.table, built.rows, token=token)
-                pieces.accepted = True
+                outcome.accepted = True
                 self._sent.add(token)
         except (PermanentWriteError, TooLargeWriteError) as exc:
             # Refused now, but an earlier attempt may have stored it: its halves would double it.
-            if not (pieces.replayed or token in self._sent) or not self._store.holds(rows.table, built.rows):
+            if not (outcome.replayed or token in self._sent) or not self._store.holds(rows.table, built.rows):
                 if isinstance(exc, TooLargeWriteError):
                     raise
                 return one_line(exc)
-            pieces.accepted = True
+            outcome.accepted = True
         except TransientWriteError:
             self._sent.add(token)
             raise
@@ -376,23 +390,6 @@ class TableWriter:
             return one_line(exc)
         finally:
             self._building()
-        pieces.hours.update(built.hours)
-        pieces.clamped_timestamps += built.clamped_timestamps
+        outcome.hours.update(built.hours)
+        outcome.clamped_timestamps += built.clamped_timestamps
         return None
-
-
-class _Pieces:
-    """The progress of one table of one batch."""
-
-    def __init__(self, isolated: set[int], save: Callable[[int], None], *, replayed: bool) -> None:
-        self.isolated = isolated  # as SpoolReader.isolate numbers them
-        self.failed: list[Failed] = []
-        self.accepted = False
-        self.hours: set[int] = set()
-        self.clamped_timestamps = 0
-        self.replayed = replayed
-        self._save = save
-
-    def isolate(self, piece: int) -> None:
-        self._save(piece)
-        self.isolated.add(piece)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -41,19 +41,17 @@ _MAX_DETAIL_CHARS = 200
 _MAX_RECONNECT_BACKOFF_MS = 5_000  # gRPC's default is two minutes, for which a receiver that is back would get nothing
 
 
-class ForwardTls(NamedTuple):
-    """PEM. If `ca` is None, gRPC's built-in roots are used."""
-
-    ca: bytes | None = None
-    certificate: bytes | None = None
-    private_key: bytes | None = None
-
-
 class GrpcSender:
     """Connects on first use and reconnects after a lost connection."""
 
     def __init__(
-        self, target: str, *, tls: ForwardTls | None, headers: dict[str, str], gzip: bool, timeout_s: float
+        self,
+        target: str,
+        *,
+        tls: grpc.ChannelCredentials | None,
+        headers: dict[str, str],
+        gzip: bool,
+        timeout_s: float,
     ) -> None:
         """`target` is HOST:PORT. If `tls` is None, the connection is plaintext. Header names are lower-cased, as gRPC
         requires."""
@@ -65,8 +63,7 @@ class GrpcSender:
         if tls is None:
             self._channel = grpc.insecure_channel(target, options)
         else:
-            credentials = grpc.ssl_channel_credentials(tls.ca, tls.private_key, tls.certificate)
-            self._channel = grpc.secure_channel(target, credentials, options)
+            self._channel = grpc.secure_channel(target, tls, options)
         self._export = self._channel.unary_unary(
             _METHOD,
             request_serializer=ExportMetricsServiceRequest.SerializeToString,

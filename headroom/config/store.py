@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from exporters.clickhouse.connection import TlsFiles
-from exporters.clickhouse.options import Compression, StoreOptions
+from exporters.clickhouse.connection import Compression, StoreOptions, TlsFiles
 from headroom.config.types import Bytes, Count, Millis, Section, check_secret
 
 

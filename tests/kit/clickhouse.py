@@ -16,10 +16,9 @@ import psutil
 from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
+from exporters.clickhouse.connection import ANY_DATABASE, Endpoint, StoreOptions
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
-from exporters.clickhouse.options import StoreOptions
 from exporters.clickhouse.store import Store
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 

@@ -16,9 +16,8 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint
+from exporters.clickhouse.connection import ANY_DATABASE, DATABASE, Endpoint, StoreOptions
 from exporters.clickhouse.managed.configuration import ServerSettings, write_document
-from exporters.clickhouse.options import StoreOptions
 from headroom.demo.jars import fetch_once
 from headroom.demo.processes import LOOPBACK, free_ports, start, stop
 from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected

@@ -90,7 +90,7 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
     A client that names no user is `default`, a reader. Readers without a password connect from this machine only;
     `headroom_reader` connects from anywhere once it has a password.
     """
-    reader = {"profile": "reader", "quota": "default", "default_database": DATABASE, "grants": _queries(_READS)}
+    reader = {"profile": "reader", "quota": "default", "default_database": DATABASE, "grants": {"query": list(_READS)}}
     local = {"no_password": "", "networks": {"ip": list(_LOOPBACK)}}
     remote = {**_password(reader_password), "networks": {"ip": _EVERYWHERE}}
     return {
@@ -122,7 +122,7 @@ def users_document(writer_password: str, reader_password: str, memory_bytes: int
                 "networks": {"ip": _EVERYWHERE},
                 "profile": "writer",
                 "quota": "default",
-                "grants": _queries(_WRITES),
+                "grants": {"query": list(_WRITES)},
             },
         },
     }
@@ -174,10 +174,6 @@ def _reader_profile(workload: str, memory_bytes: int, default_threads: int) -> d
             **{name: {"const": ""} for name in fixed},
         },
     }
-
-
-def _queries(grants: tuple[str, ...]) -> dict[str, Any]:
-    return {"query": list(grants)}
 
 
 def _password(password: str) -> dict[str, str]:

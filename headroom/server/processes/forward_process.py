@@ -149,12 +149,15 @@ def sender_of(config: ForwardConfig) -> OtlpSender:
             compression=config.compression,
             timeout_s=timeout_s,
         )
-    from exporters.otlp.grpc_sender import ForwardTls, GrpcSender
+    import grpc
 
-    tls = ForwardTls(*(path.read_bytes() if path else None for path in pem_files))
+    from exporters.otlp.grpc_sender import GrpcSender
+
+    ca, certificate, key = (path.read_bytes() if path else None for path in pem_files)
     is_tls = (config.endpoint or "").startswith("https:")
+    tls = grpc.ssl_channel_credentials(ca, key, certificate) if is_tls else None
     gzip = config.compression == "gzip"
-    return GrpcSender(config.target, tls=tls if is_tls else None, headers=headers, gzip=gzip, timeout_s=timeout_s)
+    return GrpcSender(config.target, tls=tls, headers=headers, gzip=gzip, timeout_s=timeout_s)
 
 
 class _Reports:

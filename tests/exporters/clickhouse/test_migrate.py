@@ -11,7 +11,7 @@ from exporters.clickhouse import schema
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.schema_lock import schema_lock
+from exporters.clickhouse.migrate import schema_lock
 from exporters.clickhouse.store import TransientWriteError, UnsupportedServerError
 from exporters.clickhouse.template import filled
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import WRITER, Endpoint
+from exporters.clickhouse.connection import WRITER, Endpoint, proxy_of
 from exporters.clickhouse.errors import StoreAwayError
 from exporters.clickhouse.ping import ping
-from exporters.clickhouse.proxies import proxy_of
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.proxy import running_proxy
 

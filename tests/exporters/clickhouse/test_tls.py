@@ -9,9 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Endpoint, TlsFiles
+from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Compression, Endpoint, StoreOptions, TlsFiles
 from exporters.clickhouse.managed.configuration import ServerSettings, write_document
-from exporters.clickhouse.options import Compression, StoreOptions
 from exporters.clickhouse.store import QueryError, Store, TransientWriteError
 from headroom.cli.sql import run_sql
 from headroom.demo.processes import free_ports

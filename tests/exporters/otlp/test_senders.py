@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from exporters.otlp.grpc_sender import ForwardTls, GrpcSender
+from exporters.otlp.grpc_sender import GrpcSender
 from exporters.otlp.http_sender import HttpSender
 from exporters.otlp.outcome import (
     MAX_RETRY_AFTER_S,
@@ -110,7 +111,7 @@ def test_unreachable_endpoint_raises_retryable_error(protocol: str) -> None:
 def tls_sender_to(protocol: str, address: str, ca: Path, client: tuple[Path, Path] | None) -> OtlpSender:
     if protocol == "grpc":
         certificate, key = (path.read_bytes() for path in client) if client else (None, None)
-        tls = ForwardTls(ca.read_bytes(), certificate, key)
+        tls = grpc.ssl_channel_credentials(ca.read_bytes(), key, certificate)
         return GrpcSender(address, tls=tls, headers={}, gzip=True, timeout_s=20)
     files = {"ca_certs": str(ca)}
     if client:

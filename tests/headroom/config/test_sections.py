@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from exporters.clickhouse.connection import TlsFiles
-from exporters.clickhouse.options import StoreOptions
+from exporters.clickhouse.connection import StoreOptions, TlsFiles
 from headroom.config.settings import ConfigError
 from headroom.config.sources import load
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from exporters.clickhouse.options import StoreOptions
+from exporters.clickhouse.connection import StoreOptions
 from exporters.clickhouse.store import TransientWriteError
 from telemetry.ingest.rollups import MS_PER_HOUR, ROLL_UP, Slice, number_of_series, slices
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
