@@ -2,7 +2,6 @@
 
 Imports no other package of this repository except for constants.
 
-forward.py    settings of forwarding by OTLP
 listener.py   settings of the Kafka listener's security: protocol, TLS files, principals
 quotas.py     settings of quotas: the brokers' windows, their JMX agents, quotas on /metrics
 receivers.py  settings of the receivers that are off by default: gRPC and OTLP
@@ -10,5 +9,4 @@ reference.py  the settings as data for `headroom config reference` and docs/sett
               models
 store.py      settings of ClickHouse: the managed server, a cluster, TLS to it, batches and retention
 types.py      types of settings: addresses, sizes, times, sections
-web.py        settings of the web pages
 """

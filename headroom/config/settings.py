@@ -5,18 +5,21 @@ Only headroom/ uses these classes; constructors elsewhere take single values.
 
 from __future__ import annotations
 
+import re
 import socket
 import warnings
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from exporters.clickhouse.connection import Endpoint
-from headroom.config.forward import ForwardConfig
+from exporters.model import UNOWNED
 from headroom.config.listener import FurtherListenerConfig, ListenerConfig
 from headroom.config.quotas import LevelsConfig, QuotaConfig
-from headroom.config.receivers import GrpcConfig, OtlpConfig
+from headroom.config.receivers import MIN_TOKEN_CHARS, GrpcConfig, OtlpConfig
 from headroom.config.store import ClickHouseTlsConfig, StoreConfig
 from headroom.config.types import (
     Address,
@@ -30,9 +33,10 @@ from headroom.config.types import (
     Port,
     Section,
     check_secret,
+    parse_http_url,
     secret_of,
 )
-from headroom.config.web import WebConfig
+from telemetry.forward.selection import ForwardSelection
 from telemetry.gateway.networks import LOOPBACK
 
 __all__ = ["Address", "LevelsConfig", "QuotaConfig", "StoreConfig"]
@@ -45,6 +49,9 @@ class ConfigError(Exception):
         super().__init__("; ".join(faults))
         self.faults = faults
 
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HTTP_PATH = "/v1/metrics"
 
 # The setting shadows a deprecated method of BaseModel, which is not used.
 warnings.filterwarnings("ignore", 'Field name "validate" in "TelemetryConfig" shadows', UserWarning)
@@ -170,6 +177,119 @@ class SpoolConfig(Section):
     def push_share(self) -> int:
         """Bytes for pushes."""
         return self.max_bytes - self.usage_share
+
+
+class ScopedTokenConfig(Section):
+    """A token of an application, which sees the clients for which all that is given holds."""
+
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None
+    token_file: Path | None = None
+    user: str = ""
+    client_id_prefix: str = ""
+    team: str = ""
+
+    @model_validator(mode="after")
+    def _sees_some_clients(self) -> ScopedTokenConfig:
+        if (self.token is None) == (self.token_file is None):
+            raise ValueError("set either token or token_file")
+        if not (self.user or self.client_id_prefix or self.team):
+            raise ValueError("set user, client_id_prefix or team: a token without them would see all clients")
+        if self.team == UNOWNED:
+            raise ValueError(f"{UNOWNED} is no team")
+        return self
+
+
+class WebConfig(Section):
+    """Who may read the pages and `/api/v1/` at the HTTP address. /metrics and the probes need no token.
+
+    On a loopback address every local user may; on other addresses a reader needs a token or a trusted proxy.
+    """
+
+    token: Annotated[SecretStr, Field(min_length=MIN_TOKEN_CHARS)] | None = None
+    """Bearer token, or password of any user; use HEADROOM_WEB__TOKEN"""
+    token_file: Path | None = None
+    """File of that token"""
+    tokens: tuple[ScopedTokenConfig, ...] = Field(default=(), max_length=1_000)
+    """Tokens of applications, which see their own clients at /api/v1/me and /me and reach nothing else: {token or
+    token_file, user, client_id_prefix, team}; with them no reader goes without a token"""
+    host_names: tuple[str, ...] = ()
+    """Accepted Host headers at every path besides localhost and addresses, such as the name by which Prometheus
+    scrapes"""
+    user_header: str = "x-forwarded-user"
+    """Header in which a trusted proxy names the user; any user may read"""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Networks of trusted proxies"""
+
+    @model_validator(mode="after")
+    def _operators_can_read(self) -> WebConfig:
+        if self.tokens and not (self.token or self.token_file or self.trusted_proxies):
+            raise ValueError("tokens need token, token_file or trusted_proxies besides: operators could read nothing")
+        if self.token and self.token_file:
+            raise ValueError("set either token or token_file, not both")
+        return self
+
+
+def _forward_endpoint(value: str) -> str:
+    parse_http_url(value)
+    parts = urlsplit(value)
+    if parts.username or parts.query or parts.fragment:
+        raise ValueError("is not http(s)://host[:port][/path]")
+    return value
+
+
+class ForwardConfig(Section):
+    """Forwards what clients push to an OTLP endpoint. Off without `endpoint`."""
+
+    endpoint: Annotated[str, AfterValidator(_forward_endpoint)] | None = None
+    """http(s)://host[:port][/path]; none: no forwarding"""
+    protocol: Literal["grpc", "http"] = "grpc"
+    """OTLP/gRPC (`grpc`), or OTLP/HTTP with protobuf (`http`)"""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """Headers of each request, for example authorization"""
+    ca: Path | None = None
+    """CA of the endpoint's certificate, PEM; by default the system's CAs"""
+    certificate: Path | None = None
+    """Client certificate for the endpoint, PEM"""
+    private_key: Path | None = None
+    """Private key of `certificate`, PEM"""
+    compression: Literal["none", "gzip", "zstd"] = "gzip"
+    """Compression of requests; zstd with HTTP only"""
+    timeout_ms: Millis = 10_000
+    """Timeout of a request"""
+    metrics: str = "*"
+    """Forwarded metrics: prefixes of metric names separated by commas, as in a subscription; `*`: all"""
+    match: str = ""
+    """Forwarded clients: key=pattern pairs separated by commas, as in a subscription; empty: all"""
+    max_lag_bytes: Bytes = 1_073_741_824
+    """Spool kept for a receiver that does not answer; the oldest records are dropped first"""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        ForwardSelection(self.metrics, self.match)
+        if (self.certificate is None) != (self.private_key is None):
+            raise ValueError("certificate and private_key need each other")
+        if (self.ca or self.certificate) and not (self.endpoint or "").startswith("https:"):
+            raise ValueError("ca and certificate need an endpoint with https")
+        if self.protocol == "grpc" and self.compression == "zstd":
+            raise ValueError("zstd is for protocol http: gRPC has gzip")
+        if self.protocol == "grpc" and urlsplit(self.endpoint or "").path.strip("/"):
+            raise ValueError("a gRPC endpoint has no path")
+        if wrong := [name for name in self.headers if not _HEADER.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is no name of a header")
+        return self
+
+    @property
+    def url(self) -> str:
+        """Where HTTP requests go: OTLP's own path unless the endpoint names one."""
+        endpoint = self.endpoint or ""
+        return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + _HTTP_PATH
+
+    @property
+    def target(self) -> str:
+        """HOST:PORT for gRPC; the port of the scheme unless the endpoint names one."""
+        parts = urlsplit(self.endpoint or "")
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
 class ServeConfig(Section):

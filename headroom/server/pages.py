@@ -18,9 +18,8 @@ from exporters.listening_socket import is_loopback
 from exporters.self_metrics import SelfMetric
 from headroom.clock import now_ms
 from headroom.config.receivers import TOKEN, TOKEN_RULE
-from headroom.config.settings import ServeConfig
+from headroom.config.settings import ScopedTokenConfig, ServeConfig, WebConfig
 from headroom.config.types import secret_of
-from headroom.config.web import ScopedTokenConfig, WebConfig
 from headroom.errors import ServeError
 from headroom.owners import OwnersInForce
 from headroom.server.health import ARRIVED_BYTES, Health, Verbose

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headroom.config.web import WebConfig
+from headroom.config.settings import WebConfig
 from headroom.web.own.scopes import ME, ME_PAGE, OF_REQUEST, REACHED, Scopes
 from headroom.web.sparse_log import SparseLog
 from telemetry.gateway.networks import is_in

@@ -20,8 +20,7 @@ from exporters import self_metrics as catalogue
 from exporters.otlp.outcome import OtlpSender
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.mirror import Mirror, MirrorReader
-from headroom.config.forward import ForwardConfig
-from headroom.config.settings import ServeConfig
+from headroom.config.settings import ForwardConfig, ServeConfig
 from headroom.config.types import Section
 from headroom.errors import ServeError
 from headroom.server.processes.child_supervisor import ChildProcess, ChildValues

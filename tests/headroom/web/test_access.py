@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from headroom.config.web import WebConfig
+from headroom.config.settings import WebConfig
 from headroom.web.access import OPEN_PATHS, AccessControl
 
 TOKEN = "0123456789abcdef"
