@@ -136,7 +136,7 @@ class TelemetryConfig(Section):
     """The same for the bytes of payloads as they arrive, with bursts of 20 s"""
     refresh_ms: Millis = 2_000
     """Time between two readings of the cluster's CLIENT_METRICS resources, or of the subscription file"""
-    validate: Literal["ingest", "receive"] = "ingest"
+    validate: Literal["ingest", "receive"] = "ingest"  # type: ignore[assignment]  # shadows a method of BaseModel
     """When payloads are decompressed and decoded. `ingest`: after the acknowledgement; invalid ones go to the
     quarantine. `receive`: before it, so that clients get Kafka's error codes; a push then costs the network process ten
     times as much."""

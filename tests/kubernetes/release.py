@@ -56,7 +56,7 @@ class Release:
 def create_secret(namespace: str, outside: Outside) -> None:
     """The store's password, where the release looks for it."""
     assert outside.store is not None
-    literal = f"--from-literal=password={outside.store.password}"
+    literal = f"--from-literal=password={outside.store.writer.password}"
     kubectl("-n", namespace, "create", "secret", "generic", PASSWORD_SECRET, literal)
 
 
