@@ -2,7 +2,8 @@
 
     python -m tests.chaos.jobs [SEED KILLS]
 
-Master and workers stay; the driver runs job after job until it is killed. Each kill uses separate rows, for which
+Master and workers stay; the driver, a process of this module with the name of the master and more, runs job after job
+until it is killed. Each kill uses separate rows, for which
 nothing has been published. Half of the kills come at a random moment of the run, half of them shortly after the first
 rows of the run are staged, because publishing takes a small part of the run. While the job runs and after the kill
 readers must see none or all rows of the run; then the job runs again, and its rows must equal those of an undisturbed
@@ -20,15 +21,23 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 from clickhouse_connect.driver.exceptions import ClickHouseError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
+from exporters.clickhouse.errors import StoreError
+from spark_jobs.jobs import quota_headroom
+from spark_jobs.options import HeadroomOptions
+from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
-from tests.kit.spark_cluster import Cluster, running_cluster, zipped
+from tests.kit.spark_cluster import EXECUTORS, Cluster, running_cluster, zipped
 from tests.kit.usage_rows import FRIDAY_MS
 
 START = FRIDAY_MS
@@ -60,6 +69,12 @@ SELECT * EXCEPT (cluster, run_id, run_version) FROM headroom.quota_utilization_c
 WHERE cluster = {cluster:String} ORDER BY window_start, user, client_id"""
 
 _STAGED = "SELECT count() FROM headroom.quota_utilization_staging WHERE cluster = {cluster:String}"
+# As a local session has them: compiling plans takes a new driver longer than these few rows.
+_CHEAP = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 class Kill(NamedTuple):
@@ -73,16 +88,25 @@ class Kill(NamedTuple):
         return f"{self.victim} {self.after_s:.1f} s after {'the first staged rows' if self.staged else 'the start'}"
 
 
+def write(clickhouse: RunningClickHouse, sql: str, **parameters: object) -> None:
+    with connected(clickhouse.writer) as client:
+        client.command(sql, parameters)
+
+
+def read(clickhouse: RunningClickHouse, sql: str, **parameters: object) -> list[Any]:
+    with connected(clickhouse.writer) as client:
+        return list(client.query(sql, parameters).result_rows)
+
+
 class Driver:
-    """The process of tests.chaos.job_driver, in a process group with its JVM."""
+    """The process of `drive`, in a process group with its JVM."""
 
     def __init__(self, clickhouse: RunningClickHouse, cluster: Cluster, directory: Path) -> None:
-        between = [str(START), str(START + MINUTES * 60_000)]
-        where = [cluster.url, str(zipped(directory)), clickhouse.url, *between]
+        where = [cluster.url, str(zipped(directory)), clickhouse.url, str(START)]
         self.log = directory / "driver.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.job_driver", *where],
+                [sys.executable, "-m", "tests.chaos.jobs", *where],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -114,20 +138,15 @@ class Field:
         self.clickhouse = clickhouse
         self.cluster = cluster
         self.directory = directory
-        self.driver = self._new_driver()
-
-    def _new_driver(self) -> Driver:
-        return Driver(self.clickhouse, self.cluster, self.directory)
+        self.driver = Driver(clickhouse, cluster, directory)
 
     def fill(self, name: str) -> None:
-        with connected(self.clickhouse.writer) as client:
-            every = {"first": 0, "rows": ROWS_OF_A_MINUTE * MINUTES, "parts": 3}
-            client.command(FILL, {"cluster": name, "start": START, **every})
-            client.command(LIMIT, {"cluster": name, "from_s": START // 1000 - 60})
+        rows = ROWS_OF_A_MINUTE * MINUTES
+        write(self.clickhouse, FILL, cluster=name, start=START, first=0, rows=rows, parts=3)
+        write(self.clickhouse, LIMIT, cluster=name, from_s=START // 1000 - 60)
 
     def rows(self, name: str) -> list[Any]:
-        with connected(self.clickhouse.writer) as client:
-            return list(client.query(ROWS, {"cluster": name}).result_rows)
+        return read(self.clickhouse, ROWS, cluster=name)
 
     def run(self, name: str) -> None:
         """The job without a kill. Raises AssertionError when it fails."""
@@ -141,8 +160,8 @@ class Field:
         driver = self.driver
         running = threading.Thread(target=lambda: outcome.append(driver.run(name)))
         running.start()
-        if kill.staged:
-            self._wait_for_staged_rows(name, running)
+        while kill.staged and running.is_alive() and not read(self.clickhouse, _STAGED, cluster=name)[0][0]:
+            time.sleep(_POLL_S)
         running.join(kill.after_s)
         killed = running.is_alive() and self._kill(kill.victim)
         deadline = time.monotonic() + _WAIT_S
@@ -153,12 +172,6 @@ class Field:
         self._look(name, expected)
         return outcome[0] or "died", killed
 
-    def _wait_for_staged_rows(self, name: str, running: threading.Thread) -> None:
-        """Returns as soon as the run has staged rows or has ended."""
-        with connected(self.clickhouse.writer) as client:
-            while running.is_alive() and not client.query(_STAGED, {"cluster": name}).result_rows[0][0]:
-                time.sleep(_POLL_S)
-
     def _look(self, name: str, expected: list[Any]) -> None:
         with contextlib.suppress(ClickHouseError, OSError):  # it may be the one that was killed
             seen = self.rows(name)
@@ -167,9 +180,14 @@ class Field:
     def _kill(self, victim: str) -> bool:
         if victim == "driver":
             self.driver.kill()
-            self.driver = self._new_driver()
+            self.driver = Driver(self.clickhouse, self.cluster, self.directory)
         elif victim == "clickhouse":
-            self._restart_clickhouse()
+            server = self.clickhouse.server
+            assert server.process is not None
+            server.process.kill()
+            server.process.wait()
+            server.launch()
+            server.wait_ready()
         else:
             executors = [one for worker in self.cluster.workers for one in _executors(worker.pid)]
             if not executors:
@@ -177,14 +195,6 @@ class Field:
             with contextlib.suppress(psutil.NoSuchProcess):
                 executors[0].kill()
         return True
-
-    def _restart_clickhouse(self) -> None:
-        server = self.clickhouse.server
-        assert server.process is not None
-        server.process.kill()
-        server.process.wait()
-        server.launch()
-        server.wait_ready()
 
 
 def _executors(worker: int) -> list[psutil.Process]:
@@ -249,6 +259,24 @@ def chaos(field: Field, seed: int, count: int) -> bool:
     return not lost and not doubled
 
 
+def drive(master: str, packages: str, url: str, start_ms: int) -> None:
+    """A Spark driver on a stand-alone cluster. For each line on stdin, the name of a cluster of rows, it runs
+    quota-headroom over these rows and prints `succeeded` or `failed`. It ends with its stdin."""
+    builder = SparkSession.builder.master(master).config("spark.submit.pyFiles", packages)
+    for name, value in {**EXECUTORS, **_CHEAP, "spark.sql.session.timeZone": "UTC"}.items():
+        builder = builder.config(name, value)
+    builder.getOrCreate()
+    when = TimeRange(start_ms, start_ms + MINUTES * 60_000, 60)
+    for line in sys.stdin:
+        outcome = "succeeded"
+        try:
+            quota_headroom.run(HeadroomOptions(url, when, cluster=line.strip()))
+        except (StoreError, PySparkException, Py4JError, OSError):  # what the death of an executor or server causes
+            traceback.print_exc()
+            outcome = "failed"
+        print(outcome, flush=True)
+
+
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what this process has started
     seed, count = (int(part) for part in sys.argv[1:3]) if len(sys.argv) > 2 else (1, 3)
@@ -265,4 +293,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if len(sys.argv) > 3:
+        drive(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        sys.exit(main())

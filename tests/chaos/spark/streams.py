@@ -21,8 +21,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.jobs import FILL, LIMIT, ROWS, ROWS_OF_A_MINUTE, START
-from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
+from tests.chaos.jobs import FILL, LIMIT, ROWS, ROWS_OF_A_MINUTE, START, read, write
+from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
 IN_TIME, LATE = 1, 2
 MINUTE_MS = 60_000
@@ -44,14 +44,12 @@ class Stream:
         self.log = directory / f"{name}.log"
         self._clickhouse = clickhouse
         self._command = [sys.executable, "-m", "headroom", "job", "quota-headroom", "--url", clickhouse.url]
-        with connected(clickhouse.writer) as client:
-            client.command(LIMIT, {"cluster": name, "from_s": (START - 2 * HOURS_AGO_MS) // 1000})
+        write(clickhouse, LIMIT, cluster=name, from_s=(START - 2 * HOURS_AGO_MS) // 1000)
 
     def arrive(self, minute: int, parts: int, start_ms: int = START) -> None:
         """The rows of a minute, or a part of them."""
         bounds = {"first": minute * ROWS_OF_A_MINUTE, "rows": ROWS_OF_A_MINUTE, "parts": parts}
-        with connected(self._clickhouse.writer) as client:
-            client.command(FILL, {"cluster": self.name, "start": start_ms, **bounds})
+        write(self._clickhouse, FILL, cluster=self.name, start=start_ms, **bounds)
 
     def start(self, from_ms: int, to_ms: int, *more: str) -> subprocess.Popen[bytes]:
         between = ["--cluster", self.name, f"--from={from_ms // 1000}", f"--to={to_ms // 1000}", "--stream"]
@@ -78,12 +76,10 @@ class Stream:
             os.killpg(process.pid, signal.SIGKILL)
 
     def rows(self) -> list[str]:
-        with connected(self._clickhouse.writer) as client:
-            return [repr(row) for row in client.query(ROWS, {"cluster": self.name}).result_rows]
+        return [repr(row) for row in read(self._clickhouse, ROWS, cluster=self.name)]
 
     def _staged(self, since_s: int) -> int:
-        with connected(self._clickhouse.writer) as client:
-            return int(client.query(_STAGED, {"cluster": self.name, "since_s": since_s}).result_rows[0][0])
+        return int(read(self._clickhouse, _STAGED, cluster=self.name, since_s=since_s)[0][0])
 
 
 def chaos(clickhouse: RunningClickHouse, directory: Path, seed: int, kills: int) -> bool:
