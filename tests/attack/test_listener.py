@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import struct
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
-from tests.attack.victim import MB, attack, victim, was_closed
-from tests.chaos.load import metrics_data
-from tests.chaos.wire import WireClient
+from tests.attack.victim import MB, attack, was_closed
 from tests.kit import wire
+from tests.kit.network import push, subscription
 from tests.kit.raw_connection import RawConnection
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, config_file, eventually
 from tests.oracle import administration_oracle as requests
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
@@ -33,8 +30,6 @@ HELD_BYTES = 16 * MB
 HALF_BYTES = 1_000_000  # of each of 250 incomplete pushes: 250 MB without a budget
 SLACK_MB = 64.0  # of the process itself: spool buffers, logs, what the allocator keeps
 LATENCY_S = 30.0  # only a blocked process takes as long: backtracking takes hours
-
-
 SECRET = "nobody-may-see-this"  # part of each secret below
 SECRETS: dict[str, Any] = {
     "web": {"token": f"{SECRET}-web"},
@@ -48,7 +43,8 @@ SECRETS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     limits = {"max_held_bytes": HELD_BYTES, "frame_timeout_ms": 8_000, "max_connections_per_address": 300}
-    with victim(tmp_path_factory.mktemp("listener"), gateway=limits, **SECRETS) as running:
+    directory = tmp_path_factory.mktemp("listener")
+    with Served(directory, *config_file(directory, gateway=limits, **SECRETS)) as running:
         yield running
 
 
@@ -105,12 +101,15 @@ def closed_since(served: Served, before: dict[str, float]) -> tuple[float, float
 def test_secrets_do_not_appear_in_any_output(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     config = served.argv[served.argv.index("--config") + 1]
     with attack(served, "looking for secrets in ps, logs, pages, files and error messages", capsys) as report:
-        asyncio.run(push(served))  # a push that cannot be forwarded
+        with RawConnection(served.kafka) as connection:  # a push that cannot be forwarded
+            _, instance_id, subscription_id, _ = subscription(connection)
+            assert push(connection, instance_id, subscription_id, 1) == 0
         eventually(served.metrics, lambda metrics: metrics["headroom_forward_failures_total"] > 0)
         processes = [served_by := psutil.Process(served.process.pid), *served_by.children(recursive=True)]
         found = {"the log": served.log.read_text(), "the ready line": str(served.addresses)}
         found |= {f"ps {process.pid}": " ".join(process.cmdline()) for process in processes}
-        found |= {path: page(served, path) for path in ("/metrics", "/readyz", "/healthz", "/api/v1/status", "/")}
+        pages = ("/metrics", "/readyz", "/healthz", "/api/v1/status", "/")
+        found |= {path: httpx.get(f"http://{served.http}{path}", timeout=30).text for path in pages}
         found["config show"] = command("config", "show", "--config", config)
         for name, value in REFUSED_SECRETS.items():
             found[name] = command("config", "check", "--config", config, **{name: value})
@@ -130,23 +129,6 @@ REFUSED_SECRETS = {
     "HEADROOM_FORWARD__ENDPOINT": f"https://user:{SECRET}@127.0.0.1:4317",
     "HEADROOM_FORWARD__HEADERS": f'{{"authorization": ["{SECRET}"]}}',
 }
-
-
-async def push(served: Served) -> None:
-    client = await WireClient.connect(*served.address, "attacker")
-    try:
-        subscription = await client.subscription(bytes(16))
-        assert await client.push(subscription, 0, metrics_data([1], time.time_ns(), b"")) == 0
-    finally:
-        client.close()
-
-
-def page(served: Served, path: str) -> str:
-    try:
-        with urllib.request.urlopen(f"http://{served.http}{path}", timeout=30) as answer:
-            return str(answer.read().decode())
-    except urllib.error.HTTPError as refused:
-        return refused.read().decode()
 
 
 def readable_files(directory: Path) -> dict[str, str]:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import gzip
 import math
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import httpx
 import psutil
 import pytest
 import zstandard
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
-from tests.attack.victim import MB, Neighbour, victim, watched
+from tests.attack.victim import MB, Neighbour, watched
 from tests.kit.otlp_payloads import field, in_metric, resource
 from tests.kit.raw_connection import RawConnection
-from tests.kit.serving import PATIENCE_S, Served, eventually, rows
+from tests.kit.serving import PATIENCE_S, Served, config_file, eventually, rows
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
@@ -79,21 +78,15 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, set[int]]] = {
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     receivers = {"otlp": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}, "grpc": {"listen": "127.0.0.1:0"}}
-    with victim(tmp_path_factory.mktemp("bombs"), push_ms=100, **receivers) as running:
+    directory = tmp_path_factory.mktemp("bombs")
+    with Served(directory, *config_file(directory, push_ms=100, **receivers)) as running:
         yield running
 
 
 def http_status(served: Served, body: bytes, encoding: str) -> str:
-    request = urllib.request.Request(
-        f"http://{served.addresses['otlp-http']}/v1/metrics",
-        body,
-        {"Content-Type": "application/x-protobuf", "Content-Encoding": encoding},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            return str(answer.status)
-    except urllib.error.HTTPError as refused:
-        return str(refused.code)
+    url = f"http://{served.addresses['otlp-http']}/v1/metrics"
+    headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": encoding}
+    return str(httpx.post(url, content=body, headers=headers, timeout=PATIENCE_S).status_code)
 
 
 def grpc_status(address: str, method: str, body: bytes, compression: grpc.Compression) -> str:

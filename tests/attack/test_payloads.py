@@ -12,11 +12,11 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from telemetry.ingest.quarantine import Held, held
-from tests.attack.victim import MB, attack, victim
+from tests.attack.victim import MB, attack
 from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.otlp_payloads import array, field, in_metric, many_series
-from tests.kit.serving import Served, eventually, is_at_rest
+from tests.kit.serving import Served, config_file, eventually, is_at_rest
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
@@ -49,7 +49,8 @@ async def push_all(address: tuple[str, int], payloads: list[bytes], name: str) -
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> object:
     budgets = {"max_client_points": MAX_CLIENT_POINTS, "max_client_series": MAX_CLIENT_SERIES}
-    with victim(tmp_path_factory.mktemp("payloads"), push_ms=100, telemetry=budgets) as running:
+    directory = tmp_path_factory.mktemp("payloads")
+    with Served(directory, *config_file(directory, push_ms=100, telemetry=budgets)) as running:
         yield running
 
 

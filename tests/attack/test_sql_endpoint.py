@@ -1,4 +1,5 @@
-"""Attacks on the SQL endpoint by callers without a password, and by pages in an operator's browser."""
+"""Attacks on the SQL endpoint by callers without a password, and by pages in an operator's browser; on all interfaces,
+who needs a password, and which names in a Host header are answered."""
 
 from __future__ import annotations
 
@@ -11,12 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from exporters.clickhouse.client import ClickHouse, with_writer
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreLoginError
+from exporters.clickhouse.managed.access import users_document
 from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.store import Store
+from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.attack.sql_statements import (
     BOMBS,
     CHANGES,
@@ -28,7 +33,7 @@ from tests.attack.sql_statements import (
     PARAMETERS,
 )
 from tests.attack.sql_victim import SqlVictim, half_sent, sql_victim
-from tests.kit.clickhouse import connected
+from tests.kit.clickhouse import LaunchedServer, connected
 from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
@@ -173,3 +178,50 @@ def test_writer_password_is_readable_by_its_owner_only(victim: SqlVictim) -> Non
     status, answer = victim.ask("SELECT getMacro('headroom_writer_password_file')")
     assert (status, answer.strip()) == (200, str(directory / "writer.password"))
     assert with_writer(Endpoint.parse(victim.clickhouse.url)) == victim.clickhouse.writer
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]:
+    """A server on all interfaces, whose reader has a password."""
+    directory = tmp_path_factory.mktemp("elsewhere")
+    running = LaunchedServer(
+        ServerSettings(directory, host="0.0.0.0", reader_password="reader's", host_names=("ch.example",))
+    )
+    try:
+        running.launch()
+        running.wait_ready()
+        Store(running.writer).migrate(SCHEMA_VALUES)
+        yield running
+    finally:
+        running.stop()
+
+
+def test_users_without_password_are_restricted_to_loopback() -> None:
+    """Checked in the document, because ClickHouse treats every address of this machine as local."""
+    users = users_document("w", "r", 1 << 30)["users"]
+    assert users["default"]["networks"]["ip"] == ["127.0.0.1", "::1"]
+    assert all("password_sha256_hex" in user for user in users.values() if user["networks"]["ip"] == "::/0")
+    assert users_document("w", "", 1 << 30)["users"]["headroom_reader"]["networks"]["ip"] == ["127.0.0.1", "::1"]
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "host", "status"),
+    [
+        ("headroom_reader", "", "127.0.0.1", 403),
+        ("headroom_reader", "guess", "127.0.0.1", 403),
+        ("headroom_writer", "", "127.0.0.1", 403),
+        ("headroom_writer", None, "127.0.0.1", 200),
+        ("default", "", "127.0.0.1", 200),
+        ("headroom_reader", "reader's", "127.0.0.1", 200),
+        ("headroom_reader", "reader's", "ch.example", 200),
+        ("headroom_reader", "reader's", "ch.example:8123", 200),
+        ("headroom_reader", "reader's", "chaexample", 404),
+        ("headroom_reader", "reader's", "x.ch.example", 404),
+    ],
+)
+def test_users_need_their_password_and_configured_host_names(
+    elsewhere: LaunchedServer, user: str, password: str | None, host: str, status: int
+) -> None:
+    login = None if user == "default" else (user, elsewhere.writer.password if password is None else password)
+    url = f"http://127.0.0.1:{elsewhere.http_port}/?query=SELECT+1&database=system"
+    assert httpx.get(url, auth=login, headers={"Host": host}, timeout=30).status_code == status

@@ -10,14 +10,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.kit.network import push, subscription
 from tests.kit.raw_connection import RawConnection
-from tests.kit.serving import PATIENCE_S, Served, config_file
+from tests.kit.serving import PATIENCE_S, Served
 
 MB = 1 << 20
 _PAUSE_S = 0.02
@@ -85,13 +84,6 @@ class Neighbour:
 
 def p99(latencies_s: list[float]) -> float:
     return sorted(latencies_s)[int(len(latencies_s) * 0.99)]
-
-
-@contextmanager
-def victim(directory: Path, push_ms: int = 0, **settings: object) -> Iterator[Served]:
-    """A stand-alone sink with these settings."""
-    with Served(directory, *config_file(directory, push_ms=push_ms, **settings)) as running:
-        yield running
 
 
 @contextmanager
