@@ -28,6 +28,11 @@ STYLES: Final = {
 }
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
+_UNITS: Final[dict[str, str]] = {
+    QuotaKey.REQUEST_PERCENTAGE: "%",
+    QuotaKey.CONTROLLER_MUTATION_RATE: "mutations/s",
+    QuotaKey.CONNECTION_CREATION_RATE: "connections/s",
+}
 _WORDS: Final[dict[str, str]] = {
     QuotaKey.PRODUCER_BYTE_RATE: "produce",
     QuotaKey.CONSUMER_BYTE_RATE: "fetch",
@@ -41,13 +46,8 @@ def rate_text(value: float | None, quota_key: str) -> str:
     """`85.0 kB/s`, `12.5 %` of one thread, `3.0 mutations/s`; `-` for None."""
     if value is None:
         return "-"
-    if quota_key == QuotaKey.REQUEST_PERCENTAGE:
-        return f"{value:.1f} %"
-    if quota_key == QuotaKey.CONTROLLER_MUTATION_RATE:
-        return f"{value:.1f} mutations/s"
-    if quota_key == QuotaKey.CONNECTION_CREATION_RATE:
-        return f"{value:.1f} connections/s"
-    return f"{bytes_text(value)}/s"
+    unit = _UNITS.get(quota_key)
+    return f"{bytes_text(value)}/s" if unit is None else f"{value:.1f} {unit}"
 
 
 def of_limit_text(usage: float, limit: float | None, quota_key: str) -> str:

@@ -48,18 +48,6 @@ class Rate:
     are `samples` of them instead of one more.
     """
 
-    __slots__ = (
-        "_current",
-        "_horizon_ms",
-        "_last_ms",
-        "_purge_ms",
-        "_slots",
-        "_start_ms",
-        "_values",
-        "samples",
-        "window_ms",
-    )
-
     def __init__(self, samples: int, window_ms: int, *, before_3_8: bool = False) -> None:
         self.samples = samples
         self.window_ms = window_ms

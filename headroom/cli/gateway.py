@@ -30,7 +30,7 @@ from quota_metrics.cluster.reading import read_facts
 from quota_metrics.kafka.admin import KafkaAdmin, metadata_request
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster
-from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, UnsupportedError, check
+from quota_metrics.kafka.errors import ClusterError, RefusedError, UnsupportedError, check
 from quota_metrics.kafka.frames import NegotiatedRequest
 from telemetry.gateway.broker_ports import BrokerNames, BrokerNamesError
 
@@ -255,4 +255,4 @@ async def _clock_skew_ms(admin: KafkaAdmin) -> float:
         for voter in partition.current_voters:
             if voter.replica_id == partition.leader_id and voter.last_caught_up_timestamp > 0:
                 return float(voter.last_caught_up_timestamp - middle_ms)
-    raise NotKafkaError("DescribeQuorum does not tell the leader's time")
+    raise ClusterError("DescribeQuorum does not tell the leader's time")

@@ -30,7 +30,7 @@ from quota_metrics.cluster.replication import LOG_DIRS_RATE, REPLICATION_RATES, 
 from quota_metrics.cluster.topics import VERSIONS, partition_counts
 from quota_metrics.config.entities import IP, FilterComponent, MatchType, address_rates
 from quota_metrics.kafka.admin import NOT_CONTROLLER, KafkaAdmin, describe_configs, metadata_request
-from quota_metrics.kafka.errors import ClusterError, NotKafkaError, RefusedError, check, one_line
+from quota_metrics.kafka.errors import ClusterError, RefusedError, check, one_line
 from quota_metrics.kafka.frames import NegotiatedRequest
 
 T = TypeVar("T")
@@ -215,7 +215,7 @@ async def _read_configs(admin: KafkaAdmin, broker_id: int) -> Sequence[Any]:
             check("DescribeConfigs", result.error_code, result.error_message)
             if result.configs:
                 return tuple(result.configs)
-    raise NotKafkaError(f"broker {broker_id} answered DescribeConfigs without its configuration")  # as some clouds do
+    raise ClusterError(f"broker {broker_id} answered DescribeConfigs without its configuration")  # as some clouds do
 
 
 async def _read_acls(admin: KafkaAdmin) -> tuple[bool, tuple[HostAcl, ...]]:

@@ -26,7 +26,18 @@ def partition_counts(version: int, reader: Reader) -> dict[str, int]:
     if version > _LAST_PLAIN:  # a broker without the preferred versions
         response: Any = decode_head(load_response_schema(_METADATA, version), reader.raw(reader.remaining))[0]
         return {topic.name or "": len(topic.partitions) for topic in response.topics if not topic.error_code}
-    _skip_head(version, reader)
+    if version >= 3:
+        reader.skip(4)  # throttle_time_ms
+    for _ in range(reader.array_length(10)):
+        reader.skip(4)  # node_id
+        reader.nullable_string()
+        reader.skip(4)  # port
+        if version >= 1:
+            reader.nullable_string()  # rack
+    if version >= 2:
+        reader.nullable_string()  # cluster_id
+    if version >= 1:
+        reader.skip(4)  # controller_id
     data = reader.raw(reader.remaining)
     at, is_internal, operations = 0, int(version >= 1), 4 if version >= 8 else 0
     counts = {}
@@ -60,18 +71,3 @@ def _pass_partitions(version: int, data: bytes, at: int, count: int) -> int:
             interrupt()
     interrupt()
     return at
-
-
-def _skip_head(version: int, reader: Reader) -> None:
-    if version >= 3:
-        reader.skip(4)  # throttle_time_ms
-    for _ in range(reader.array_length(10)):
-        reader.skip(4)  # node_id
-        reader.nullable_string()
-        reader.skip(4)  # port
-        if version >= 1:
-            reader.nullable_string()  # rack
-    if version >= 2:
-        reader.nullable_string()  # cluster_id
-    if version >= 1:
-        reader.skip(4)  # controller_id

@@ -41,20 +41,18 @@ def refusal(alteration: QuotaAlteration) -> str | None:
             return f"Empty {kind} not supported"
     if IP in names and len(names) > 1:
         return "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # sic
-    kinds = KEYS_OF_IPS if IP in names else KEYS_OF_CLIENTS
-    values = ((key, value) for key, value in alteration.values.items() if value is not None)
-    return next((message for key, value in values if (message := _refused_value(kinds.get(key), key, value))), None)
-
-
-def _refused_value(kind: str | None, key: str, value: float) -> str | None:
-    if kind is None:
-        return f"Invalid configuration key {key}"
-    if not value > 0.0:
-        return f"Quota {key} must be greater than 0"
-    if value > _LARGEST[kind]:
-        return f"Proposed value for {key} is too large for {_ARTICLES[kind]}."
-    if kind != _DOUBLE and math.fmod(value, 1.0) > _WHOLE_TO:
-        return f"{key} cannot be a fractional value."
+    for key, value in alteration.values.items():
+        number = (KEYS_OF_IPS if IP in names else KEYS_OF_CLIENTS).get(key)
+        if value is None:
+            continue
+        if number is None:
+            return f"Invalid configuration key {key}"
+        if not value > 0.0:
+            return f"Quota {key} must be greater than 0"
+        if value > _LARGEST[number]:
+            return f"Proposed value for {key} is too large for {_ARTICLES[number]}."
+        if number != _DOUBLE and math.fmod(value, 1.0) > _WHOLE_TO:
+            return f"{key} cannot be a fractional value."
     return None
 
 

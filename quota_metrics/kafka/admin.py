@@ -12,7 +12,7 @@ from quota_metrics.config.entities import Altered, Entity, FilterComponent, Quot
 from quota_metrics.kafka.authentication import Security, sasl_handshake
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
-from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, NotKafkaError, check
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, check
 from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody
 
 Address: TypeAlias = tuple[str, int]
@@ -122,7 +122,7 @@ class KafkaAdmin:
         }
         nodes = tuple(by_id.values())
         if not nodes:
-            raise NotKafkaError("the cluster answered Metadata without any broker that has an address")
+            raise ClusterError("the cluster answered Metadata without any broker that has an address")
         self._learned = list(nodes)
         return Cluster(getattr(response, "cluster_id", None) or "", nodes, getattr(response, "controller_id", -1))
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from quota_metrics.kafka.errors import AuthenticationError, error_name, one_line
+from quota_metrics.kafka.errors import ClusterError, error_name, one_line
 from quota_metrics.kafka.frames import NegotiatedRequest
 from quota_metrics.kafka.sasl import Conversation, Mechanism, SaslError
 
@@ -36,12 +36,12 @@ async def authenticate(
 ) -> float:
     """Runs the SASL conversation (KIP-152) and returns for how many seconds the connection may be used.
 
-    Raises AuthenticationError, with the broker's reason if it sends one.
+    Raises ClusterError, with the broker's reason if it sends one.
     """
     handshake = await exchange(sasl_handshake(mechanism.name))
     if handshake.error_code == UNSUPPORTED_SASL_MECHANISM:
         offered = one_line(", ".join(handshake.mechanisms)) or "nothing"
-        raise AuthenticationError(f"{peer} does not offer {mechanism.name}: it offers {offered}")
+        raise ClusterError(f"{peer} does not offer {mechanism.name}: it offers {offered}")
     _check(handshake.error_code, None, mechanism, peer)
     conversation = mechanism.conversation()
     lifetime_ms = 0
@@ -60,7 +60,7 @@ async def authenticate(
 def _check(code: int, message: str | None, mechanism: Mechanism, peer: str) -> None:
     if code != 0:
         reason = error_name(code) if not message else one_line(message)
-        raise AuthenticationError(f"{peer} did not accept the {mechanism.name} credentials: {reason}")
+        raise ClusterError(f"{peer} did not accept the {mechanism.name} credentials: {reason}")
 
 
 def _continue(conversation: Conversation, said: bytes | None, peer: str) -> bytes | None:
@@ -70,4 +70,4 @@ def _continue(conversation: Conversation, said: bytes | None, peer: str) -> byte
     except StopIteration:
         return None
     except SaslError as exc:
-        raise AuthenticationError(f"authentication with {peer} failed: {one_line(str(exc))}") from exc
+        raise ClusterError(f"authentication with {peer} failed: {one_line(str(exc))}") from exc

@@ -17,8 +17,7 @@ from quota_metrics.kafka.authentication import Security, authenticate
 from quota_metrics.kafka.decoding import interrupted
 from quota_metrics.kafka.errors import (
     BrokerUnreachableError,
-    NotKafkaError,
-    TimedOutError,
+    ClusterError,
     UnsupportedError,
     check,
     connect_error,
@@ -85,7 +84,7 @@ class KafkaConnection:
                     raise
                 return connection
         except TimeoutError as exc:
-            raise TimedOutError(f"cannot reach {peer}: no answer within {connect_timeout_ms} ms") from exc
+            raise ClusterError(f"cannot reach {peer}: no answer within {connect_timeout_ms} ms") from exc
         except (OSError, ValueError) as exc:  # ValueError: a host name that IDNA cannot encode, or with a null byte
             raise connect_error(peer, exc) from exc
 
@@ -151,7 +150,7 @@ class KafkaConnection:
                 answered = True
                 return frame
             except TimeoutError as exc:
-                raise TimedOutError(f"{self.peer} did not answer {asked} within {self._options.timeout_ms} ms") from exc
+                raise ClusterError(f"{self.peer} did not answer {asked} within {self._options.timeout_ms} ms") from exc
             except asyncio.IncompleteReadError as exc:
                 # A broker closes the connection if the client does not use the TLS or SASL that it requires.
                 hint = " (does it require TLS or SASL?)" if self._options.security.sasl is None else ""
@@ -170,11 +169,11 @@ class KafkaConnection:
         length = int.from_bytes(head, "big", signed=True)
         if not 4 <= length <= self._options.max_response_bytes:
             spoken = _OTHER_PROTOCOLS.get(head[:2], f"a frame of {length} bytes")
-            raise NotKafkaError(f"{self.peer} is not a Kafka broker, or not on this port: it answered with {spoken}")
+            raise ClusterError(f"{self.peer} is not a Kafka broker, or not on this port: it answered with {spoken}")
         frame = await self._reader.readexactly(length)
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != self._correlation_id:
-            raise NotKafkaError(f"{self.peer} answered {correlation_id} when {self._correlation_id} was asked")
+            raise ClusterError(f"{self.peer} answered {correlation_id} when {self._correlation_id} was asked")
         return frame
 
     async def _decoded(
@@ -188,7 +187,7 @@ class KafkaConnection:
             return await asyncio.to_thread(decoded, request, frame, read)
         except ProtocolError as exc:
             self._writer.close()
-            raise NotKafkaError(f"{self.peer} answered {api_name(request)} with what cannot be read: {exc}") from exc
+            raise ClusterError(f"{self.peer} answered {api_name(request)} with what cannot be read: {exc}") from exc
 
 
 class Rests:

@@ -53,15 +53,6 @@ def interrupt() -> None:
         _of_thread.interruption()
 
 
-def decode(entity_type: type[E], data: bytes, at: int = 0) -> E:
-    """The entity from `at` to the end of `data`. Raises ProtocolError."""
-    reader = Reader(data, at)
-    entity: E = _entity(entity_type)(reader)
-    if reader.remaining:
-        raise ProtocolError(f"{reader.remaining} bytes more than {entity_type.__name__} has")
-    return entity
-
-
 def decode_head(entity_type: type[E], data: bytes) -> tuple[E, int]:
     """The entity at the beginning of `data`, and its end. Raises ProtocolError."""
     reader = Reader(data)
@@ -69,11 +60,6 @@ def decode_head(entity_type: type[E], data: bytes) -> tuple[E, int]:
     return entity, reader.offset
 
 
-def _entity(entity_type: Any) -> Read:
-    return _compiled(entity_type)
-
-
-@cache
 def _compiled(entity_type: Any) -> Read:
     fields = dataclasses.fields(entity_type)
     flexible: bool = entity_type.__flexible__
@@ -101,6 +87,9 @@ def _compiled(entity_type: Any) -> Read:
         return entity_type(**values)
 
     return read
+
+
+_entity: Callable[[Any], Read] = cache(_compiled)
 
 
 def _field(field: dataclasses.Field[Any], flexible: bool) -> Read:

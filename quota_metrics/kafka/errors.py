@@ -10,27 +10,15 @@ from kio.schema.errors import ErrorCode
 
 
 class ClusterError(Exception):
-    """A request to the cluster failed."""
+    """A request to the cluster failed: it timed out, the peer does not speak Kafka, TLS or SASL failed, ..."""
 
 
 class BrokerUnreachableError(ClusterError):
     """The connection could not be established, or broke."""
 
 
-class TimedOutError(ClusterError):
-    """No response within the timeout."""
-
-
-class NotKafkaError(ClusterError):
-    """The peer does not speak Kafka, or not the versions it announced."""
-
-
 class UnsupportedError(ClusterError):
     """The cluster does not support the request in any of the client's versions."""
-
-
-class AuthenticationError(ClusterError):
-    """TLS or SASL authentication failed."""
 
 
 class RefusedError(ClusterError):
@@ -84,11 +72,11 @@ def connect_error(peer: str, exc: Exception) -> ClusterError:
 def transport_error(peer: str, exc: OSError) -> ClusterError:
     """Why a connection broke. With TLS 1.3, a rejected client certificate is only reported this way."""
     if isinstance(exc, ssl.SSLCertVerificationError):
-        return AuthenticationError(f"the certificate of {peer} is not trusted: {one_line(exc.verify_message)}")
+        return ClusterError(f"the certificate of {peer} is not trusted: {one_line(exc.verify_message)}")
     if isinstance(exc, ssl.SSLError):
         reason = (exc.reason or str(exc)).replace("_", " ")
         hint = _NO_CERTIFICATE if reason.endswith(("BAD CERTIFICATE", "CERTIFICATE REQUIRED")) else ""
-        return AuthenticationError(f"TLS with {peer} failed: {one_line(reason)}{hint}")
+        return ClusterError(f"TLS with {peer} failed: {one_line(reason)}{hint}")
     return BrokerUnreachableError(f"the connection to {peer} broke: {_cause(exc)}")
 
 

@@ -337,24 +337,6 @@ class UsageMeter:
 class _Usage:
     """One client's window, and its interval so far."""
 
-    __slots__ = (
-        "active",
-        "admitted_ms",
-        "bytes",
-        "exceeded",
-        "implied",
-        "largest_bytes",
-        "last_ms",
-        "last_rate",
-        "late_ms",
-        "muted",
-        "rate",
-        "requests",
-        "throttle_ms",
-        "throttled_requests",
-        "window",
-    )
-
     def __init__(self, window: QuotaWindow, now_ms: int) -> None:
         self.window = window
         self.admitted_ms = now_ms

@@ -89,8 +89,10 @@ class ReplayedGroup:
             if self.requests > most_requests:
                 return False
             following = int(arrivals.next_start_ms[stop]) if stop < len(arrivals) else end_ms
-            self._advance(members, min(following, end_ms))
-        self._advance(members, end_ms)
+            for quota, clients in members:
+                quota.run(clients, min(following, end_ms))
+        for quota, clients in members:
+            quota.run(clients, end_ms)
         for client, throttled_ms in zip(self._clients, self._throttled_ms, strict=True):
             client.give_up(end_ms)
             throttled_ms.append(client.throttled_ms(end_ms) - sum(throttled_ms))
@@ -122,7 +124,3 @@ class ReplayedGroup:
         if self._place >= end:
             return None
         return min(int(np.searchsorted(ts_ms, ts_ms[self._place] + _STEP_MS)), end)
-
-    def _advance(self, members: Sequence[tuple[ReplayedQuota, list[ReplayedClient]]], now_ms: int) -> None:
-        for quota, clients in members:
-            quota.run(clients, now_ms)

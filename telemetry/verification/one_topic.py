@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32Timedelta, i64
 
-from quota_metrics.kafka.decoding import decode
+from quota_metrics.kafka.decoding import decode_head
 from telemetry.wire.apis import INIT_PRODUCER_ID, PRODUCE
 
 TOPIC: Final = "verify-client"
@@ -30,7 +30,7 @@ def answer_producer(key: int, version: int, body: bytes) -> bytes:
 
     Raises ProtocolError when the request cannot be read.
     """
-    request: Any = decode(load_request_schema(key, version), body)
+    request: Any = decode_head(load_request_schema(key, version), body)[0]
     response: Any = load_response_schema(key, version)
     if key == INIT_PRODUCER_ID:
         return _written(

@@ -22,7 +22,7 @@ from quota_metrics.config.resolution import Resolver
 from quota_metrics.config.timeline import LimitHistory
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import alter_subscription, read_subscriptions
-from quota_metrics.kafka.errors import ClusterError, NotKafkaError, UnsupportedError
+from quota_metrics.kafka.errors import ClusterError, UnsupportedError
 from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody, decoded, encoded
 from quota_metrics.kafka.primitives import ProtocolError
 from tests.kit.kio_entities import encode, random_entity
@@ -60,7 +60,7 @@ class HostileCluster(KafkaAdmin):
         try:
             return decoded(sent, b"\0\0\0\1" + tags + body, read)
         except ProtocolError as exc:
-            raise NotKafkaError(str(exc)) from exc
+            raise ClusterError(str(exc)) from exc
 
 
 def drawn(source: random.Random, key: int, version: int) -> bytes:

@@ -14,7 +14,7 @@ from quota_metrics.cluster.facts import ClusterFacts
 from quota_metrics.cluster.reading import read_callback_classes, read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
-from quota_metrics.kafka.errors import NotKafkaError, UnsupportedError
+from quota_metrics.kafka.errors import ClusterError, UnsupportedError
 from quota_metrics.windows import QuotaWindow
 from telemetry.wire.apis import API_VERSIONS, DESCRIBE_CONFIGS, LIST_CONFIG_RESOURCES, METADATA
 from tests.kit.kio_entities import decode
@@ -159,7 +159,7 @@ def test_nodes_without_an_address_are_left_out() -> None:
     odd = [good | {"port": port} for port in (-1, 0, 65_536, 2**31 - 1)] + [good | {"host": ""}, good | {"node_id": -1}]
     answers = {METADATA: in_any_version({"brokers": [*odd, good]})}
     assert [node.port for node in asked(lambda admin: admin.describe_cluster(), answers=answers).nodes] == [9092]
-    with pytest.raises(NotKafkaError, match="without any broker"):
+    with pytest.raises(ClusterError, match="without any broker"):
         asked(lambda admin: admin.describe_cluster(), answers={METADATA: in_any_version({"brokers": odd})})
 
 

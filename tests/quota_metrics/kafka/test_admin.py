@@ -16,15 +16,7 @@ from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.kafka.connection import KafkaConnection
-from quota_metrics.kafka.errors import (
-    AuthenticationError,
-    BrokerUnreachableError,
-    ClusterError,
-    NotKafkaError,
-    RefusedError,
-    TimedOutError,
-    UnsupportedError,
-)
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, RefusedError, UnsupportedError
 from quota_metrics.kafka.frames import NegotiatedRequest
 from quota_metrics.kafka.sasl import Scram
 from tests.quota_metrics.kafka.fake_broker import (
@@ -109,37 +101,34 @@ def test_mechanism_that_the_broker_does_not_offer_is_named_with_those_that_it_do
         API_VERSIONS: spans({METADATA: (0, 13), HANDSHAKE: (0, 1), AUTHENTICATE: (0, 2)}),
         HANDSHAKE: in_any_version({"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": ["PLAIN"]}),
     }
-    with pytest.raises(AuthenticationError, match=r"does not offer SCRAM-SHA-256: it offers PLAIN$"):
+    with pytest.raises(ClusterError, match=r"does not offer SCRAM-SHA-256: it offers PLAIN$"):
         asking(answers, start, security=Security(sasl=Scram("sha256", "alice", "secret")))
 
 
-def test_silent_broker_raises_timed_out_error() -> None:
-    with pytest.raises(TimedOutError, match="no answer within 100 ms"):
+def test_silent_broker_times_out() -> None:
+    with pytest.raises(ClusterError, match="no answer within 100 ms"):
         asking({}, start, timeout_ms=100)
-    with pytest.raises(TimedOutError, match="did not answer AlterClientQuotas within 100 ms"):
+    with pytest.raises(ClusterError, match="did not answer AlterClientQuotas within 100 ms"):
         asking(GOOD, lambda admin, fake: admin.alter_client_quotas([]), timeout_ms=100)
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "message"),
+    ("answer", "message"),
     [
-        (lambda frame: None, BrokerUnreachableError, "closed the connection instead of answering"),
-        (lambda frame: b"", NotKafkaError, "is not a Kafka broker"),
-        (lambda frame: bytes(70_000), NotKafkaError, "is not a Kafka broker"),
-        (lambda frame: b"\x7f\xff\xff\xff", NotKafkaError, "answered 2147483647 when"),
-        (lambda frame: frame[4:8], NotKafkaError, "with what cannot be read"),
+        (lambda frame: None, "closed the connection instead of answering"),
+        (lambda frame: b"", "is not a Kafka broker"),
+        (lambda frame: bytes(70_000), "is not a Kafka broker"),
+        (lambda frame: b"\x7f\xff\xff\xff", "answered 2147483647 when"),
+        (lambda frame: frame[4:8], "with what cannot be read"),
         (
             lambda frame: frame[4:8] + b"\x00" + bytes(6) + b"\xff\xff\xff\xff\x0f",
-            NotKafkaError,
             "with what cannot be read",
         ),
     ],
 )
-def test_malformed_response_raises_one_line_cluster_error(
-    answer: Answer, error: type[ClusterError], message: str
-) -> None:
+def test_malformed_response_raises_one_line_cluster_error(answer: Answer, message: str) -> None:
     for api_key in (API_VERSIONS, METADATA, DESCRIBE):
-        with pytest.raises(error, match=message) as caught:
+        with pytest.raises(ClusterError, match=message) as caught:
             asking(GOOD | {api_key: answer}, lambda admin, fake: _both(admin), max_response_bytes=65_536)
         assert "\n" not in str(caught.value)
 
@@ -149,7 +138,7 @@ async def _both(admin: KafkaAdmin) -> None:
     await admin.describe_client_quotas()
 
 
-def test_http_server_raises_not_kafka_error() -> None:
+def test_http_server_is_named() -> None:
     async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -158,7 +147,7 @@ def test_http_server_raises_not_kafka_error() -> None:
         server = await asyncio.start_server(http, "127.0.0.1", 0)
         async with server:
             admin = KafkaAdmin([server.sockets[0].getsockname()], timeout_ms=1000)
-            with pytest.raises(NotKafkaError, match=r"is not a Kafka broker.*: it answered with HTTP"):
+            with pytest.raises(ClusterError, match=r"is not a Kafka broker.*: it answered with HTTP"):
                 await admin.describe_cluster()
 
     asyncio.run(run())
@@ -235,7 +224,7 @@ class Brokers:
             if address == SLOW:
                 await asyncio.sleep(0.2)
             if address == REFUSES:
-                raise TimedOutError(f"cannot reach {address}")
+                raise ClusterError(f"cannot reach {address}")
         except asyncio.CancelledError:
             self.cancelled.append(address)
             raise
@@ -266,9 +255,11 @@ def test_each_broker_has_the_whole_timeout() -> None:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize(("count", "error"), [(1, TimedOutError), (2, BrokerUnreachableError)])
-def test_no_answering_broker_raises(count: int, error: type[ClusterError]) -> None:
-    with pytest.raises(error, match="cannot reach"):
+@pytest.mark.parametrize(
+    ("count", "message"), [(1, "^cannot reach"), (2, "^no broker answers: cannot reach .*; cannot")]
+)
+def test_no_answering_broker_raises(count: int, message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
         asyncio.run(first_to_answer([REFUSES] * count, Brokers().connect))
 
 
