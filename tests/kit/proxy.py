@@ -1,11 +1,13 @@
-"""A forward proxy for HTTP: it refuses everything, or passes it on; it notes what it was asked."""
+"""A forward proxy for HTTP: it refuses everything, or passes it on; it notes what it was asked. And bytes between two
+sockets."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
@@ -70,7 +72,7 @@ class _Handler(ProxyHandler):
         connection.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def running_proxy(passes_to: str = "") -> Iterator[Proxy]:
     with Proxy(passes_to) as proxy:
         thread = threading.Thread(target=proxy.serve_forever)
@@ -80,3 +82,18 @@ def running_proxy(passes_to: str = "") -> Iterator[Proxy]:
         finally:
             proxy.shutdown()
             thread.join()
+
+
+def forward(client: socket.socket, behind: socket.socket) -> None:
+    """Passes bytes on both ways until one side ends."""
+    for source, target in ((client, behind), (behind, client)):
+        threading.Thread(target=_copy, args=(source, target), daemon=True).start()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
+    for end in (source, target):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)

@@ -31,7 +31,7 @@ from tests.kit.clickhouse import QueriedStore, running_clickhouse
 from tests.kit.levels import now_ms, sample, write
 from tests.kit.platforms.profiles import PASSWORD as SECRET
 from tests.kit.platforms.profiles import ForeignServer, Profile, foreign_server
-from tests.kit.platforms.proxies import chproxy, hiding_proxy, load_balancer, path_gateway
+from tests.kit.platforms.proxies import http_proxy, load_balancer
 from tests.kit.serving import Served, eventually, page
 from tests.matrix import clickhouse as newer
 from tests.matrix.page_table import write_cells
@@ -124,9 +124,9 @@ def _before(kind: str, first: Endpoint, second: Endpoint) -> Iterator[Endpoint]:
         yield first
         return
     opened = {
-        "path": lambda: path_gateway(first, "/clickhouse"),
-        "chproxy": lambda: chproxy(first),
-        "hides": lambda: hiding_proxy(first),
+        "path": lambda: http_proxy(first, prefix="/clickhouse"),
+        "chproxy": lambda: http_proxy(first, drops_settings=True),
+        "hides": lambda: http_proxy(first, hides_errors=True),
         "balancer": lambda: load_balancer(first, second),
     }[kind]()
     with opened as url:

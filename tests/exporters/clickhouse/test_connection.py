@@ -16,7 +16,7 @@ from exporters.clickhouse.errors import StoreAwayError, StoreError
 from exporters.clickhouse.ping import ping
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.fake_clickhouse import fake_clickhouse, http
-from tests.kit.platforms.proxies import path_gateway
+from tests.kit.platforms.proxies import http_proxy
 
 
 def test_endpoint_has_default_ports_and_user() -> None:
@@ -69,7 +69,7 @@ def test_path_of_a_gateway_comes_before_the_database(url: str, path: str, databa
 
 @pytest.mark.clickhouse
 def test_server_below_a_path_is_reached_by_statements_and_ping(clickhouse: RunningClickHouse) -> None:
-    with path_gateway(clickhouse.writer, "/click/house") as url:
+    with http_proxy(clickhouse.writer, prefix="/click/house") as url:
         writer = replace(clickhouse.writer, port=Endpoint.parse(url).port, path="/click/house")
         assert ClickHouse((writer,)).rows("SELECT 1 AS one") == [{"one": 1}]
         ping((writer,), 5)

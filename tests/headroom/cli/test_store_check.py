@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +17,7 @@ from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, connected
 from tests.kit.platforms.profiles import PASSWORD as SECRET
 from tests.kit.platforms.profiles import ForeignServer, Profile, foreign_server
-from tests.kit.platforms.proxies import chproxy, hiding_proxy, load_balancer, path_gateway
+from tests.kit.platforms.proxies import http_proxy, load_balancer
 
 PROFILES = {
     "plain": Profile(),
@@ -94,14 +93,14 @@ def test_user_that_does_not_fit_is_named(
 @pytest.mark.parametrize(
     ("proxy", "reason"),
     [
-        (chproxy, "settings of statements do not reach the server"),
-        (hiding_proxy, "a result that breaks off in the middle looks whole"),
+        ("drops_settings", "settings of statements do not reach the server"),
+        ("hides_errors", "a result that breaks off in the middle looks whole"),
     ],
 )
 def test_proxy_that_drops_settings_or_hides_errors_is_named(
-    two_servers: tuple[ForeignServer, ForeignServer], proxy: Any, reason: str
+    two_servers: tuple[ForeignServer, ForeignServer], proxy: str, reason: str
 ) -> None:
-    with proxy(two_servers[0].endpoint("plain")) as url:
+    with http_proxy(two_servers[0].endpoint("plain"), **{proxy: True}) as url:
         status, findings = check(url)
     assert status == 1
     assert reason in failed(findings)
@@ -109,7 +108,7 @@ def test_proxy_that_drops_settings_or_hides_errors_is_named(
 
 @pytest.mark.clickhouse
 def test_gateway_with_a_path_passes(two_servers: tuple[ForeignServer, ForeignServer]) -> None:
-    with path_gateway(two_servers[0].endpoint("plain"), "/clickhouse") as url:
+    with http_proxy(two_servers[0].endpoint("plain"), prefix="/clickhouse") as url:
         assert check(f"{url}/clickhouse/headroom")[0] == 0
         status, findings = check(url)
         assert status == 1

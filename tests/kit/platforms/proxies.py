@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from exporters.clickhouse.connection import Endpoint
-from tests.kit.proxy import ProxyHandler
+from tests.kit.proxy import ProxyHandler, forward
 
 # chproxy passes on these, and drops what it does not know: settings are to be in its own configuration.
 _CHPROXY_PASSES = frozenset(
@@ -32,41 +32,13 @@ _CHPROXY_PASSES = frozenset(
 )
 
 
-@contextlib.contextmanager
-def chproxy(upstream: Endpoint) -> Iterator[str]:
-    """Drops settings of the URL; yields its own."""
-    with _http_proxy(upstream, drops_settings=True) as url:
-        yield url
-
-
-@contextlib.contextmanager
-def hiding_proxy(upstream: Endpoint) -> Iterator[str]:
-    """Ends a response that broke off as if it were whole; yields its URL."""
-    with _http_proxy(upstream, hides_errors=True) as url:
-        yield url
-
-
-@contextlib.contextmanager
-def path_gateway(upstream: Endpoint, prefix: str) -> Iterator[str]:
-    """Serves ClickHouse below a path, and nothing else; yields the URL without the path."""
-    with _http_proxy(upstream, prefix=prefix) as url:
-        yield url
-
-
-@contextlib.contextmanager
-def limiting_proxy(upstream: Endpoint, max_bytes: int, refused: list[int]) -> Iterator[str]:
-    """Answers larger requests as nginx does, at once and without reading them; adds their sizes to `refused`."""
-    with _http_proxy(upstream, max_bytes=max_bytes, refused=refused) as url:
-        yield url
-
-
 class _Forwarding(ProxyHandler):
     upstream: Endpoint
-    max_bytes: int = sys.maxsize
-    refused: list[int]
-    prefix: str = ""
-    drops_settings: bool = False
-    hides_errors: bool = False
+    max_bytes: int = sys.maxsize  # larger requests are answered as by nginx, at once and without reading them
+    refused: list[int]  # their sizes
+    prefix: str = ""  # ClickHouse is served below this path, and nothing else
+    drops_settings: bool = False  # of the URL, as chproxy does
+    hides_errors: bool = False  # a response that broke off ends as if it were whole
 
     def do_GET(self) -> None:
         self._forward()
@@ -117,8 +89,8 @@ class _Forwarding(ProxyHandler):
 
 
 @contextlib.contextmanager
-def _http_proxy(upstream: Endpoint, **kind: Any) -> Iterator[str]:
-    """`kind`: in what it differs from a proxy that passes everything on."""
+def http_proxy(upstream: Endpoint, **kind: Any) -> Iterator[str]:
+    """Yields its URL, without `prefix`. `kind`: in what it differs from a proxy that passes everything on."""
     handler = type("Forwarding", (_Forwarding,), {"upstream": upstream, **kind})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -144,19 +116,9 @@ def load_balancer(*upstreams: Endpoint) -> Iterator[str]:
             except OSError:
                 return
             node = next(turn)
-            server = socket.create_connection((node.host, node.port))
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+            forward(client, socket.create_connection((node.host, node.port)))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=accept, daemon=True).start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
-
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with contextlib.suppress(OSError):
-        sink.shutdown(socket.SHUT_WR)

@@ -24,7 +24,7 @@ from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
-from tests.kit.platforms.proxies import limiting_proxy
+from tests.kit.platforms.proxies import http_proxy
 from tests.telemetry.decode.payloads import NOW_MS
 from tests.telemetry.ingest.bench import MIB, USAGE, Bench
 
@@ -96,7 +96,7 @@ def test_each_row_is_stored_once_while_the_limit_and_the_worker_change(bench: Be
 @contextmanager
 def limited(server: Endpoint, max_bytes: int, refused: list[int]) -> Iterator[Endpoint]:
     """The server behind a proxy that refuses larger requests."""
-    with limiting_proxy(server, max_bytes, refused) as url:
+    with http_proxy(server, max_bytes=max_bytes, refused=refused) as url:
         yield replace(server, port=Endpoint.parse(url).port)
 
 

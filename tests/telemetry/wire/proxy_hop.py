@@ -9,6 +9,8 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 
+from tests.kit.proxy import forward
+
 _SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 
 
@@ -35,7 +37,7 @@ def _accept(listener: socket.socket, to: tuple[str, int], version: int) -> None:
             client, address = listener.accept()
             behind = socket.create_connection(to)
             behind.sendall(header(address[:2], to, version))
-            _forward(client, behind)
+            forward(client, behind)
 
 
 class TcpBalancer:
@@ -58,20 +60,6 @@ class TcpBalancer:
         turn = next(self._turns) % len(self._backends)
         for host in (*self._backends[turn:], *self._backends[:turn]):
             with contextlib.suppress(OSError):
-                _forward(client, socket.create_connection((host, port)))
+                forward(client, socket.create_connection((host, port)))
                 return
         client.close()
-
-
-def _forward(client: socket.socket, behind: socket.socket) -> None:
-    for source, target in ((client, behind), (behind, client)):
-        threading.Thread(target=_copy, args=(source, target), daemon=True).start()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65_536):
-            target.sendall(data)
-    for end in (source, target):
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
