@@ -31,9 +31,7 @@ class Clients:
         self._poll = select.epoll()
         self._by_descriptor: dict[int, tuple[socket.socket, bytes]] = {}
         for _ in range(CONNECTIONS):
-            client = wire.connect(port)
-            client.sendall(wire.request(wire.GET, wire.NEW_ID + b"\0"))
-            push = wire.push(*wire.subscribed(wire.read_frame(client)), 4, payload)
+            client, push = wire.pushing_client(port, 4, payload)
             self._by_descriptor[client.fileno()] = (client, push)
             self._poll.register(client.fileno(), select.EPOLLIN)
 

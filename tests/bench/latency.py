@@ -56,17 +56,6 @@ def peak(serve: Serve) -> float:
     return (serve.metrics()[RECEIVED] - before) / (time.perf_counter() - begun)
 
 
-def subscribed(port: int, count: int) -> list[tuple[socket.socket, bytes]]:
-    """The connections with the push of each."""
-    clients = []
-    for _ in range(count):
-        client = wire.connect(port)
-        client.sendall(wire.request(wire.GET, wire.NEW_ID + b"\0"))
-        instance_id, subscription_id = wire.subscribed(wire.read_frame(client))
-        clients.append((client, wire.push(instance_id, subscription_id, NO_COMPRESSION, PAYLOAD)))
-    return clients
-
-
 def latencies_ms(clients: list[tuple[socket.socket, bytes]], rounds: int) -> Iterator[float]:
     """Sequential pushes, none before its interval has elapsed."""
     due_s = [time.perf_counter() + INTERVAL_MS / 1000] * len(clients)
@@ -83,7 +72,7 @@ def latencies_ms(clients: list[tuple[socket.socket, bytes]], rounds: int) -> Ite
 def main() -> None:
     open_files_allowed()
     with Serve(INTERVAL_MS) as serve:
-        probes = subscribed(serve.port, PROBES)
+        probes = [wire.pushing_client(serve.port, NO_COMPRESSION, PAYLOAD) for _ in range(PROBES)]
         rate = peak(serve) / 2
         rounds = int(PROBED_S * 1000 / (1.2 * INTERVAL_MS))
         idle, busy = list[float](), list[float]()

@@ -1,11 +1,16 @@
-"""Three client families that send and receive records of a topic as an authenticated user."""
+"""Three client families that send and receive records of a topic as an authenticated user.
+
+`produce` returns when all records are acknowledged and `until` holds, for which it waits a minute and a half; `consume`
+returns all of the topic that is committed. `transact` sends values in a transaction that is committed, and others in
+one that is aborted.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from kafka import KafkaProducer
@@ -20,25 +25,6 @@ PATIENCE_S = 90.0
 Condition = Callable[[], bool]
 
 
-def at_once() -> bool:
-    """The condition of those who wait for nothing."""
-    return True
-
-
-class Client(Protocol):
-    """`produce` returns when all records are acknowledged and `until` holds, for which it waits a minute and a half;
-    `consume` returns all of the topic that is committed.
-
-    `transact` sends values in a transaction that is committed, and others in one that is aborted.
-    """
-
-    def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None: ...
-
-    def transact(self, topic: str, committed: Iterable[bytes], aborted: Iterable[bytes]) -> None: ...
-
-    def consume(self, topic: str, count: int) -> list[bytes]: ...
-
-
 class JavaClient:
     def __init__(self, jvm: Jvm, bootstrap: str, client_id: str, properties: dict[str, str]) -> None:
         self._jvm = jvm
@@ -46,7 +32,7 @@ class JavaClient:
         self._client_id = client_id
         self._config = {name.replace(".", "_"): value for name, value in properties.items()}
 
-    def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None:
+    def produce(self, topic: str, values: Iterable[bytes], until: Condition = lambda: True) -> None:
         producer = self._jvm.producer(self._bootstrap, self._client_id, max_block_ms="60000", **self._config)
         try:
             produced_by_java(self._jvm, producer, topic, values)
@@ -79,7 +65,7 @@ class LibrdkafkaClient:
         self._client_id = client_id
         self._config = {"bootstrap.servers": bootstrap, "client.id": client_id, **config}
 
-    def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None:
+    def produce(self, topic: str, values: Iterable[bytes], until: Condition = lambda: True) -> None:
         failed: list[KafkaError] = []
         producer = Producer({"message.timeout.ms": 60_000, **self._config})
         for value in values:
@@ -115,7 +101,7 @@ class KafkaPythonClient:
     def __init__(self, bootstrap: str, client_id: str, config: dict[str, Any]) -> None:
         self._config = {"bootstrap_servers": bootstrap.split(","), "client_id": client_id, **config}
 
-    def produce(self, topic: str, values: Iterable[bytes], until: Condition = at_once) -> None:
+    def produce(self, topic: str, values: Iterable[bytes], until: Condition = lambda: True) -> None:
         producer = KafkaProducer(**self._config)
         for sent in [producer.send(topic, value) for value in values]:
             sent.get(PATIENCE_S)
@@ -145,7 +131,7 @@ class _UnsecuredToken(AbstractTokenProvider):  # type: ignore[misc] # kafka-pyth
 
 def client(
     family: str, jvm: Jvm, bootstrap: str, protocol: str, mechanism: str, user: str, ca: Path, secret: str | None = None
-) -> Client:
+) -> JavaClient | LibrdkafkaClient | KafkaPythonClient:
     """`family`: java, librdkafka or kafka-python. `mechanism`: '' where the protocol has no SASL."""
     client_id = f"{family}-{protocol}-{mechanism or 'none'}".lower()
     tls, secret = protocol.endswith("SSL"), secret or password(user)

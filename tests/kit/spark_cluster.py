@@ -8,7 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,33 +46,27 @@ class Cluster(NamedTuple):
 @contextmanager
 def running_cluster(directory: Path, *, workers: int = 2) -> Iterator[Cluster]:
     """A master and `workers` of one core each, on ports that the system chooses."""
-    with _daemon(directory / "master.log", "Master", "--port", "0") as (_, log):
+    with ExitStack() as stack:
+        log = directory / "master.log"
+        stack.enter_context(_daemon(log, "master.Master", "--port", "0"))
         url = _found(log, r"Starting Spark master at (spark://\S+)")
-        with _workers(directory, url, workers) as processes:
-            yield Cluster(url, directory, processes)
+        processes = []
+        for number in range(workers):
+            log, options = directory / f"worker-{number}.log", ("-c", "1", "-m", "700m")
+            work = ("-d", str(directory / f"worker-{number}"))
+            processes.append(stack.enter_context(_daemon(log, "worker.Worker", *options, *work, url)))
+            _found(log, r"(Successfully registered with master)")
+        yield Cluster(url, directory, tuple(processes))
 
 
 @contextmanager
-def _workers(directory: Path, url: str, count: int) -> Iterator[tuple[subprocess.Popen[bytes], ...]]:
-    if not count:
-        yield ()
-        return
-    work = directory / f"worker-{count}"
-    options = ("-c", "1", "-m", "700m", "-d", str(work))
-    with _daemon(directory / f"worker-{count}.log", "worker.Worker", *options, url) as (process, log):
-        _found(log, r"(Successfully registered with master)")
-        with _workers(directory, url, count - 1) as others:
-            yield (process, *others)
-
-
-@contextmanager
-def _daemon(log: Path, name: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    kind = f"org.apache.spark.deploy.{name if '.' in name else f'{name.lower()}.{name}'}"
+def _daemon(log: Path, name: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    kind = f"org.apache.spark.deploy.{name}"
     command = [str(SPARK_HOME / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0", *options]
     environment = {**_inherited(), "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", **_TINY}
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment) as process:
         try:
-            yield process, log
+            yield process
         finally:
             process.terminate()  # a worker ends its executors
 
@@ -121,13 +115,9 @@ def zipped(directory: Path) -> Path:
     """The packages that executors need, for --py-files; made once."""
     packages = directory / "headroom-jobs.zip"
     if not packages.exists():
-        _zip(packages)
+        with zipfile.ZipFile(packages, "w") as archive:
+            for package in ("spark_jobs", "quota_metrics", "exporters"):
+                for file in (ROOT / package).rglob("*"):
+                    if file.is_file() and "__pycache__" not in file.parts:
+                        archive.write(file, file.relative_to(ROOT))
     return packages
-
-
-def _zip(packages: Path) -> None:
-    with zipfile.ZipFile(packages, "w") as archive:
-        for package in ("spark_jobs", "quota_metrics", "exporters"):
-            for file in (ROOT / package).rglob("*"):
-                if file.is_file() and "__pycache__" not in file.parts:
-                    archive.write(file, file.relative_to(ROOT))

@@ -68,6 +68,13 @@ def connect(port: int, source: str = "127.0.0.1") -> socket.socket:
     return client
 
 
+def pushing_client(port: int, compression_type: int, payload: bytes) -> tuple[socket.socket, bytes]:
+    """A subscribed connection, and its push."""
+    client = connect(port)
+    client.sendall(request(GET, NEW_ID + b"\0"))
+    return client, push(*subscribed(read_frame(client)), compression_type, payload)
+
+
 def read_frame(client: socket.socket) -> bytes:
     """A complete response including its length. Raises EOFError when the peer closes the connection."""
     answer = b""

@@ -16,6 +16,7 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, quota_file
+from tests.bench.figure import tell
 
 ENTITIES, CALLS = 1_000, 10
 _CACHE = Path(".cache") / f"kafka-{KAFKA_VERSION}"
@@ -31,28 +32,15 @@ def main() -> None:
         file.write_text(quota_file(quotas))
         headroom = [sys.executable, "-m", "headroom", "quotas"]
         of_file = ["-f", str(file), "--bootstrap-server", cluster.bootstrap]
-        tool = [
-            java,
-            "-cp",
-            f"{libs}/*",
-            "kafka.admin.ConfigCommand",
-            "--bootstrap-server",
-            cluster.bootstrap,
-            "--alter",
-        ]
-        theirs = seconds(lambda: [run(*tool, *one(f"t-{number}")) for number in range(CALLS)]) / CALLS * ENTITIES
+        to_cluster = ["--bootstrap-server", cluster.bootstrap, "--alter", "--entity-type", "users"]
+        tool = [java, "-cp", f"{libs}/*", "kafka.admin.ConfigCommand", *to_cluster]
+        value = ["--add-config", f"{_KEY}=1000000"]
+        calls = [[*tool, "--entity-name", f"t-{number}", *value] for number in range(CALLS)]
+        theirs = seconds(lambda: [run(*call) for call in calls]) / CALLS * ENTITIES
         ours = seconds(lambda: run(*headroom, "apply", *of_file, "--yes"))
-        again = seconds(lambda: run(*headroom, "apply", *of_file, "--yes"))
         assert run(*headroom, "apply", *of_file, "--yes").stderr == "nothing to change\n"
     baseline = f"kafka-configs.sh:{CALLS}_of_{ENTITIES}_calls"
-    print(f"bench quotas_apply_{ENTITIES} value={ours:.2f} unit=s ratio={theirs / ours:.0f} baseline={baseline}")
-    print(
-        f"bench quotas_applied_again_{ENTITIES} value={again:.2f} unit=s ratio={theirs / again:.0f} baseline={baseline}"
-    )
-
-
-def one(user: str) -> list[str]:
-    return ["--entity-type", "users", "--entity-name", user, "--add-config", f"{_KEY}=1000000"]
+    tell(f"quotas_apply_{ENTITIES}", ours, "s", theirs / ours, baseline, digits=2)
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
