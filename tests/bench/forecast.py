@@ -2,9 +2,9 @@
 
     python -m tests.bench.forecast [SEEDS [FIRST_SEED]]
 
-Nine shapes (`tests/kit/forecast/shapes.py`), five weeks each, and SEEDS buckets of each shape: the forecast knows the
+Nine shapes (`tests/kit/forecasts.py`), five weeks each, and SEEDS buckets of each shape: the forecast knows the
 weeks up to an origin, of which there are 48 in a shape, spread over the fourth week, and is scored on what follows.
-Constants were chosen on other shapes and on `forecast/weeks`, with other seeds. MSTL (statsforecast) takes part where
+Constants were chosen on other shapes and on `forecasts.weeks`, with other seeds. MSTL (statsforecast) takes part where
 it is installed. The last line says which figures are not better than those of all others, over all shapes. `cpu_ms` is
 a forecast's.
 """
@@ -21,8 +21,7 @@ import numpy as np
 from spark_jobs.transforms.forecast_model import LIMIT
 from spark_jobs.transforms.forecast_scores import METHODS, WEEK, score
 from tests.bench.figure import tell
-from tests.kit.forecast.shapes import SHAPES, Shape
-from tests.kit.forecast.weeks import DAY, MONDAY, Scores, figures
+from tests.kit.forecasts import DAY, MONDAY, SHAPES, Scores, Shape, figures
 
 FIRST_UNSEEN, SEEDS, ORIGINS, DAYS = 5000, 4, 48, 35
 LEAST_COVERED, MOST_COVERED = 0.75, 0.85

@@ -6,22 +6,24 @@ import math
 import threading
 import time
 from collections import defaultdict
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
+from exporters.model import QuotaKey
 from headroom.demo.job import run_job
 from headroom.demo.jvm import Jvm
-from headroom.demo.processes import free_ports
+from headroom.demo.processes import LOOPBACK, free_ports
 from headroom.demo.run import REPORT
 from headroom.demo.scenario import Minute, Scenario
 from headroom.demo.script import CLIENTS, FAMILIES
 from headroom.demo.serving import CLUSTER
 from spark_jobs.reports import headroom_report
-from tests.kit.kafka.jmx import BrokerJmx, jmx_options
+from tests.kit.kafka.jmx import jmx_options
 from tests.kit.serving import eventually
 from tests.kit.surfaces import Client, Surfaces
 
@@ -58,8 +60,8 @@ def demo(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     with ExitStack() as stack:
         scenario = Scenario(stack, print)
         scenario.build(jmx_options(jmx_port))
-        with BrokerJmx(jvm, jmx_port) as jmx:
-            minute, byte_rates = measured(scenario, jmx)
+        with broker_sensors(jvm, jmx_port) as read:
+            minute, byte_rates = measured(scenario, read)
         sql, http = scenario.serving.sql, scenario.serving.http
         levels = live_levels(Surfaces(http, sql), minute)
         scenario.quiet_down()
@@ -92,14 +94,36 @@ def live_levels(surfaces: Surfaces, minute: Minute) -> dict[str, dict[Client, st
     return eventually(ask, agree, minute.to_ms / 1000 + LEVELS_WITHIN_S - time.time(), 1.0)
 
 
-def measured(scenario: Scenario, jmx: BrokerJmx) -> tuple[Minute, dict[tuple[str, str], float]]:
+@contextmanager
+def broker_sensors(jvm: Jvm, port: int) -> Iterator[Callable[[], dict[tuple[str, str], float]]]:
+    """Reads the byte-rate of the broker's quota sensors by JMX, by quota key and client id."""
+    management = jvm.classes.javax.management
+    url = management.remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{LOOPBACK}:{port}/jmxrmi")
+    connector = management.remote.JMXConnectorFactory.connect(url)
+    beans = connector.getMBeanServerConnection()
+    types = {"Produce": QuotaKey.PRODUCER_BYTE_RATE, "Fetch": QuotaKey.CONSUMER_BYTE_RATE}
+
+    def read() -> dict[tuple[str, str], float]:
+        return {
+            (quota_key, name.getKeyProperty("client-id")): beans.getAttribute(name, "byte-rate")
+            for kind, quota_key in types.items()
+            for name in beans.queryNames(management.ObjectName(f"kafka.server:type={kind},client-id=*,*"), None)
+        }
+
+    yield read
+    connector.close()
+
+
+def measured(
+    scenario: Scenario, read: Callable[[], dict[tuple[str, str], float]]
+) -> tuple[Minute, dict[tuple[str, str], float]]:
     """The demo's minute, and what the broker's sensors showed in it, once a second."""
     samples: list[tuple[float, dict[tuple[str, str], float]]] = []
     ended = threading.Event()
 
     def sample() -> None:
         while not ended.wait(1.0):
-            samples.append((time.time() * 1000, {key: sensor.byte_rate for key, sensor in jmx.sensors().items()}))
+            samples.append((time.time() * 1000, read()))
 
     sampling = threading.Thread(target=sample)
     sampling.start()

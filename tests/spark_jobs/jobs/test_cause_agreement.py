@@ -2,24 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from exporters.clickhouse.store import Store
+from quota_metrics.verdict.client_signals import metrics_of
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import compute_levels, now_ms, sample, write
-from tests.kit.points import Instance, store_fleet
+from tests.kit.points import TIME, points
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 MINUTE_MS = 60_000
 MINUTES = 13
+REPORTS = 6
+
+
+class Instance(NamedTuple):
+    """Seen from `first_s` until `last_s`, seconds after a moment; reports `sent` bytes in each minute after it.
+    `interval_s`: of its pushes; 0 for one that did not push twice."""
+
+    first_s: float
+    last_s: float = 900.0
+    version: str = "3.9.1"
+    address: str = "10.0.0.1"
+    ended: bool = False
+    sent: float = 0.0
+    interval_s: float = 0.0
+
+    @property
+    def pushes(self) -> int:
+        return 1 + round((self.last_s - self.first_s) / self.interval_s) if self.interval_s else 1
+
+
+def store_fleet(
+    store: Store, cluster: str, user: str, client_id: str, fleet: Sequence[Instance], moment_ms: int
+) -> None:
+    """Stores the instances of a client."""
+    name = f"{cluster}/{user}/{client_id}"
+    keys = [uuid.uuid5(uuid.NAMESPACE_OID, f"{name}/{number}") for number in range(len(fleet))]
+    rows = ", ".join(
+        f"('{cluster}', '{key}', '{client_id}', '{user}', 'java', '{one.version}', '{one.address}',"
+        f" fromUnixTimestamp64Milli({moment_ms + round(one.first_s * 1000)}),"
+        f" fromUnixTimestamp64Milli({moment_ms + round(one.last_s * 1000)}), {int(one.ended)}, {one.pushes})"
+        for key, one in zip(keys, fleet, strict=True)
+    )
+    store.command(
+        "INSERT INTO client_instances (cluster, client_instance_id, client_id, principal, software_name,"
+        f" software_version, source_address, first_seen, last_seen, terminated, pushes) VALUES {rows}",
+        {},
+    )
+    reports = [
+        (key, moment_ms + minute * MINUTE_MS + 5000, one.sent)
+        for key, one in zip(keys, fleet, strict=True)
+        if one.sent
+        for minute in range(REPORTS)
+    ]
+    if not reports:
+        return
+    reporters, times, sent = map(list, zip(*reports, strict=True))
+    columns: dict[str, Any] = {
+        "metric": pa.array([metrics_of("outgoing_bytes")[0]] * len(reports)),
+        "principal": [user] * len(reports),
+        "client_id": [client_id] * len(reports),
+        "client_instance_id": pa.array([key.bytes for key in reporters], pa.binary(16)),
+        "series_id": pa.array(range(len(reports)), pa.uint64()),
+        "ts": pa.array(times, TIME),
+        "value": sent,
+    }
+    store.insert("points", points(cluster, len(reports), **columns), token=name)
 
 
 # Planted: rate and limit of each client in each of twelve minutes. The onset is in minute 6.

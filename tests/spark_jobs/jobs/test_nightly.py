@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from spark_jobs.cli import app
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.forecast.shapes import nightly_job
-from tests.kit.forecast.weeks import DAY
+from tests.kit.forecasts import DAY, nightly_job
 from tests.kit.usage_rows import FRIDAY_MS, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]

@@ -7,8 +7,7 @@ import pytest
 
 from spark_jobs.transforms.forecast_members import crps
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, Forecast, forecast, regular, season, seasonal
-from tests.kit.forecast.shapes import sunday_batch
-from tests.kit.forecast.weeks import DAY, MONDAY, Scores, scored, weeks
+from tests.kit.forecasts import DAY, MONDAY, Scores, scored, sunday_batch, weeks
 
 
 def test_ramp_reaches_the_limit_near_linear_extrapolation() -> None:
