@@ -20,7 +20,7 @@ FILES_OF_A_FOLDER = 17
 LINES_OF_A_FUNCTION = 60
 LONG_FUNCTIONS = {("headroom/cli/main.py", "serve")}  # a parameter for each flag
 LARGE_FOLDERS = {
-    "tests/kit": 38,
+    "tests/kit": 39,
     "docs": 28,
     "docs/runbooks": 60,
 }  # a page or file per subject
