@@ -10,7 +10,7 @@ from typing import Final
 
 from exporters.identity import payer_of
 from exporters.model import RecordKind
-from exporters.spool.records import CONNECTION_AT, decode_connection, heavy_writer
+from exporters.spool.records import CONNECTION_AT, decode_connection
 
 _PUSH: Final = RecordKind.PUSH  # enum member access is slow in Python 3.11
 PUSH_COST: Final = 500  # rows that ingest allows for the smallest push
@@ -26,7 +26,7 @@ ORDINARY: Final = 0  # the place of those who send little
 
 
 class Lane:
-    """Two writers of heavy payers, mostly of one payer: at `place` for busy connections, then for quiet ones."""
+    """Two writers of heavy payers, mostly of one payer: at `place` for busy connections, behind it for quiet ones."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -51,10 +51,6 @@ class Sender:
         self.payer = payer
         self.spent = self.period = 0
         self.busy_to = -1
-
-    @property
-    def lane(self) -> Lane | None:
-        return self.payer.lane
 
 
 class Lanes:
@@ -140,11 +136,3 @@ class Lanes:
             self._by_connection.clear()
         sender = self._by_connection[connection] = Sender(payer)
         return sender
-
-
-def writer_at(place: int, name: str) -> str:
-    """The name of the writer at a place; `name`: of the ordinary one."""
-    if place == ORDINARY:
-        return name
-    number, is_quiet = divmod(place - 1, 2)
-    return heavy_writer(name, number, is_quiet == 1)

@@ -22,13 +22,14 @@ from typing import Final
 from crc32c import crc32c
 
 from exporters.model import RecordKind
-from exporters.spool.lanes import ORDINARY, Lane, Lanes, Sender, writer_at
+from exporters.spool.lanes import ORDINARY, Lane, Lanes, Sender
 from exporters.spool.positions import segment_sizes, sync_directory
 from exporters.spool.records import (
     CRC_OF_KIND,
     FRAME,
     FREE_SUFFIX,
     USAGE_WRITER,
+    heavy_writer,
     holds_usage,
     of_share,
     payers_writer,
@@ -291,14 +292,14 @@ class PushSpool:
     def append(self, kind: RecordKind, body: bytes) -> None:
         """Queues a push or instance record. Raises SpoolFull."""
         sender = self._lanes.sender_of(kind, body)
-        self._refuse_if_full(sender.lane)
+        self._refuse_if_full(sender.payer.lane)
         self._writer_of(sender).append(kind, body)
         self._lanes.charge(sender, len(body))
 
     def append_all(self, kind: RecordKind, bodies: Sequence[bytes]) -> None:
         """Queues all of these records or none, each in its sender's lane of now. Raises SpoolFull."""
         senders = [self._lanes.sender_of(kind, body) for body in bodies]
-        for lane in {sender.lane for sender in senders}:
+        for lane in {sender.payer.lane for sender in senders}:
             self._refuse_if_full(lane)
         nbytes = sum(map(len, bodies))
         writers = [self._writer_of(sender) for sender in senders]
@@ -348,7 +349,9 @@ class PushSpool:
         place = self._lanes.place_of(sender)
         writer = self._writers.get(place)
         if writer is None:
-            writer = self._writers[place] = self._open_writer(writer_at(place, self._name))
+            number, is_quiet = divmod(place - 1, 2)
+            name = self._name if place == ORDINARY else heavy_writer(self._name, number, is_quiet == 1)
+            writer = self._writers[place] = self._open_writer(name)
         return writer
 
     def _writers_of(self, lane: Lane) -> list[SpoolWriter]:

@@ -32,7 +32,6 @@ from telemetry.subscriptions.subscription import (
     MIN_LIFETIME_MS,
     Attributes,
     MergedSubscriptions,
-    Subscription,
     Subscriptions,
     parse_subscription,
 )
@@ -64,10 +63,6 @@ def attributes_of(client_instance_id: bytes, connection: Connection, client_id: 
         "listener": connection.listener,
         "cluster": connection.cluster,
     }
-
-
-def _payer(connection: Connection) -> str:
-    return payer_of(connection.principal, connection.source_address)
 
 
 class Instance:
@@ -116,32 +111,12 @@ class Instance:
         self.older: Instance | None = None
         self.newer: Instance | None = None
 
-    def successor(self, selection: MergedSubscriptions, version: int) -> Instance:
-        """The same client under newer subscriptions, with its request times reset."""
-        return Instance(self.client_instance_id, self.connection, self.client_id, selection, version, self.recorded_on)
-
-    @property
-    def attributes(self) -> Attributes:
-        return attributes_of(self.client_instance_id, self.connection, self.client_id)
-
     def is_of(self, caller: Caller) -> bool:
         """Whether the caller pays for the instance."""
         mine, other = self.connection, caller.connection
-        return mine is other or _payer(mine) == _payer(other)
-
-    def accept_get(self, now_ms: int) -> bool:
-        """Whether an interval has passed since the last request (maybeUpdateGetRequestTimestamp)."""
-        if now_ms - max(self.last_get_ms, self.last_push_ms) < self.selection.interval_ms:
-            return False
-        self.last_get_ms = now_ms
-        return True
-
-    def accept_push(self, now_ms: int) -> bool:
-        """Whether an interval has passed since the last push, or a GET was first (maybeUpdatePushRequestTimestamp)."""
-        if self.last_get_ms <= self.last_push_ms and now_ms - self.last_push_ms < self.selection.interval_ms:
-            return False
-        self.last_push_ms = now_ms
-        return True
+        return mine is other or (
+            payer_of(mine.principal, mine.source_address) == payer_of(other.principal, other.source_address)
+        )
 
     def refused(self, code: ErrorCode) -> None:
         """An accepted push could not be stored: the client may retry at once, even a terminating push."""
@@ -306,20 +281,6 @@ class ClientMetrics:
         self.resources: Mapping[str, Mapping[str, str]] = {}  # as given, including invalid ones
         self._new_id = new_id
 
-    # --- subscriptions
-
-    def update(self, name: str, values: Mapping[str, str], now_ms: int) -> None:
-        """Sets one resource; empty values remove it. Raises InvalidSubscriptionError and then changes nothing."""
-        subscription = parse_subscription(name, values, self.match_keys)
-        others = {other: self.resources[other] for other in self.resources if other != name}
-        if values:
-            self.resources = {**others, name: dict(values)}
-            self._change([subscription], [], now_ms)
-            return
-        self.resources = others
-        if name in self.subscriptions:
-            self._change([], [name], now_ms)
-
     def replace_all(self, resources: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
         """Replaces all resources. Invalid resources are logged once and ignored."""
         subscribed = {name: dict(values) for name, values in resources.items() if values}
@@ -338,13 +299,8 @@ class ClientMetrics:
         self.resources = subscribed
         remove = [name for name in gone if name in self.subscriptions]
         if put or remove:
-            self._change(put, remove, now_ms)
-
-    def _change(self, put: list[Subscription], remove: list[str], now_ms: int) -> None:
-        self.subscriptions.change(put, remove)
-        self.changed_at_ms = now_ms
-
-    # --- requests
+            self.subscriptions.change(put, remove)
+            self.changed_at_ms = now_ms
 
     def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> tuple[ErrorCode, Instance]:
         """GetTelemetrySubscriptions: the code, and for NONE the instance whose selection is the answer."""
@@ -361,7 +317,10 @@ class ClientMetrics:
             instance = self._unheld(client_instance_id, caller)
         elif instance is None or instance.version != self.subscriptions.version:
             instance = self._evaluate(instance, client_instance_id, caller, now_ms)
-        if not instance.accept_get(now_ms) and instance.last_known_error not in _MENDED_BY_GET:
+        # An interval must have passed since the last request (maybeUpdateGetRequestTimestamp).
+        if now_ms - max(instance.last_get_ms, instance.last_push_ms) >= instance.selection.interval_ms:
+            instance.last_get_ms = now_ms
+        elif instance.last_known_error not in _MENDED_BY_GET:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, instance
         instance.last_known_error = ErrorCode.NONE
         return ErrorCode.NONE, instance
@@ -399,9 +358,11 @@ class ClientMetrics:
         """Puts an instance under the current subscriptions in place of the `earlier` one."""
         if earlier is None:
             instance = self._unheld(client_instance_id, caller)
-        else:
-            selection = self.subscriptions.select(earlier.attributes)
-            instance = earlier.successor(selection, self.subscriptions.version)
+        else:  # the same client under newer subscriptions, with its request times reset
+            connection, client_id = earlier.connection, earlier.client_id
+            selection = self.subscriptions.select(attributes_of(client_instance_id, connection, client_id))
+            version, recorded_on = self.subscriptions.version, earlier.recorded_on
+            instance = Instance(client_instance_id, connection, client_id, selection, version, recorded_on)
         self.instances.put(instance, caller.connection_id, now_ms)
         return instance
 
@@ -410,7 +371,11 @@ def _validate(request: PushRequest, instance: Instance, now_ms: int, too_large: 
     """ClientMetricsManager.validatePushRequest. The order of the checks decides which code a client gets."""
     if instance.terminating:
         return ErrorCode.INVALID_REQUEST
-    if not instance.accept_push(now_ms) and not request.terminating:
+    # An interval must have passed since the last push, or a GET came first (maybeUpdatePushRequestTimestamp).
+    last_push_ms = instance.last_push_ms
+    if instance.last_get_ms > last_push_ms or now_ms - last_push_ms >= instance.selection.interval_ms:
+        instance.last_push_ms = now_ms
+    elif not request.terminating:
         return ErrorCode.THROTTLING_QUOTA_EXCEEDED
     if request.subscription_id != instance.subscription_id:
         return ErrorCode.UNKNOWN_SUBSCRIPTION_ID

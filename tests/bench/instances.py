@@ -55,8 +55,7 @@ def filled(count: int, callers: Iterable[Caller]) -> ClientMetrics:
     """Rules with this number of instances."""
     drawn = random.Random(1)
     known = ClientMetrics(new_id=lambda: drawn.randbytes(16), max_instances=count)
-    for name, values in SUBSCRIPTIONS.items():
-        known.update(name, values, NOW_MS)
+    known.replace_all(SUBSCRIPTIONS, NOW_MS)
     for n, who in enumerate(callers):
         now_ms = NOW_MS + n // 10
         code, instance = known.get(ZERO_ID, who, now_ms)

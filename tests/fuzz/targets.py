@@ -57,7 +57,7 @@ class Targets:
         self._source = source
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-fuzz-")
         self._rules = ClientMetrics(new_id=lambda: source.randbytes(16), max_instances=1000)
-        self._rules.update("all", {"metrics": "*", "interval.ms": "100"}, NOW_MS)
+        self._rules.replace_all({"all": {"metrics": "*", "interval.ms": "100"}}, NOW_MS)
         self._receiver = TelemetryReceiver(self._rules, append=lambda *_: None, telemetry_max_bytes=MAX_PAYLOAD_BYTES)
         file = SubscriptionFile(Path(self._directory.name) / "subscriptions.yaml", self._rules, lambda: NOW_MS)
         self._sink = SinkAnswers("fuzz", file, Administrators(networks_of(LOOPBACK))).found_at("127.0.0.1", 9092, FACTS)

@@ -42,7 +42,7 @@ async def pushed(config: ServeConfig, times: int) -> set[str]:
     async with AsyncExitStack() as stack, await asyncio.start_server(_silent, LOOPBACK, 0) as broker:
         spool = open_push_spool(config, "gw", stack)
         receiver = telemetry_receiver(config, spool)
-        receiver.rules.update("all", {"metrics": "*", "interval.ms": "100"}, 0)
+        receiver.rules.replace_all({"all": {"metrics": "*", "interval.ms": "100"}}, 0)
         gateway = new_gateway(config, "test", receiver, spool)
         address = await gateway.start([Node(1, LOOPBACK, broker.sockets[0].getsockname()[1])])
         streams = await asyncio.open_connection(*address)

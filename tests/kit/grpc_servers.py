@@ -71,7 +71,7 @@ class OpenReceiver:
         self.flushes = 0
         self.flush_fails = False
         self.rules = ClientMetrics(new_id=lambda: next(numbers).to_bytes(16, "big"))
-        self.rules.update("sub", {"metrics": "*", "interval.ms": "1000"}, START_MS)
+        self.rules.replace_all({"sub": {"metrics": "*", "interval.ms": "1000"}}, START_MS)
         self.telemetry = TelemetryReceiver(
             self.rules,
             append=lambda kind, record: self.records.append((kind, record)),

@@ -2,11 +2,11 @@
 
 A subscription id is computed from the text of a java.util.HashSet and so depends on its iteration order. With another
 order, a client that moves between a broker and the gateway needs an extra round trip (UNKNOWN_SUBSCRIPTION_ID).
-Source: java.util.HashMap and
-java.util.concurrent.ConcurrentHashMap of JDK 17, and ClientMetricsManager.computeSubscriptionId.
+Source: java.util.HashMap and java.util.concurrent.ConcurrentHashMap of JDK 17, and
+ClientMetricsManager.computeSubscriptionId.
 
-Not reproduced: buckets of more than 8 elements in tables of 64 or more become red-black trees. That takes names made
-to collide; the ids of such sets differ from a broker's.
+Not reproduced: a bucket of more than 8 elements makes a small table grow, and becomes a red-black tree in a large one.
+That takes names made to collide; the ids of such sets differ from a broker's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import functools
 from collections.abc import Collection, Iterable, Iterator
 
 _DEFAULT_CAPACITY = 16
-_TREEIFY_THRESHOLD = 8
-_MIN_TREEIFY_CAPACITY = 64
 
 
 def string_hash(text: str) -> int:
@@ -42,12 +40,13 @@ def uuid_text(uuid: bytes) -> str:
 
 def hash_set(elements: Iterable[str]) -> list[str]:
     """The iteration order of a HashSet to which `elements` were added one after the other."""
-    return _filled(_DEFAULT_CAPACITY, elements)
+    return _in_buckets(elements, _DEFAULT_CAPACITY)
 
 
 def hash_set_of(elements: Collection[str]) -> list[str]:
     """The iteration order of new HashSet<>(elements), which is sized for them at once."""
-    return _filled(_power_of_two(max(len(elements) * 4 // 3 + 1, _DEFAULT_CAPACITY)), elements)
+    capacity = max(len(elements) * 4 // 3 + 1, _DEFAULT_CAPACITY)
+    return _in_buckets(elements, 1 << (capacity - 1).bit_length())
 
 
 class ConcurrentMapKeys:
@@ -68,9 +67,9 @@ class ConcurrentMapKeys:
             return
         bucket.append(key)
         self._size += 1
-        if len(bucket) > _TREEIFY_THRESHOLD and len(self._buckets) < _MIN_TREEIFY_CAPACITY:
-            self._grow_to(_power_of_two(3 * len(self._buckets) + 1))  # tryPresize(2 * capacity)
-        self._grow_to(self._size + 1)
+        while len(self._buckets) * 3 // 4 < self._size + 1:
+            halves = [_transferred(bucket, len(self._buckets)) for bucket in self._buckets]
+            self._buckets = [low for low, _ in halves] + [high for _, high in halves]
 
     def remove(self, key: str) -> None:
         """Removes the key. Raises ValueError if it is absent."""
@@ -79,11 +78,6 @@ class ConcurrentMapKeys:
 
     def _bucket(self, key: str) -> list[str]:
         return self._buckets[_spread(key) & (len(self._buckets) - 1)]
-
-    def _grow_to(self, size: int) -> None:
-        while len(self._buckets) * 3 // 4 < size:
-            halves = [_transferred(bucket, len(self._buckets)) for bucket in self._buckets]
-            self._buckets = [low for low, _ in halves] + [high for _, high in halves]
 
 
 def _transferred(bucket: list[str], bit: int) -> tuple[list[str], list[str]]:
@@ -100,37 +94,15 @@ def _transferred(bucket: list[str], bit: int) -> tuple[list[str], list[str]]:
     return halves
 
 
-def _filled(capacity: int, elements: Iterable[str]) -> list[str]:
-    buckets: list[dict[str, int]] = [{} for _ in range(capacity)]  # element -> its spread hash, in insertion order
-    size = 0
-    for element in elements:
-        spread = _spread(element)
-        bucket = buckets[spread & (len(buckets) - 1)]
-        if element in bucket:
-            continue
-        bucket[element] = spread
-        size += 1
-        if len(bucket) > _TREEIFY_THRESHOLD and len(buckets) < _MIN_TREEIFY_CAPACITY:
-            buckets = _resized(buckets)
-        if size > len(buckets) * 3 // 4:
-            buckets = _resized(buckets)
-    return [element for bucket in buckets for element in bucket]
-
-
-def _resized(buckets: list[dict[str, int]]) -> list[dict[str, int]]:
-    """HashMap.resize: doubles the table and keeps the order within a bucket."""
-    resized: list[dict[str, int]] = [{} for _ in range(2 * len(buckets))]
-    for bucket in buckets:
-        for element, spread in bucket.items():
-            resized[spread & (len(resized) - 1)][element] = spread
-    return resized
+def _in_buckets(elements: Iterable[str], capacity: int) -> list[str]:
+    """In the order of their buckets, and within one in that of insertion, which HashMap.resize keeps."""
+    distinct = dict.fromkeys(elements)
+    while len(distinct) > capacity * 3 // 4:
+        capacity *= 2
+    return sorted(distinct, key=lambda element: _spread(element) & (capacity - 1))
 
 
 @functools.lru_cache(maxsize=4096)
 def _spread(key: str) -> int:
     value = string_hash(key)
     return value ^ value >> 16
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()

@@ -58,7 +58,7 @@ class Way(Both):
         self.short = short
         self.taken = 0
         rules = ClientMetrics(new_id=lambda: bytes(16))
-        rules.update("all", {"metrics": "*", "interval.ms": "1000"}, NOW_MS)
+        rules.replace_all({"all": {"metrics": "*", "interval.ms": "1000"}}, NOW_MS)
         self.telemetry = TelemetryReceiver(
             rules, append=lambda *record: self.records.append(record), telemetry_max_bytes=20_000
         )

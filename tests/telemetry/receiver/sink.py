@@ -44,7 +44,7 @@ class Sink:
         numbers = itertools.count(1)
         self.spool = Spool()
         self.rules = ClientMetrics(new_id=lambda: next(numbers).to_bytes(16, "big"))
-        self.rules.update("sub", {"metrics": metrics, "interval.ms": "1000"}, NOW_MS)
+        self.rules.replace_all({"sub": {"metrics": metrics, "interval.ms": "1000"}}, NOW_MS)
         self.receiver = TelemetryReceiver(
             self.rules, append=self.spool.append, telemetry_max_bytes=MAX_BYTES, payers=payers
         )

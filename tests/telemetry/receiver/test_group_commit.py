@@ -95,7 +95,7 @@ def test_answers_keep_their_order_when_a_push_is_committed_at_once() -> None:
 
     async def turn(others: int) -> bytes:
         gateway = new_gateway(local=lambda *_: {})
-        gateway.receiver.rules.update("all", {"metrics": "*", "interval.ms": "1000"}, 0)
+        gateway.receiver.rules.replace_all({"all": {"metrics": "*", "interval.ms": "1000"}}, 0)
         listener = ListenerContext()
         listener.shared, listener.advertised_host = gateway, None
         listener.security, listener.ports = ListenerSecurity(), gateway.ports

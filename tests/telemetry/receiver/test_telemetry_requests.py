@@ -84,7 +84,7 @@ def test_instance_without_requested_metrics_is_recorded_each_time() -> None:
 def test_subscription_change_does_not_record_the_instance_again() -> None:
     sink = Sink()
     sink.get()
-    sink.rules.update("other", {"metrics": "a"}, NOW_MS)
+    sink.rules.replace_all({**sink.rules.resources, "other": {"metrics": "a"}}, NOW_MS)
     assert code_of(sink.get()) == 0
     assert len(sink.spool.records) == 1
 

@@ -32,8 +32,7 @@ class Broker:
         self.rules = ClientMetrics(new_id=lambda: next(numbers).to_bytes(16, "big"), max_instances=100)
         self.now_ms = NOW_MS
         self.connection = CONNECTION
-        for name, values in subscriptions.items():
-            self.rules.update(name, values, NOW_MS)
+        self.rules.replace_all(subscriptions, NOW_MS)
 
     def caller(self, connection_id: str, client_id: str | None = "producer-1") -> Caller:
         return Caller(self.connection, client_id, connection_id)

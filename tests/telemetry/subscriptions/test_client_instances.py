@@ -106,8 +106,8 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(number=st.integers(1, 5), connection=st.integers(1, 4), interval_ms=st.sampled_from([100, 30_000]))
     def put(self, number: int, connection: int, interval_ms: int) -> None:
         client_instance_id = bytes([number]) * 16
-        old = self.instances.touch(client_instance_id, self.now_ms)
-        new = old.successor(selection(interval_ms), 2) if old else instance(client_instance_id, interval_ms)
+        self.instances.touch(client_instance_id, self.now_ms)
+        new = instance(client_instance_id, interval_ms)
         self.instances.put(new, str(connection), self.now_ms)
         self.open.add(str(connection))
         assert self.instances.touch(client_instance_id, self.now_ms) is new

@@ -17,7 +17,7 @@ from headroom.demo.jvm import Jvm
 from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.kip714_rules import RESERVED_IDS, ZERO_ID, ClientMetrics
 from telemetry.subscriptions.payer_budgets import Caller
-from telemetry.wire.errors import ErrorCode, InvalidSubscriptionError
+from telemetry.wire.errors import ErrorCode
 from tests.kit.telemetry_requests import subscription_id
 from tests.oracle.telemetry_oracle import run
 from tests.telemetry.subscriptions.broker import (
@@ -62,8 +62,7 @@ def later(ms: int = INTERVAL_MS) -> Step:
 
 def subscribed(**subscriptions: dict[str, str]) -> Step:
     def update(broker: Broker) -> None:
-        for name, values in subscriptions.items():
-            broker.rules.update(name, values, broker.now_ms)
+        broker.rules.replace_all({**broker.rules.resources, **subscriptions}, broker.now_ms)
 
     return update
 
@@ -174,21 +173,6 @@ def test_granted_instance_has_the_subscription_and_an_id_of_its_own() -> None:
     assert Broker().granted(reserved).client_instance_id == reserved
 
 
-def test_updates_that_change_something_or_repeat_it_are_versions() -> None:
-    broker = Broker(sub=SUB_1 | {"match": "client_id=producer-1"}, unset={})
-    subscriptions = broker.rules.subscriptions
-    assert (list(subscriptions), subscriptions.version, len(broker.rules.instances)) == (["sub"], 1, 0)
-    assert subscriptions.select({"client_id": "producer-2"}).metrics == ()
-    with pytest.raises(InvalidSubscriptionError) as error:
-        broker.rules.update("bad", {"random": "random"}, NOW_MS)
-    assert (error.value.code, subscriptions.version) == (INVALID_REQUEST, 1)
-    broker.rules.update("sub", SUB_1, NOW_MS)
-    broker.rules.update("sub", SUB_1, NOW_MS)
-    assert (len(subscriptions), subscriptions.version) == (1, 3)
-    broker.rules.update("sub", {}, NOW_MS)
-    assert (len(subscriptions), subscriptions.version) == (0, 4)
-
-
 def test_generated_ids_are_unused_and_have_no_leading_dash() -> None:
     taken = OTHER_ID
     with_dash = bytes.fromhex("f80000000000000000000000000000ff")
@@ -205,7 +189,7 @@ def test_cache_expiration_task_cancelled_on_instance_update() -> None:
     broker = Broker(sub={"metrics": "a", "interval.ms": "100"})
     broker.granted()
     broker.now_ms += 59_999
-    broker.rules.update("sub", {"metrics": "b", "interval.ms": "100"}, NOW_MS)
+    broker.rules.replace_all({"sub": {"metrics": "b", "interval.ms": "100"}}, NOW_MS)
     broker.granted()
     broker.rules.instances.expire(NOW_MS + 60_000)
     assert broker.rules.instances._by_connection == {"c1": ID}
@@ -215,7 +199,7 @@ def test_subscription_change_admits_early_get_with_original_attributes() -> None
     broker = Broker(sub=SUB_1)
     broker.granted()
     assert broker.push() is NONE
-    broker.rules.update("other", {"match": "client_id=nobody", "interval.ms": "100"}, NOW_MS)
+    broker.rules.replace_all({"sub": SUB_1, "other": {"match": "client_id=nobody", "interval.ms": "100"}}, NOW_MS)
     code, instance = broker.rules.get(ID, broker.caller("c1", client_id="nobody"), NOW_MS)
     assert code is NONE
     assert instance.selection.interval_ms == 30_000

@@ -110,7 +110,7 @@ def test_wall_clock_step_does_not_affect_throttling(
     monkeypatch.setattr(time, "time_ns", lambda: wall + passed_ns)
     spool = push_spool(tmp_path)
     receiver = telemetry_receiver(ServeConfig(), spool)
-    receiver.rules.update("all", {"metrics": "*", "interval.ms": "60000"}, now_ms())
+    receiver.rules.replace_all({"all": {"metrics": "*", "interval.ms": "60000"}}, now_ms())
     caller = Caller(Connection("c", "PLAINTEXT", "u", "127.0.0.1", 4, "java", "1", 0), "app", "1")
     instance = receiver.get(b"i" * 16, caller, now_ms()).instance
     assert instance is not None

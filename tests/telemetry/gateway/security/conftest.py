@@ -44,7 +44,7 @@ def secure_gateway(secure_cluster: SecureCluster, tmp_path_factory: pytest.TempP
                 security=listener_security(secure_cluster, listener, client_auth, brokers),
                 admin=brokers,
             )
-            running[key].rules.update("all", {"metrics": "*", "interval.ms": "500"}, 0)
+            running[key].rules.replace_all({"all": {"metrics": "*", "interval.ms": "500"}}, 0)
         return running[key]
 
     yield start
