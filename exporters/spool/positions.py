@@ -10,7 +10,6 @@ thereby free segments, on a full disk.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 from contextlib import suppress
@@ -34,7 +33,6 @@ _BODY_AT = _HEAD.size + _CHECKSUM.size
 _MAGIC = b"headroom"
 _FORMAT = 1
 _MIN_FILE_BYTES = 1 << 16
-_RANGE_FIELDS = 3
 
 
 class NewerFormat(OSError):  # noqa: N818 - a condition, as BlockingIOError
@@ -113,17 +111,6 @@ def read_state(directory: Path) -> State:
     return max((_read(directory / name) for name in _NAMES), key=itemgetter(0))[1]
 
 
-def lock_directory(directory: Path) -> int:
-    """Locks a spool for its one reader until the descriptor is closed. Raises BlockingIOError when it has a reader."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
-        os.close(fd)
-        raise BlockingIOError(exc.errno, "another storage worker reads the spool", str(directory)) from exc
-    return fd
-
-
 def _allocate(path: Path, nbytes: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
@@ -150,16 +137,11 @@ def _read(path: Path) -> tuple[int, State]:
         raise NewerFormat(f"{path} has format {version}, this version of Headroom reads format {_FORMAT}")
     # Another version may have written the file: unknown fields are ignored, and missing ones have their defaults.
     saved = orjson.loads(body)
-    intent = saved.get("intent")
-    of_totals = {total.name for total in fields(Totals)}
-    return generation, State(
-        positions=dict(saved.get("positions", {})),
-        intent=(str(intent[0]), int(intent[1]), int(intent[2])) if intent and len(intent) == _RANGE_FIELDS else None,
-        isolated={str(table): [int(piece) for piece in pieces] for table, pieces in saved.get("isolated", {}).items()},
-        totals=Totals(**{name: value for name, value in saved.get("totals", {}).items() if name in of_totals}),
-        note=dict(saved.get("note", {})),
-        unsure=[str(name) for name in saved.get("unsure", ())],
-    )
+    of_state, of_totals = ({member.name for member in fields(part)} for part in (State, Totals))
+    state = State(**{name: value for name, value in saved.items() if name in of_state})
+    totals = saved.get("totals", {})
+    state.totals = Totals(**{name: total for name, total in totals.items() if name in of_totals})
+    return generation, state
 
 
 def sync_directory(directory: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, lock_directory, segment_sizes
+from exporters.spool.positions import NewerFormat, PositionFiles, State, Totals, segment_sizes
 from exporters.spool.records import (
     FORMAT,
     FRAME,
@@ -145,7 +145,7 @@ class Batch:
     end: int
     records: list[Record]
     corrupt: int  # stretches of damage inside the range
-    ends: list[tuple[int, int]] = field(default_factory=list, compare=False)  # as segment_format.Scan
+    ends: list[tuple[int, int]] = field(default_factory=list, compare=False)  # as records.Scan
 
     @property
     def token(self) -> str:
@@ -159,7 +159,7 @@ class Batch:
         return named.writer if named else ""
 
     def first(self, count: int) -> Batch:
-        """A batch of the first `records` records, at least one."""
+        """A batch of the first `count` records, at least one."""
         if count >= len(self.records):
             return self
         end, corrupt = self.ends[count - 1]
@@ -200,11 +200,14 @@ class SpoolReader:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
         self._on_segment = on_segment
-        self._lock = lock_directory(directory)
+        self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)  # held until it is closed
         try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._files = PositionFiles(directory)
-        except OSError:
+        except OSError as exc:
             os.close(self._lock)
+            if isinstance(exc, BlockingIOError):
+                raise BlockingIOError(exc.errno, "another storage worker reads the spool", str(directory)) from exc
             raise
         state = self._files.state
         self._saved = state.positions

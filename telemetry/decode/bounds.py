@@ -255,7 +255,7 @@ class _Field(NamedTuple):
 
     message: dict[int, _Field] | None
     budget: str
-    packed: Callable[[bytes], int] | None  # counts the elements of a packed field
+    packed: str = ""  # how a packed field has its elements: "varint" or "fixed64"
 
 
 def _fields(descriptor: Any, seen: dict[str, dict[int, _Field]], into_points: bool) -> dict[int, _Field]:
@@ -266,7 +266,7 @@ def _fields(descriptor: Any, seen: dict[str, dict[int, _Field]], into_points: bo
     for field in descriptor.fields:
         if field.message_type is None:
             if field.name in _BUCKET_FIELDS:
-                packed = _packed_varints if field.type == field.TYPE_UINT64 else _packed_fixed64
+                packed = "varint" if field.type == field.TYPE_UINT64 else "fixed64"
                 fields[field.number] = _Field(None, "buckets", packed)
             continue
         if field.name == "data_points":
@@ -279,16 +279,8 @@ def _fields(descriptor: Any, seen: dict[str, dict[int, _Field]], into_points: bo
             budget = "pairs" if field.message_type.name == "KeyValue" else "messages"
         is_opaque = budget == "points" and not into_points
         message = None if is_opaque else _fields(field.message_type, seen, into_points)
-        fields[field.number] = _Field(message, budget, None)
+        fields[field.number] = _Field(message, budget)
     return fields
-
-
-def _packed_varints(data: bytes) -> int:
-    return len(data.translate(None, _CONTINUED))
-
-
-def _packed_fixed64(data: bytes) -> int:
-    return len(data) // 8
 
 
 class _Scan:
@@ -321,15 +313,17 @@ class _Scan:
                     self._embedded(field, at, at + length, depth)
                 at += length
                 continue
-            if field is not None and field.packed is not None:
+            if field is not None and field.packed:
                 self._take("buckets", 1)
             at = _behind_scalar(payload, at, wire_type)
         if at > end:
             raise IndexError
 
     def _embedded(self, field: _Field, at: int, end: int, depth: int) -> None:
-        if field.packed is not None:
-            self._take("buckets", field.packed(self._payload[at:end]))
+        if field.packed:
+            is_varint = field.packed == "varint"
+            elements = len(self._payload[at:end].translate(None, _CONTINUED)) if is_varint else (end - at) // 8
+            self._take("buckets", elements)
             return
         self._left_messages -= 1
         if self._left_messages < 0:

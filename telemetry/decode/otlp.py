@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError as ProtobufError
 
 from exporters.model import DropReason, Push
-from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, over_budget
+from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, data_points, over_budget
 from telemetry.decode.lenient import METRICS, Read
 from telemetry.decode.series import Attributes, Series, attributes_of, identity, series_id, text_bytes
 
@@ -165,9 +165,9 @@ def decode(payload: bytes, push: Push, limits: PayloadLimits, known_ids: Contain
     Raises DecodeError, OverBudget.
     """
     read = _parsed(payload, limits)
-    walk = _Walk(identity(push), push.received_at_ms, limits, known_ids)
-    walk.decoded.replaced_texts = read.replaced
-    return _decoded(read.message, walk)
+    decoded = _Walk(identity(push), push.received_at_ms, limits, known_ids).walk(read.message)
+    decoded.replaced_texts = read.replaced
+    return decoded
 
 
 def check(payload: bytes, limits: PayloadLimits) -> None:
@@ -179,22 +179,10 @@ def check(payload: bytes, limits: PayloadLimits) -> None:
         for scope_metrics in resource_metrics.scope_metrics
         for metric in scope_metrics.metrics
     ]
-    kinds = [metric.WhichOneof("data") for metric in metrics]
-    points = sum(len(getattr(metric, kind).data_points) for metric, kind in zip(metrics, kinds, strict=True) if kind)
-    if points > limits.points:
-        raise over_budget("points", limits.points)
-    if points * len(payload) > limits.text_bytes or not KINDS.keys().isdisjoint(kinds):
-        _decoded(message, _Walk(b"", 0, limits, ()))
-
-
-def _decoded(message: Any, walk: _Walk) -> Decoded:
-    for resource_metrics in message.resource_metrics:
-        walk.enter_resource(resource_metrics)
-        for scope_metrics in resource_metrics.scope_metrics:
-            walk.enter_scope(scope_metrics)
-            for metric in scope_metrics.metrics:
-                walk.metric(metric)
-    return walk.decoded
+    points = sum(len(data_points(metric)) for metric in metrics)
+    are_numbers = KINDS.keys().isdisjoint(metric.WhichOneof("data") for metric in metrics)
+    if points > limits.points or points * len(payload) > limits.text_bytes or not are_numbers:
+        _Walk(b"", 0, limits, ()).walk(message)
 
 
 def _parsed(payload: bytes, limits: PayloadLimits) -> Read:
@@ -237,40 +225,43 @@ class _Walk:
         self._earliest_ns = (received_ms - MAX_PAST_MS) * _NS_PER_MS
         self._latest_ns = (received_ms + MAX_FUTURE_MS) * _NS_PER_MS
         self._points_left = limits.points
-
-    def enter_resource(self, resource_metrics: Any) -> None:
-        self._resource_metrics = resource_metrics
         self._resource: Attributes | None = None
-
-    def enter_scope(self, scope_metrics: Any) -> None:
-        self._scope_metrics = scope_metrics
         self._scope: _Scope | None = None
 
-    def metric(self, metric: Any) -> None:
+    def walk(self, message: Any) -> Decoded:
+        for resource_metrics in message.resource_metrics:
+            self._resource_metrics, self._resource = resource_metrics, None
+            for scope_metrics in resource_metrics.scope_metrics:
+                self._scope_metrics, self._scope = scope_metrics, None
+                for metric in scope_metrics.metrics:
+                    self._metric(metric)
+        return self.decoded
+
+    def _metric(self, metric: Any) -> None:
         kind = metric.WhichOneof("data")
         if kind is None:
             self.decoded.dropped[DropReason.UNSUPPORTED_KIND] += 1
             return
         data = getattr(metric, kind)
-        data_points = data.data_points
-        self._points_left -= len(data_points)
+        points = data.data_points
+        self._points_left -= len(points)
         if self._points_left < 0:
             raise over_budget("points", self._limits.points)
         chars = self._limits.chars
         name, unit = metric.name[:chars], metric.unit[:chars]
         if kind == "gauge":
-            self._numbers(_Metric(name, unit, "gauge", "unspecified", False), data_points)
+            self._numbers(_Metric(name, unit, "gauge", "unspecified", False), points)
         elif kind == "sum":
             temporality = _temporality(data.aggregation_temporality)
-            self._numbers(_Metric(name, unit, "sum", temporality, data.is_monotonic), data_points)
+            self._numbers(_Metric(name, unit, "sum", temporality, data.is_monotonic), points)
         else:
             stored, distribution_of = KINDS[kind]
             temporality = "unspecified" if stored == "summary" else _temporality(data.aggregation_temporality)
-            self._histograms(_Metric(name, unit, stored, temporality, False), distribution_of, data_points)
+            self._histograms(_Metric(name, unit, stored, temporality, False), distribution_of, points)
 
-    def _numbers(self, metric: _Metric, data_points: Iterable[Any]) -> None:
+    def _numbers(self, metric: _Metric, sent: Iterable[Any]) -> None:
         points = self.decoded.points
-        for point in data_points:
+        for point in sent:
             pairs = point.attributes
             attributes = self._attributes(pairs) if pairs else ()
             id_ = series_id(self._identity, metric.name, metric.kind, metric.temporality, attributes)
@@ -306,10 +297,8 @@ class _Walk:
             points.int_value.append(int_value)
             points.flags.append(flags)
 
-    def _histograms(
-        self, metric: _Metric, distribution_of: Callable[[Any], Distribution], data_points: Iterable[Any]
-    ) -> None:
-        for point in data_points:
+    def _histograms(self, metric: _Metric, distribution_of: Callable[[Any], Distribution], sent: Iterable[Any]) -> None:
+        for point in sent:
             buckets = bucket_count(point)  # before they are copied
             self.decoded.buckets += buckets
             if buckets > self._limits.point_buckets:

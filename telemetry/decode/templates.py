@@ -298,16 +298,6 @@ class Names:
         return ranks
 
 
-def joined(parts: Iterable[PointColumns]) -> PointColumns:
-    """The points of all parts."""
-    return PointColumns(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
-
-
-def reordered(columns: PointColumns, order: Numbers) -> PointColumns:
-    """The points with these indexes."""
-    return PointColumns(*(column[order] if column.any() else column for column in columns))  # zeros have no order
-
-
 def listed(pushes: Sequence[int], points: Sequence[Points], names: Names) -> PointColumns:
     """Columns of points decoded one by one. `pushes`: the number of the push of each element of `points`."""
 
@@ -372,6 +362,3 @@ def gathered(
         interval_ms,
     )
     return PointColumns(*(column.ravel() for column in columns)), int(in_bounds.size - in_bounds.sum())
-
-
-_NONE = listed([], [], Names())

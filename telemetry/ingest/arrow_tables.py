@@ -22,7 +22,7 @@ from exporters.model import OTLP_LISTENERS, ClientInstance, Push, QuotaLimit, St
 from telemetry.decode.bounds import codec_name
 from telemetry.decode.decoder import DecodedPush
 from telemetry.decode.series import Attributes, Series
-from telemetry.decode.templates import Names, PointColumns, Template, gathered, joined, listed, reordered
+from telemetry.decode.templates import Names, PointColumns, Template, gathered, listed
 from telemetry.ingest.rollups import MS_PER_HOUR
 
 _TIME = pa.timestamp("ms", tz="UTC")
@@ -49,9 +49,9 @@ def points_table(outcomes: Sequence[DecodedPush]) -> tuple[pa.Table, list[int], 
         block, out_of_bounds = gathered(template, numbers, matches, received_ms[numbers], names)
         blocks.append(block)
         clamped += out_of_bounds
-    columns = joined(blocks)
+    columns = PointColumns(*map(np.concatenate, zip(*blocks, strict=True)))
     order, hours = key_order(columns, names.ranks(), ranks)
-    columns = reordered(columns, order)
+    columns = PointColumns(*(column[order] if column.any() else column for column in columns))  # zeros have no order
 
     senders = {**_identity(pushes), "received_at": _times(push.received_at_ms for push in pushes)}
     of_push = pa.array(columns.push, pa.int32())

@@ -28,12 +28,7 @@ from exporters.clickhouse.store import (
 )
 from exporters.model import ClientInstance, DropReason, Push, RecordKind
 from exporters.spool.reader import Batch, SpoolReader
-from exporters.spool.records import (
-    decode_instance,
-    decode_push,
-    decode_rows,
-    is_heavy,
-)
+from exporters.spool.records import decode_instance, decode_push, decode_rows, is_heavy
 from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
 from telemetry.decode.otlp import Decoded
@@ -51,6 +46,7 @@ _BUCKET_BYTES = 40  # a number in a Python list and in Arrow
 
 _UNKNOWN_SERVER_ERROR = -1  # Kafka's code for a push that was acknowledged and cannot be stored
 
+log = structlog.get_logger(__name__)
 
 # The records that become rows of one table, and what builds them of their rows and the time.
 _ROWS: dict[RecordKind, tuple[str, Callable[[list[Any], int], Any]]] = {
@@ -147,7 +143,8 @@ class DecodedBatch:
         seen = [*self._stored(), *self.instances]
         yield TableRows("client_instances", RecordKind.INSTANCE, seen, self._build_instances)
         for kind, (table, build) in _ROWS.items():
-            yield TableRows(table, kind, self.of_kind[kind], partial(self._build_rows, build, now_ms))
+            build_rows = partial(lambda build, records: Built(build([*chain(*records)], now_ms)), build)
+            yield TableRows(table, kind, self.of_kind[kind], build_rows)
 
     def counts(self) -> Counts:
         """The outcome of all records, after all tables are written."""
@@ -168,15 +165,10 @@ class DecodedBatch:
     def _build_pushes(self, numbers: Sequence[int]) -> Built:
         return Built(tables.pushes_table([self.push_ids[n] for n in numbers], self._outcomes(numbers)))
 
-    def _build_rows(self, build: Callable[[list[Any], int], Any], now_ms: int, records: Sequence[Any]) -> Built:
-        return Built(build([*chain(*records)], now_ms))
-
     def _build_instances(self, items: Sequence[Any]) -> Built:
         outcomes = self._outcomes([item for item in items if isinstance(item, int)])
         return Built(tables.instances_table(outcomes, [item for item in items if not isinstance(item, int)]))
 
-
-log = structlog.get_logger(__name__)
 
 _HEAVY_DECODING_S = 1.0  # per batch of the clients that send most
 _IDS_AT_ONCE = 2_000  # a query of 80 kB
