@@ -2,8 +2,7 @@
 
 findings.py   the rules that a client must keep, by name, and what was found about each
 payloads.py   what the bytes of a push must be
-one_topic.py  answers producers
 client_check.py  what the client is offered and answered, stage by stage, and the state machine over its requests; knows
                  no socket and no clock
-listener.py   the sockets
+listener.py   the sockets, and answers to producers
 """

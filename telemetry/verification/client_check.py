@@ -178,8 +178,6 @@ class ClientCheck:
             reason = f"no {what} came within {now_ms - self._due_since_ms} ms; the interval is {self._interval_ms} ms"
             self._end(due.rule, reason)
 
-    # --- requests
-
     def _get(self, client_instance_id: bytes, request: Request) -> Reply:
         if self._check is None:
             self._findings.observed(KipRule.FIRST_GET)
@@ -203,7 +201,7 @@ class ClientCheck:
         self._expect(_AFTER_SUBSCRIPTION if offer.metrics else _AFTER_NOTHING_REQUESTED, request.now_ms)
         body = granted_get(
             self._id,
-            self._subscription_id,
+            _FIRST_SUBSCRIPTION_ID + self._stage,
             self._interval_ms,
             TELEMETRY_MAX_BYTES,
             offer.metrics,
@@ -212,18 +210,15 @@ class ClientCheck:
         )
         return Reply(body)
 
-    @property
-    def _subscription_id(self) -> int:
-        return _FIRST_SUBSCRIPTION_ID + self._stage
-
     def _push(self, head: PushHead, payload: bytes, request: Request) -> Reply:
         if self._check is None:
             self._findings.broken(KipRule.FIRST_GET, "a push came before GetTelemetrySubscriptions", request.frame)
             return Reply(PUSH_RESPONSE[ErrorCode.UNKNOWN_SUBSCRIPTION_ID])
         self._identify(head.client_instance_id, request)
         self._findings.observed(KipRule.SUBSCRIPTION_ID)
-        if head.subscription_id != self._subscription_id:
-            reason = f"the subscription id is {head.subscription_id}; the last answer said {self._subscription_id}"
+        subscription_id = _FIRST_SUBSCRIPTION_ID + self._stage
+        if head.subscription_id != subscription_id:
+            reason = f"the subscription id is {head.subscription_id}; the last answer said {subscription_id}"
             self._findings.broken(KipRule.SUBSCRIPTION_ID, reason, request.frame)
         if len(payload) > TELEMETRY_MAX_BYTES:
             reason = f"the push has {len(payload)} bytes; TelemetryMaxBytes is {TELEMETRY_MAX_BYTES}"
@@ -240,10 +235,7 @@ class ClientCheck:
             self._terminated_ms = request.now_ms
             return Reply(PUSH_RESPONSE[ErrorCode.NONE])
         self._keep_time(request, is_get=False)
-        return self._play_script(request.now_ms)
-
-    def _play_script(self, now_ms: int) -> Reply:
-        """The stage's next answer. Past its end, the client should have asked again, unless it is the last stage."""
+        # The stage's next answer. Past its end, the client should have asked again, unless it is the last stage.
         stage, at = SCRIPT[self._stage], self._answered
         self._answered += 1
         is_last_stage = self._stage == len(SCRIPT) - 1
@@ -252,10 +244,8 @@ class ClientCheck:
         code = stage.answers[at] if at < len(stage.answers) else rest
         hang_up = stage.hang_up and at + 1 >= len(stage.answers) and not self._hung_up
         self._hung_up = self._hung_up or hang_up
-        self._expect(_AFTER_HANG_UP if hang_up else _AFTER[code], now_ms)
+        self._expect(_AFTER_HANG_UP if hang_up else _AFTER[code], request.now_ms)
         return Reply(PUSH_RESPONSE[code], hang_up)
-
-    # --- rules
 
     def _identify(self, client_instance_id: bytes, request: Request) -> None:
         rule = KipRule.RECONNECT if self._due == _AFTER_HANG_UP else KipRule.INSTANCE_ID

@@ -1,22 +1,30 @@
-"""The sockets of a check: a cluster of one node that answers telemetry, and what producers need."""
+"""The sockets of a check: a cluster of one node with one topic, which answers telemetry and producers."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
 
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+from kio.static.primitive import i16, i32Timedelta, i64
+
+from quota_metrics.kafka.decoding import decode_head
 from quota_metrics.kafka.primitives import ProtocolError, Reader
 from telemetry.gateway.connection import API_VERSIONS_TOO_NEW
 from telemetry.gateway.security.client_identity import software_of
 from telemetry.gateway.standalone_broker import SinkNode, api_versions, metadata
-from telemetry.verification import one_topic
 from telemetry.verification.client_check import TELEMETRY_MAX_BYTES, ClientCheck, Reply, Request
 from telemetry.wire.apis import (
     API_VERSIONS,
     APIS,
     GET_TELEMETRY_SUBSCRIPTIONS,
+    INIT_PRODUCER_ID,
     METADATA,
     PRODUCE,
     PUSH_TELEMETRY,
@@ -33,6 +41,10 @@ _TICK_S: Final = 0.05
 # Java's clients send a terminating push only while another request of theirs is in flight. Once all else was tried,
 # Metadata is answered late, so that a client that asks for it often has one.
 _LATE_METADATA_S: Final = 1.0
+# Some clients push only after they have produced or fetched. The records of one topic are acknowledged and forgotten.
+_TOPIC: Final = "verify-client"
+# The versions that producers are offered: later ones name topics by id.
+PRODUCER_VERSIONS: Final[Mapping[int, tuple[int, int]]] = {PRODUCE: (3, 12), INIT_PRODUCER_ID: (0, 4)}
 _PRODUCE_S: Final = 0.005  # a latency that clients see that measure whole milliseconds and report no zeros
 
 
@@ -125,14 +137,14 @@ class VerificationListener:
         if key == API_VERSIONS:
             if version >= 3:
                 self._check.software_name = software_of(body)[0]
-            offered = api_versions((*_TELEMETRY, *one_topic.VERSIONS), version, versions=one_topic.VERSIONS)
+            offered = api_versions((*_TELEMETRY, *PRODUCER_VERSIONS), version, versions=PRODUCER_VERSIONS)
             return Reply(encode_response(api, version, correlation_id, offered))
         if key == METADATA:
-            listed = metadata(body, version, node, one_topic.TOPIC)
+            listed = metadata(body, version, node, _TOPIC)
             return Reply(encode_response(api, version, correlation_id, listed))
-        least, newest = one_topic.VERSIONS.get(key, (0, -1))
+        least, newest = PRODUCER_VERSIONS.get(key, (0, -1))
         if least <= version <= newest:
-            answer = one_topic.answer_producer(key, version, body)
+            answer = answer_producer(key, version, body)
             return Reply(encode_response(api, version, correlation_id, answer) if answer else b"")
         if key not in _TELEMETRY:
             raise ProtocolError(f"cannot answer a request of API {key}")
@@ -140,3 +152,35 @@ class VerificationListener:
         if not reply.body:
             return reply
         return reply._replace(body=encode_response(api, version, correlation_id, reply.body))
+
+
+def answer_producer(key: int, version: int, body: bytes) -> bytes:
+    """The body of the response to a Produce or InitProducerId request; empty if the client wants none (acks 0).
+
+    Raises ProtocolError when the request cannot be read.
+    """
+    request: Any = decode_head(load_request_schema(key, version), body)[0]
+    response: Any = load_response_schema(key, version)
+    fields: dict[str, Any]
+    if key == INIT_PRODUCER_ID:
+        fields = {"error_code": ErrorCode.none, "producer_id": i64(1), "producer_epoch": i16(0)}
+    elif not request.acks:
+        return b""
+    else:
+        # The types of the items of two fields, which are tuples of entities.
+        topic = response.__dataclass_fields__["responses"].type.__args__[0]
+        partition = topic.__dataclass_fields__["partition_responses"].type.__args__[0]
+        stored: dict[str, Any] = {"error_code": ErrorCode.none, "base_offset": i64(0), "log_append_time": None}
+        if "record_errors" in partition.__dataclass_fields__:
+            stored["record_errors"] = ()
+        acknowledged = (
+            topic(
+                name=sent_topic.name,
+                partition_responses=tuple(partition(index=sent.index, **stored) for sent in sent_topic.partition_data),
+            )
+            for sent_topic in request.topic_data
+        )
+        fields = {"responses": tuple(acknowledged)}
+    buffer = io.BytesIO()
+    entity_writer(response)(buffer, response(throttle_time=i32Timedelta.parse(timedelta(0)), **fields))
+    return buffer.getvalue()
