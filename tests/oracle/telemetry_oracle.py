@@ -315,9 +315,10 @@ class Case:
     def _subscription_id(self, client_instance_id: bytes, client: int) -> int:
         """The valid id after all changes of the subscriptions."""
         client_id, connection = CLIENTS[client]
-        known = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
+        if instance := self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms):
+            client_id, connection = instance.client_id, instance.connection
         attributes = attributes_of(client_instance_id, connection, client_id)
-        selection = self._ours.rules.subscriptions.select(known.attributes if known else attributes)
+        selection = self._ours.rules.subscriptions.select(attributes)
         return instance_subscription_id(selection.crc, client_instance_id)
 
     def _is_of(self, client_instance_id: bytes, client: int) -> bool:
