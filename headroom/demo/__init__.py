@@ -11,9 +11,7 @@ job.py                 the Spark job and its report in a separate process, so th
                        it
 jvm.py                 a JVM with Kafka's classes, driven from Python through py4j: real Java clients, admin, JMX
 librdkafka_clients.py  eight unmodified librdkafka clients in a separate process
-pacing.py              paces records: the rate is exact over time, without a burst after a stall
 processes.py           child processes that die with this process and do not receive the terminal's Ctrl-C
-screenshots.py         screenshots of the web pages by a Chromium of this machine
 service.py             a part that is started and stopped, and the errors that end the demo
 serving.py             runs `headroom serve` in a child process, as a user would
 """

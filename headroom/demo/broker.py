@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headroom.demo.jvm import LOG4J
 from headroom.demo.processes import LOOPBACK, complaint, free_ports, start, stop
 from headroom.demo.service import DemoError, Service
 
@@ -19,14 +20,7 @@ START_TIMEOUT_S = 120.0
 # For a short-lived broker on a shared machine: fast start, small heap.
 _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true"]
 
-_LOG4J = """status = error
-rootLogger.level = warn
-rootLogger.appenderRef.stdout.ref = stdout
-appender.stdout.type = Console
-appender.stdout.name = stdout
-appender.stdout.layout.type = PatternLayout
-appender.stdout.layout.pattern = [%d] %p %m (%c)%n
-logger.started.name = kafka.server
+_LOGGERS = """logger.started.name = kafka.server
 logger.started.level = info
 logger.configs.name = kafka.server.KafkaConfig
 logger.configs.level = warn
@@ -94,7 +88,7 @@ class Broker:
     def format(self) -> None:
         """Begins to format the storage; `start` waits for it, so that several nodes format in parallel."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        (self._directory / "log4j2.properties").write_text(_LOG4J)
+        (self._directory / "log4j2.properties").write_text(LOG4J + _LOGGERS)
         self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
         self._process = self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from exporters.printable import one_line
 from headroom.demo.jvm import Jvm
-from headroom.demo.pacing import Pace
-from headroom.demo.script import Client, clients
+from headroom.demo.script import Client, Pace, clients
 from headroom.demo.service import DemoError
 
 TICK_S = 0.1
@@ -34,17 +32,19 @@ class JavaClients:
 
     def start_consumers(self) -> None:
         """Returns when each has its partition. Raises DemoError when one gets none."""
-        joined = [self._start(_consume, client, threading.Event()) for client in clients("java", "consumer")]
+        consumers = [(client, threading.Event()) for client in clients("java", "consumer")]
+        for client, joined in consumers:
+            self._running.append(self._pool.submit(_consume, self._jvm, self._bootstrap, client, joined, self._stop))
         deadline = time.monotonic() + JOIN_TIMEOUT_S
-        for event in joined:
-            while not event.wait(TICK_S):
+        for _, joined in consumers:
+            while not joined.wait(TICK_S):
                 self.check()
                 if time.monotonic() > deadline:
                     raise DemoError(f"a Java consumer got no partition in {JOIN_TIMEOUT_S:.0f} s")
 
     def start_producers(self) -> None:
         for client in clients("java", "producer"):
-            self._start(_produce, client, threading.Event())
+            self._running.append(self._pool.submit(_produce, self._jvm, self._bootstrap, client, self._stop))
 
     def check(self) -> None:
         """Raises DemoError when a client ended."""
@@ -58,34 +58,26 @@ class JavaClients:
         self._stop.set()
         self._pool.shutdown(wait=True)
 
-    def _start(self, drive: _Drive, client: Client, begun: threading.Event) -> threading.Event:
-        self._running.append(self._pool.submit(drive, self._jvm, self._bootstrap, client, begun, self._stop))
-        return begun
 
-
-_Drive = Callable[[Jvm, str, Client, threading.Event, threading.Event], None]
-
-
-def _consume(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, stop: threading.Event) -> None:
+def _consume(jvm: Jvm, bootstrap: str, client: Client, joined: threading.Event, stop: threading.Event) -> None:
     consumer = jvm.consumer(bootstrap, client.client_id, group_id=client.client_id)
     try:
         consumer.subscribe([client.topic])
         patience = jvm.duration(POLL_MS)
         while not stop.is_set():
             consumer.poll(patience)
-            if not begun.is_set() and not consumer.assignment().isEmpty():
-                begun.set()
+            if not joined.is_set() and not consumer.assignment().isEmpty():
+                joined.set()
     finally:
         consumer.close(jvm.duration(CLOSE_MS))
 
 
-def _produce(jvm: Jvm, bootstrap: str, client: Client, begun: threading.Event, stop: threading.Event) -> None:
+def _produce(jvm: Jvm, bootstrap: str, client: Client, stop: threading.Event) -> None:
     script = client.script
     producer = jvm.producer(bootstrap, client.client_id)
     # One record, sent repeatedly, so that it is not copied into the JVM each time.
     values = jvm.bytes_of(script.record_bytes)
     record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(client.topic, values)
-    begun.set()
     try:
         pace, start = Pace(script.rate, script.record_bytes), time.monotonic()
         while not stop.wait(TICK_S) and time.monotonic() - start < script.greedy_after_s:

@@ -10,11 +10,10 @@ from headroom.demo.processes import complaint, start, stop
 from headroom.demo.service import DemoError
 
 TIMEOUT_S = 180.0
-WINDOW_MS = 60_000  # one window, that of the live views
 
 
 def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None:
-    """Runs quota_headroom over [from_ms, to_ms) and writes its report to `output`. Raises DemoError."""
+    """Runs quota_headroom over the window [from_ms, to_ms) and writes its report to `output`. Raises DemoError."""
     argv = [sys.executable, "-m", "headroom.demo.job", f"http://{sql}", str(from_ms), str(to_ms), str(output)]
     with log.open("ab") as file:
         process = start(argv, stderr=file)
@@ -35,8 +34,7 @@ def main(url: str, from_ms: int, to_ms: int, output: Path) -> None:
     from spark_jobs.reports import headroom_report
     from spark_jobs.time_range import TimeRange
 
-    # Only whole windows within the measured time: clients start before and stop after it.
-    when = TimeRange(-(-from_ms // WINDOW_MS) * WINDOW_MS, to_ms // WINDOW_MS * WINDOW_MS, WINDOW_MS // 1000)
+    when = TimeRange(from_ms, to_ms, (to_ms - from_ms) // 1000)  # one window
     headroom_report.write(quota_headroom.run(HeadroomOptions(url, when)), output)
 
 

@@ -21,7 +21,7 @@ START_TIMEOUT_S = 30.0
 _BYTES = "org.apache.kafka.common.serialization.ByteArray"
 _JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
 
-_LOG4J = """status = error
+LOG4J = """status = error
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -61,7 +61,7 @@ class Jvm(Service):
     def start(self) -> None:
         """Raises DemoError when the JVM does not come up."""
         log4j = Path(self._directory.name) / "log4j2.properties"
-        log4j.write_text(_LOG4J)
+        log4j.write_text(LOG4J)
         options = [*self._options, f"-Dlog4j2.configurationFile={log4j}", "-cp", self._classpath]
         server = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
         with self.log.open("ab") as log:

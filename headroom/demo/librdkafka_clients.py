@@ -11,15 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from headroom.demo.pacing import Pace
 from headroom.demo.processes import complaint, first_line, start, stop
-from headroom.demo.script import Client, clients
+from headroom.demo.script import Client, Pace, clients
 from headroom.demo.service import DemoError
 
 TICK_S = 0.1
@@ -65,7 +63,7 @@ class LibrdkafkaClients:
             self._process = None
 
 
-def _consume(bootstrap: str, client: Client, begun: threading.Event, done: threading.Event) -> None:
+def _consume(bootstrap: str, client: Client, joined: threading.Event, done: threading.Event) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -75,7 +73,7 @@ def _consume(bootstrap: str, client: Client, begun: threading.Event, done: threa
         }
     )
     try:
-        consumer.subscribe([client.topic], on_assign=lambda _consumer, _partitions: begun.set())
+        consumer.subscribe([client.topic], on_assign=lambda _consumer, _partitions: joined.set())
         while not done.is_set():
             for message in consumer.consume(100, TICK_S):
                 fault = message.error()
@@ -85,9 +83,8 @@ def _consume(bootstrap: str, client: Client, begun: threading.Event, done: threa
         consumer.close()
 
 
-def _produce(bootstrap: str, client: Client, begun: threading.Event, done: threading.Event) -> None:
+def _produce(bootstrap: str, client: Client, done: threading.Event) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": client.client_id})
-    begun.set()
     script, start_s = client.script, time.monotonic()
     pace, value = Pace(script.rate, script.record_bytes), bytes(script.record_bytes)
     while not done.wait(TICK_S) and time.monotonic() - start_s < script.greedy_after_s:
@@ -102,29 +99,26 @@ def _produce(bootstrap: str, client: Client, begun: threading.Event, done: threa
     producer.flush(CLOSE_S / 2)
 
 
-_Drive = Callable[[str, Client, threading.Event, threading.Event], None]
-
-
 def main(bootstrap: str) -> int:
     """Runs until stdin ends, or until a client fails."""
     done = threading.Event()
     running: list[Future[None]] = []
     with ThreadPoolExecutor(max_workers=9) as pool:
 
-        def drive(how: _Drive, client: Client) -> threading.Event:
-            begun = threading.Event()
-            running.append(pool.submit(how, bootstrap, client, begun, done))
-            running[-1].add_done_callback(lambda _future: done.set())
-            return begun
+        def watch(client: Future[None]) -> None:
+            running.append(client)
+            client.add_done_callback(lambda _future: done.set())
 
         def obey() -> None:
             for _line in sys.stdin:
                 for client in clients("librdkafka", "producer"):
-                    drive(_produce, client)
+                    watch(pool.submit(_produce, bootstrap, client, done))
             done.set()
 
-        joined = [drive(_consume, client) for client in clients("librdkafka", "consumer")]
-        while not done.is_set() and not all(event.is_set() for event in joined):
+        consumers = [(client, threading.Event()) for client in clients("librdkafka", "consumer")]
+        for client, joined in consumers:
+            watch(pool.submit(_consume, bootstrap, client, joined, done))
+        while not done.is_set() and not all(joined.is_set() for _, joined in consumers):
             done.wait(TICK_S)
         print("consuming", flush=True)  # noqa: T201 - the other end waits for it
         pool.submit(obey)

@@ -14,9 +14,7 @@ from rich.console import Console
 
 from headroom.demo.job import run_job
 from headroom.demo.scenario import Scenario, Tell
-from headroom.demo.screenshots import take_screenshots
 from headroom.demo.service import DemoError
-from headroom.demo.serving import CLUSTER
 from spark_jobs.reports import headroom_report as report
 
 REPORT = "headroom.json"
@@ -101,15 +99,11 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, kee
         output.mkdir(parents=True, exist_ok=True)
         for name in (REPORT, "report.html", "headroom.parquet"):
             (output / name).unlink(missing_ok=True)
-        for screenshot in output.glob("page-*.png"):
-            screenshot.unlink()
         shutil.rmtree(output / "logs", ignore_errors=True)
     except OSError as exc:
         raise DemoError(f"cannot write to {output}: {exc.strerror}") from exc
     scenario.build()
     minute = scenario.measure()
-    pictures = take_screenshots(scenario.serving.http, CLUSTER, output)
-    tell(f"screenshots of the pages: {', '.join(pictures) or 'none, no Chromium could be started'}")
     if not keep:
         scenario.quiet_down()
     tell("running the Spark job quota_headroom over the measured minute")

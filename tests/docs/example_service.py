@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from playwright.sync_api import sync_playwright
+
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import find_java, kafka_libs
-from headroom.demo.screenshots import take_pictures
+from tests.headroom.web.pictures import settle
 from tests.kit import wire
 from tests.kit.serving import Served, eventually, rows
 
@@ -171,8 +174,13 @@ def pictures() -> None:
         asked = urllib.parse.urlencode({**question, "value": 160_000, "since": "15m"})
         pages = {"overview": "", "client": f"clients/detail?{detail}", "what-if": f"quotas/what-if?{asked}"}
         IMAGES.mkdir(exist_ok=True)
-        taken = take_pictures(example.served.http, pages, IMAGES, "1280,800")
-        sys.exit(0 if len(taken) == len(pages) else "a picture is missing: is Chromium installed?")
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            for name, path in pages.items():
+                settle(page, f"http://{example.served.http}/{path}")
+                page.screenshot(path=IMAGES / f"{name}.png")
+            browser.close()
 
 
 if __name__ == "__main__":

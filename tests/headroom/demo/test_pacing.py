@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headroom.demo.pacing import Pace
+from headroom.demo.script import Pace
 
 
 def sent(pace: Pace, ticks: list[float]) -> int:

@@ -24,7 +24,7 @@ from headroom.cli.main import app
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
-from headroom.demo.pacing import Pace
+from headroom.demo.script import Pace
 from headroom.demo.serving import Serving
 from tests.kit.serving import eventually, rows
 
