@@ -6,12 +6,11 @@ cluster.py           shared by commands that query a cluster or the store: optio
 cluster_facts.py     `headroom cluster show`: the facts of a cluster that figures depend on
 config.py            `headroom config check | show | reference | reload`: validates, prints, documents and reloads the
                      settings
-data_directory.py    shared by commands that read a data directory: its option, error messages, times
 gateway.py           `headroom gateway check`: checks the prerequisites of a gateway before clients use it;
                      `share`: the share of the brokers' traffic that passes the gateways
 gateway_findings.py  what `headroom gateway check` finds of a cluster's facts: what changes for a cluster when a
                      gateway is in the path
-options.py           options of several commands: output formats, the address of a running `headroom serve`
+options.py           of several commands: output formats, addresses, the data directory, error messages
 plan.py              `headroom plan`: what a deployment needs, computed from measured figures
 quarantine.py        `headroom quarantine list | show | replay`: pushes that could not be decoded or stored, their
                      senders and reasons

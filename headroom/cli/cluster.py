@@ -14,6 +14,7 @@ import typer
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
 from exporters.clickhouse.errors import advice
+from headroom.cli.options import fail
 from headroom.errors import ArgumentError
 from quota_metrics.config.json_file import QuotaFileError
 from quota_metrics.kafka.admin import KafkaAdmin
@@ -85,8 +86,6 @@ def reported_in_one_line() -> Iterator[None]:
     except (ClusterError, ConnectionError) as exc:
         refused = isinstance(exc, BrokerUnreachableError) and str(exc).endswith("Connection refused")
         where = "; check the address, and that a broker or `headroom serve` listens there" if refused else ""
-        typer.echo(f"headroom: {exc}{advice(exc)}{where}", err=True)
-        raise typer.Exit(1) from exc
+        raise fail(f"{exc}{advice(exc)}{where}") from exc
     except (ArgumentError, QuotaFileError, PropertiesError, InvalidSubscriptionError) as exc:
-        typer.echo(f"headroom: {exc}", err=True)
-        raise typer.Exit(2) from exc
+        raise fail(str(exc), code=2) from exc

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headroom.cli.data_directory import DEFAULT_DATA, Data
+from headroom.cli.options import DEFAULT_DATA, Data, fail
 
 app = typer.Typer(help="Check, show and explain the settings of `headroom serve`.", no_args_is_help=True)
 
@@ -24,13 +24,7 @@ def _loaded(file: Path | None) -> Any:
     try:
         return load(file, {})
     except ConfigError as exc:
-        raise _failed(*exc.faults, code=2) from exc
-
-
-def _failed(*faults: str, code: int = 1) -> typer.Exit:
-    for fault in faults:
-        typer.echo(f"headroom: {fault}", err=True)
-    return typer.Exit(code)
+        raise fail(*exc.faults, code=2) from exc
 
 
 @app.command()
@@ -39,7 +33,7 @@ def check(config: _File = None) -> None:
     from headroom.server.startup_check import startup_faults
 
     if faults := startup_faults(_loaded(config)):
-        raise _failed(*faults, code=2)
+        raise fail(*faults, code=2)
     typer.echo("ok")
 
 
@@ -80,7 +74,7 @@ def reload(data: Data = DEFAULT_DATA) -> None:
     for name in result["needs_restart"]:
         typer.echo(f"needs a restart: {name}")
     if result["faults"]:
-        raise _failed(*result["faults"])
+        raise fail(*result["faults"])
 
 
 def _reloaded(data: Path) -> dict[str, Any]:
@@ -97,25 +91,25 @@ def _reloaded(data: Path) -> dict[str, Any]:
     try:
         with (data / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        raise _failed(f"no headroom serves {data}")
+        raise fail(f"no headroom serves {data}")
     except BlockingIOError:
         pid = int((data / "lock").read_text().strip() or 0)
     except OSError as exc:
-        raise _failed(f"{data}: {exc.strerror}") from exc
+        raise fail(f"{data}: {exc.strerror}") from exc
     if pid <= 1:  # 0 would signal this command's own group
-        raise _failed(f"{data / 'lock'} names no process")
+        raise fail(f"{data / 'lock'} names no process")
     began_ns = time.time_ns()
     try:
         os.kill(pid, signal.SIGHUP)
     except OSError as exc:
-        raise _failed(f"process {pid}: {exc.strerror}") from exc
+        raise fail(f"process {pid}: {exc.strerror}") from exc
     while time.time_ns() < began_ns + _RELOAD_NS:
         time.sleep(0.05)
         with suppress(OSError):
             result: dict[str, Any] = orjson.loads((data / RESULT).read_bytes())
             if result["pid"] == pid and result["at_ns"] > began_ns:
                 return result
-    raise _failed(f"process {pid} does not answer; its log says why")
+    raise fail(f"process {pid} does not answer; its log says why")
 
 
 def _plain(value: Any) -> Any:

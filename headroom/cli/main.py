@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from headroom.cli.options import HttpAddress, Output
+from headroom.cli.options import HttpAddress, Output, fail
+from headroom.errors import ArgumentError, ServeError
 
 _EXTRA_OF = {
     "chdb": "embedded",
@@ -41,7 +42,7 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "quotas": Group("headroom.cli.quotas.group", "Client quotas: show, resolve and change them, simulate changes."),
+    "quotas": Group("headroom.cli.quotas", "Client quotas: show, resolve and change them, simulate changes."),
     "subscriptions": Group(
         "headroom.cli.subscriptions",
         "Telemetry subscriptions: which metrics clients are asked for, how often.",
@@ -94,12 +95,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},  # of all commands
 )
-
-
-def fail(message: str, code: int = 1) -> typer.Exit:
-    """Prints one line on standard error; returns the exit to raise."""
-    print(f"headroom: {message}", file=sys.stderr)  # noqa: T201 - what a command says to its user
-    return typer.Exit(code)
 
 
 def _print_version(wanted: bool) -> None:
@@ -194,16 +189,13 @@ def serve(
 def _run_service(config: Path | None, flags: dict[str, Any]) -> int:
     from headroom.config.settings import ConfigError
     from headroom.config.sources import load
-    from headroom.errors import ServeError
     from headroom.server.app import run
 
     try:
         again = partial(load, config, flags)
         return run(again(), again)
     except ConfigError as exc:
-        for fault in exc.faults:
-            fail(fault)
-        raise typer.Exit(2) from exc
+        raise fail(*exc.faults, code=2) from exc
     except ServeError as exc:
         raise fail(str(exc)) from exc
 
@@ -251,9 +243,9 @@ def top(
     from headroom.cli.top.live import run_costs, run_top, run_topics
 
     if by in ("cost", "topic") and token:
-        raise fail(f"an application does not see that: --by {by} goes without --token", 2)
+        raise fail(f"an application does not see that: --by {by} goes without --token", code=2)
     if by == "topic" and level:
-        raise fail("topics have no level: --by topic goes without --level", 2)
+        raise fail("topics have no level: --by topic goes without --level", code=2)
     query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id, "team": team}
     as_json = output is Output.JSON
     with _asks_serve():
@@ -284,14 +276,12 @@ def status(
 @contextmanager
 def _asks_serve() -> Iterator[None]:
     """Exits with 2 for an invalid argument, with 3 when `headroom serve` does not answer."""
-    from headroom.errors import ArgumentError
-
     try:
         yield
     except ArgumentError as exc:
-        raise fail(str(exc), 2) from exc
+        raise fail(str(exc), code=2) from exc
     except ConnectionError as exc:
-        raise fail(str(exc), 3) from exc
+        raise fail(str(exc), code=3) from exc
 
 
 @app.command()
@@ -323,12 +313,12 @@ def main() -> None:
     except ModuleNotFoundError as exc:
         if (message := missing_extra(exc)) is None:
             raise
-        print(f"headroom: {message}", file=sys.stderr)  # noqa: T201 - what a command says to its user
+        fail(message)
         sys.exit(2)
     except OSError as exc:
         if exc.errno not in _OUTPUT_ERRORS:
             raise
-        print(f"headroom: cannot write: {exc.strerror}", file=sys.stderr)  # noqa: T201 - what a command says
+        fail(f"cannot write: {exc.strerror}")
         os._exit(1)  # an exit that flushes would fail again
 
 

@@ -1,11 +1,21 @@
-"""Options of several commands: output formats, and the address of a running `headroom serve`."""
+"""Of several commands: output formats, addresses, the data directory, error messages."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from headroom.errors import ArgumentError
+
+Data = Annotated[Path, typer.Option(envvar="HEADROOM_DATA", help="The data directory of `headroom serve`.")]
+DEFAULT_DATA = Path("headroom-data")
 
 HttpAddress = Annotated[
     str,
@@ -25,3 +35,27 @@ class Output(StrEnum):
     JSON = "json"
     MARKDOWN = "markdown"
     JUNIT = "junit"
+
+
+def fail(*messages: str, code: int = 1) -> typer.Exit:
+    """Prints each on a line of standard error; returns the exit to raise."""
+    for message in messages:
+        typer.echo(f"headroom: {message}", err=True)
+    return typer.Exit(code)
+
+
+@contextmanager
+def one_line_errors(data: Path) -> Iterator[None]:
+    """Exits with 1 when the directory or a file cannot be used, with 2 when an argument is invalid."""
+    try:
+        os.scandir(data).close()  # a misspelt directory is not an empty one
+        yield
+    except OSError as exc:
+        raise fail(f"{exc.filename or data}: {exc.strerror or exc}") from exc
+    except ArgumentError as exc:
+        raise fail(str(exc), code=2) from exc
+
+
+def time_text(ms: int) -> str:
+    """`2026-11-20 10:00:00.000`, UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")

@@ -12,8 +12,7 @@ from exporters.model import DropReason, Push, RecordKind
 from exporters.printable import json_text, printable
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolFull, SpoolWriter
-from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
-from headroom.cli.options import Output
+from headroom.cli.options import DEFAULT_DATA, Data, Output, one_line_errors, time_text
 from headroom.config.settings import SpoolConfig
 from headroom.errors import ArgumentError
 from telemetry.ingest.progress import REPLAY_WRITER

@@ -18,8 +18,7 @@ from exporters.spool.records import (
     scan,
 )
 from exporters.spool.waiting import waiting_segments
-from headroom.cli.data_directory import DEFAULT_DATA, Data, one_line_errors, time_text
-from headroom.cli.options import Output
+from headroom.cli.options import DEFAULT_DATA, Data, Output, one_line_errors, time_text
 from headroom.errors import ArgumentError
 from telemetry.ingest.progress import Counts
 

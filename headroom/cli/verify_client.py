@@ -14,7 +14,7 @@ import typer
 
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout
-from headroom.cli.options import Output
+from headroom.cli.options import Output, fail
 from headroom.cli.output.tables import print_table
 from headroom.config.types import Address, parse_address
 from telemetry.verification.client_check import ClientCheck
@@ -61,8 +61,7 @@ def verify_client_command(
             )
         )
     except OSError as exc:
-        typer.echo(f"headroom: cannot listen at {listen}: {exc.strerror}", err=True)
-        raise typer.Exit(1) from exc
+        raise fail(f"cannot listen at {listen}: {exc.strerror}") from exc
     verdicts = check.verdicts
     match output:
         case Output.TABLE:

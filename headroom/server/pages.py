@@ -30,7 +30,7 @@ from headroom.version import version_line
 from headroom.web.access import AccessControl
 from headroom.web.api import api_routes
 from headroom.web.data import Data
-from headroom.web.own.scopes import ClientScope, Scopes
+from headroom.web.own_view import ClientScope, Scopes
 from headroom.web.pages import page_routes
 from headroom.web.tiles import ServiceState, tile_rows
 from telemetry.subscriptions.kip714_rules import ClientMetrics

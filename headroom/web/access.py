@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headroom.config.settings import WebConfig
-from headroom.web.own.scopes import ME, ME_PAGE, OF_REQUEST, REACHED, Scopes
+from headroom.web.own_view import ME, ME_PAGE, OF_REQUEST, REACHED, Scopes
 from headroom.web.sparse_log import SparseLog
 from telemetry.gateway.networks import is_in
 

@@ -9,22 +9,21 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from cachetools import TTLCache
 
 from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
+from headroom.daemon_thread import in_daemon_thread
 from headroom.owners import OwnersInForce
 from headroom.subscription_preview import preview_of
-from headroom.web import payers, queries, slowed, usage_chart
-from headroom.web.own import me
-from headroom.web.own.scopes import ClientScope
-from headroom.web.parameters import BadRequestError, Given, number_of, text_of
-from headroom.web.query_threads import QueryThreads
+from headroom.web import own_view, payers, queries, slowed, usage_chart
+from headroom.web.own_view import ClientScope
+from headroom.web.parameters import BadRequestError, Given, UnavailableError, number_of, text_of
 from headroom.web.store_watch import StoreWatch
 from headroom.web.usage_chart import by_broker, chart_range, metric_unit, steps_near
-from headroom.web.what_if import WhatIfQueue, question_of
+from headroom.web.what_if import document_of, question_of
 from quota_metrics.config.entities import Entity, entity_of_names, entity_text
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.minutes.records import statement
@@ -41,6 +40,10 @@ from telemetry.subscriptions.subscription import (
 from telemetry.wire.errors import InvalidSubscriptionError
 
 LEVELS = tuple(reversed(thresholds.LEVELS))
+_AT_ONCE = 8  # queries; below the number that all readers of the managed server may run at once
+_PATIENCE_S = 30.0
+_MOST_WHAT_IFS = 4  # one runs, the others wait for it, so that they do not delay other readers of the store
+_WHAT_IF_PATIENCE_S = 600.0
 _SHARED_S = 2.0  # equal requests within it share one result
 _SEEN_SHARED_S = 60.0  # of the clients of the last week, which take seconds to find
 _MAX_LIMIT = 10_000
@@ -53,6 +56,7 @@ MOST_SUGGESTIONS = 50  # the command has all
 MOST_SEEN = 100
 _TOPICS_RANGE = "1h"  # a client of ten frames a second then has 360 of a sample of 1 %
 _CLIENT_TOPICS = 50  # on its page
+Answer = TypeVar("Answer")
 _Asked: TypeAlias = tuple[str, str]
 _Reading: TypeAlias = asyncio.Task[list[Row]]
 _SUBSCRIPTION_KEYS = {METRICS: "metrics", INTERVAL_MS: "interval_ms", MATCH: "match"}
@@ -67,6 +71,26 @@ def rules_of(limits: Iterable[Row]) -> dict[Entity, dict[str, float]]:
         values = rules.setdefault(entity_of_names(rule["user"], rule["client_id"], rule["ip"]), {})
         values[rule["quota_key"]] = float(rule["value"])
     return rules
+
+
+class QueryThreads:
+    """Threads beside the event loop: while the store hangs, readers of pages must not delay /metrics and syncs."""
+
+    def __init__(self, most: int = _AT_ONCE, patience_s: float = _PATIENCE_S) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._patience_s = patience_s
+
+    async def run(self, query: Callable[[], Answer]) -> Answer:
+        """Raises what `query` raises, and UnavailableError when no thread is free in time."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._free.acquire()
+        except TimeoutError as exc:
+            raise UnavailableError("too many questions are being answered, try again later") from exc
+        try:
+            return await in_daemon_thread(query)
+        finally:
+            self._free.release()
 
 
 class Data:
@@ -91,7 +115,8 @@ class Data:
         self._owners = owners or OwnersInForce()
         self._threads = QueryThreads()
         self.watch = StoreWatch(clickhouse)
-        self._what_if = WhatIfQueue(clickhouse, self._threads)
+        self._what_if_threads = QueryThreads(most=1, patience_s=_WHAT_IF_PATIENCE_S)
+        self._what_ifs = 0  # questions that run or wait
         self._running: dict[_Asked, _Reading] = {}
         self._shared: TTLCache[_Asked, _Reading] = TTLCache(256, _SHARED_S)
         self._seen: TTLCache[_Asked, _Reading] = TTLCache(256, _SEEN_SHARED_S)
@@ -110,7 +135,7 @@ class Data:
             self._rows(sql, parameters),
             self._read(self._seen, queries.QUOTA_WINDOWS, {}),
         )
-        return me.document(scope, rows, windows, self._owners.owners, now_ms())
+        return own_view.document(scope, rows, windows, self._owners.owners, now_ms())
 
     def _listed(self, sql: str, query: Given, *, exact: bool = False) -> tuple[str, dict[str, object]]:
         """The query of a list of clients in the order that is asked for, and its parameters."""
@@ -262,7 +287,14 @@ class Data:
 
     async def what_if(self, query: Given) -> Row:
         """The clients that another quota would throttle, by recorded rates, and the line that sets it."""
-        return await self._what_if.ask(question_of(query))
+        question = question_of(query)
+        if self._what_ifs >= _MOST_WHAT_IFS:
+            raise UnavailableError("other what-if questions are being answered, try again later")
+        self._what_ifs += 1
+        try:
+            return await self._what_if_threads.run(partial(document_of, question, self._clickhouse))
+        finally:
+            self._what_ifs -= 1
 
     async def payers(self, query: Given) -> list[Row]:
         """Who is over the budgets of telemetry or was not metered, then who costs most."""

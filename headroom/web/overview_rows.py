@@ -24,14 +24,10 @@ _PLACE = re.compile(r" headroom (?:on broker \d+|at the controller)")
 _SPARK_MINUTE, _SPARK_HEIGHT = 6, 24  # 15 minutes are 90 wide, an hour 360
 
 
-def row_id(row: Mapping[str, Any]) -> str:
-    """The id of a client's row, the same at each refresh."""
-    return stable_id([row[name] for name in ("cluster", "source", "quota_key", "user", "client_id")])
-
-
-def stable_id(named: list[str]) -> str:
-    """An id in HTML for what these names identify."""
-    return "c" + hashlib.blake2s(repr(named).encode(errors="backslashreplace"), digest_size=8).hexdigest()
+def row_id(row: Mapping[str, Any], *columns: str) -> str:
+    """The id in HTML of what these columns identify, the same at each refresh."""
+    named = repr([row[column] for column in columns])
+    return "c" + hashlib.blake2s(named.encode(errors="backslashreplace"), digest_size=8).hexdigest()
 
 
 def short_reason(row: Mapping[str, Any]) -> str:

@@ -19,16 +19,8 @@ from exporters.clickhouse.client import Row
 from exporters.printable import shortened
 from headroom.web import usage_chart
 from headroom.web.data import LEVELS, MOST_SEEN, Data
-from headroom.web.overview_rows import (
-    question,
-    question_of_rule,
-    row_id,
-    short_reason,
-    sparkline,
-    stable_id,
-    trend_line,
-)
-from headroom.web.own.routes import own_routes
+from headroom.web.overview_rows import question, question_of_rule, row_id, short_reason, sparkline, trend_line
+from headroom.web.own_view import own_routes
 from headroom.web.parameters import BadRequestError, Paging, UnavailableError
 from headroom.web.queries import GROUPS
 from headroom.web.rendering import environment
@@ -71,9 +63,6 @@ def page_routes(data: Data) -> list[BaseRoute]:
         "/freshness": _freshness,
     }
 
-    async def clients(_: Request) -> Response:
-        return RedirectResponse("/")
-
     return [
         *own_routes(data.own, _TEMPLATES.get_template("me.html")),
         *(Route(path, _endpoint(data, page), methods=["GET"]) for path, page in pages.items()),
@@ -81,8 +70,8 @@ def page_routes(data: Data) -> list[BaseRoute]:
             Route(path, _endpoint(data, page, needs_store=False), methods=["GET"])
             for path, page in without_store.items()
         ),
-        Route("/clients", clients, methods=["GET"]),
-        Route("/clients/", clients, methods=["GET"]),
+        Route("/clients", RedirectResponse("/"), methods=["GET"]),
+        Route("/clients/", RedirectResponse("/"), methods=["GET"]),
         Mount("/static", StaticFiles(directory=_HERE / "static")),
         Route("/{path:path}", _endpoint(data, _missing, needs_store=False), methods=["GET"]),
     ]
@@ -147,11 +136,11 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         chosen = query.get("level", "").split(",") if query.get("level") else LEVELS
         total = sum(counts[level] for level in chosen)
         for row, points in zip(rows, await data.sparklines(rows), strict=True):
-            row |= {"spark": sparkline(points, row["limit"]), "id": row_id(row), "short": short_reason(row)}
-            row["question"] = question(row)
+            row |= {"spark": sparkline(points, row["limit"]), "short": short_reason(row), "question": question(row)}
+            row["id"] = row_id(row, "cluster", "source", "quota_key", "user", "client_id")
     return "overview.html", {
         "rows": rows,
-        "groups": [{**group, "id": _id_of(group, "cluster", "name", "quota_key")} for group in groups],
+        "groups": [{**group, "id": row_id(group, "cluster", "name", "quota_key")} for group in groups],
         "counts": counts,
         "clusters": clusters,
         "given": query,
@@ -172,15 +161,11 @@ async def _seen(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         _unreadable.warning("the clients of the last week cannot be read", error=str(exc))
         why_none = "The clients of the last week could not be searched in time; search again in a minute."
     return "seen.html", {
-        "seen": [{**row, "id": _id_of(row, "cluster", "user", "client_id")} for row in seen],
+        "seen": [{**row, "id": row_id(row, "cluster", "user", "client_id")} for row in seen],
         "why_none": why_none,
         "most_seen": MOST_SEEN,
         "given": query,
     }
-
-
-def _id_of(row: Mapping[str, Any], *names: str) -> str:
-    return stable_id([row[name] for name in names])
 
 
 async def _client(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
@@ -203,7 +188,7 @@ async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         data.quotas(query), data.quota_changes(query), data.suggestions(query)
     )
     rows = [
-        {**rule, "id": _id_of(rule, "cluster", "entity", "quota_key"), "question": question_of_rule(rule)}
+        {**rule, "id": row_id(rule, "cluster", "entity", "quota_key"), "question": question_of_rule(rule)}
         for rule in page.cut(rules)
     ]
     clusters = {rule["cluster"] for rule in rules}

@@ -37,7 +37,7 @@ AND ({{search:String}} = '' OR positionCaseInsensitiveUTF8(client_id, {{search:S
 """  # noqa: S608 - made of our own words
 _OF_LEVEL = "(empty({levels:Array(String)}) OR has({levels:Array(String)}, toString(level)))"
 
-# What a token's scope sees (headroom.web.own); '' stands for everything.
+# What a token's scope sees (headroom.web.own_view); '' stands for everything.
 _OF_SCOPE = """
 ({scope_user:String} = '' OR user = {scope_user:String}) AND startsWith(client_id, {scope_client_id_prefix:String})
 AND ({scope_team:String} = '' OR team = {scope_team:String})

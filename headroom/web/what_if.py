@@ -3,7 +3,6 @@ quota_metrics.what_if."""
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,8 +10,7 @@ from typing import Any, NamedTuple
 from exporters.clickhouse.client import ClickHouse
 from exporters.model import DEFAULT_ENTITY
 from headroom.clock import now_ms
-from headroom.web.parameters import BadRequestError, Given, UnavailableError, text_of
-from headroom.web.query_threads import QueryThreads
+from headroom.web.parameters import BadRequestError, Given, text_of
 from quota_metrics.config.broker_refusals import refusal
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration, entity_of
 from quota_metrics.simulation.outcomes import KEYS
@@ -21,7 +19,6 @@ from quota_metrics.what_if.document import coverage_text, document
 from quota_metrics.what_if.recording import TIMEOUT_S
 
 RANGES = {"15m": 900, "1h": 3_600, "6h": 21_600}  # seconds; quota_usage_recent holds six hours
-_MAX_WAITING = 4
 _SHOWN = 200
 
 
@@ -80,38 +77,18 @@ def question_of(query: Given) -> FormQuestion:
     return question
 
 
-class WhatIfQueue:
-    """Answers questions one after the other, so that they do not delay other readers of the store."""
-
-    def __init__(self, clickhouse: ClickHouse, threads: QueryThreads) -> None:
-        self._clickhouse = replace(clickhouse, timeout_s=TIMEOUT_S)
-        self._threads = threads
-        self._one = asyncio.Semaphore(1)
-        self._waiting = 0
-
-    async def ask(self, question: FormQuestion) -> dict[str, Any]:
-        """The document of quota_metrics.what_if with at most _SHOWN clients. Raises BadRequestError,
-        ConnectionError."""
-        if self._waiting >= _MAX_WAITING:
-            raise UnavailableError("other what-if questions are being answered, try again later")
-        self._waiting += 1
-        try:
-            async with self._one:
-                return await self._threads.run(lambda: self._answer(question))
-        finally:
-            self._waiting -= 1
-
-    def _answer(self, question: FormQuestion) -> dict[str, Any]:
-        now = now_ms()
-        from_ms, to_ms = whole_minutes(now, RANGES[question.since])
-        asked = WhatIfQuestion([question.alteration], from_ms, to_ms, question.cluster)
-        try:
-            outcome = document(answer(asked, self._clickhouse, now), _SHOWN)
-        except UnrecordedClusterError as exc:
-            raise BadRequestError(str(exc)) from exc
-        return {
-            **outcome,
-            "what_if": question.what_if,
-            "since": question.since,
-            "covers_text": coverage_text(outcome["covers"]),
-        }
+def document_of(question: FormQuestion, clickhouse: ClickHouse) -> dict[str, Any]:
+    """The document of quota_metrics.what_if with at most _SHOWN clients. Raises BadRequestError, ConnectionError."""
+    now = now_ms()
+    from_ms, to_ms = whole_minutes(now, RANGES[question.since])
+    asked = WhatIfQuestion([question.alteration], from_ms, to_ms, question.cluster)
+    try:
+        outcome = document(answer(asked, replace(clickhouse, timeout_s=TIMEOUT_S), now), _SHOWN)
+    except UnrecordedClusterError as exc:
+        raise BadRequestError(str(exc)) from exc
+    return {
+        **outcome,
+        "what_if": question.what_if,
+        "since": question.since,
+        "covers_text": coverage_text(outcome["covers"]),
+    }

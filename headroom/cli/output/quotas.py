@@ -33,7 +33,7 @@ def print_rules(rules: Rules) -> None:
     blocks = []
     for entity, values in _in_order(rules):
         blocks.append("".join([f"{text(entity)}\n", *(f"{key}={number(values[key])}\n" for key in sorted(values))]))
-    _write("\n".join(blocks))
+    sys.stdout.write("\n".join(blocks))
 
 
 def print_rules_table(rules: Rules) -> None:
@@ -54,7 +54,7 @@ def print_resolutions(resolved: Iterable[Resolved], *, named: bool) -> None:
             lines += [f"  implied limit {rate_text(implied[key], key)}"] if key in implied else []
         lines += [f"{key}: not understood, may apply: {_rule(rule)}" for key in foreign for rule in foreign[key]]
         lines += [f"the brokers use {name}, which may ignore these rules" for name in classes]
-        _write("".join(f"{line}\n" for line in lines))
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
@@ -78,7 +78,7 @@ def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
         headings = ("client", "quota", "value", "rule", "overrides", "implied limit", "decided by")
         print_table(headings, rows, layout)
     for client in unlimited:
-        _write(f"{_unlimited(client)}\n")
+        sys.stdout.write(f"{_unlimited(client)}\n")
 
 
 def print_resolutions_json(resolved: Iterable[Resolved]) -> None:
@@ -102,9 +102,9 @@ def print_resolutions_json(resolved: Iterable[Resolved]) -> None:
             "implied_limits": implied,
             "not_understood": {key: _rule_documents(rules) for key, rules in foreign.items()},
         }
-        _write(separator + json_text(document, 0))
+        sys.stdout.write(separator + json_text(document, 0))
         separator = ",\n"
-    _write("[]\n" if separator == "[\n" else "\n]\n")
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
 
 
 def _rule_documents(rules: Iterable[Rule]) -> list[dict[str, Any]]:
@@ -132,7 +132,3 @@ def _client(client: Client) -> Entity:
 def _in_order(rules: Rules) -> list[tuple[Entity, Mapping[str, float]]]:
     """Sorted by entity, because a cluster lists them unordered."""
     return sorted(rules.items(), key=lambda rule: [(kind, name is not None, name or "") for kind, name in rule[0]])
-
-
-def _write(content: str) -> None:
-    sys.stdout.write(content)

@@ -1,6 +1,5 @@
-"""`headroom quotas`: commands on the quotas of a cluster or of a file.
+"""`headroom quotas`: commands on the quotas of a cluster or of a file. `app` has the commands of all files.
 
-    group.py        the group, which has the commands of all files
     commands.py     describe, resolve, alter
     arguments.py    flags -> entities, filters and changes
     what_if.py      `what-if`: simulates other quotas on recorded usage (quota_metrics.what_if)
@@ -10,3 +9,10 @@
 
 Prints through headroom.cli.output.
 """
+
+from __future__ import annotations
+
+from headroom.cli.quotas.commands import app
+from headroom.cli.quotas.stale import stale
+
+app.command()(stale)

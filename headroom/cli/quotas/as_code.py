@@ -26,7 +26,8 @@ from headroom.cli.quotas.cluster_state import (
     writable_state,
 )
 from headroom.cli.quotas.commands import BootstrapServer, FromFile, app, content_of, exit_when_incomplete, rules_of
-from headroom.cli.quotas.what_if import URL, ClusterName, Url, answered, clients_of, time_range
+from headroom.cli.quotas.what_if import URL, ClusterName, Url, recording, time_range
+from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from quota_metrics.amounts import count_text
 from quota_metrics.config.quota_file import (
@@ -45,7 +46,7 @@ from quota_metrics.config.quota_plan import (
     undo,
 )
 from quota_metrics.simulation.outcomes import KEYS
-from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, harmed, hits
+from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, answer, harmed, hits, recorded_clients
 from spark_jobs.cli import add_job
 
 File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The quotas as YAML: docs/quotas.md.")]
@@ -86,10 +87,12 @@ def plan(
         if planned.changes and replay:
             replayed = alterations_of([change for change in planned.changes if change.key in KEYS])
             question = WhatIfQuestion(replayed, *time_range(since), cluster)
-            report = replace(report, hits=hits(state.rules, planned.changes, clients_of(question, url)))
-            if replayed:
-                answer = answered(question, url, ReplayBudget.of_plan())
-                report = replace(report, answer=answer, harmed=harmed(answer))
+            with recording(url) as clickhouse:
+                clients = recorded_clients(question, clickhouse, now_ms())
+                report = replace(report, hits=hits(state.rules, planned.changes, clients))
+                if replayed:
+                    outcome = answer(question, clickhouse, now_ms(), ReplayBudget.of_plan())
+                    report = replace(report, answer=outcome, harmed=harmed(outcome))
         output_of_plans.print_report(report, output)
         exit_when_incomplete(is_complete)
         if not report.passes:

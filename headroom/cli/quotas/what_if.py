@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from exporters.clickhouse.client import ClickHouse
 from headroom.cli.cluster import clickhouse_of, reported_in_one_line
 from headroom.cli.options import Output
 from headroom.cli.quotas.arguments import changes, who
@@ -23,10 +24,8 @@ from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import (
     ReplayBudget,
     UnrecordedClusterError,
-    WhatIfAnswer,
     WhatIfQuestion,
     answer,
-    recorded_clients,
     whole_minutes,
 )
 from quota_metrics.what_if.recording import TIMEOUT_S, GivenWindow
@@ -80,30 +79,17 @@ def what_if(
         from_ms, to_ms = time_range(since, start, end)
         window = GivenWindow(window_num, window_size_ms)
         question = WhatIfQuestion([alteration], from_ms, to_ms, cluster, window)
-        what_if_output.print_answer(
-            answered(question, url, ReplayBudget.unlimited() if everything else ReplayBudget()), output
-        )
-
-
-def answered(question: WhatIfQuestion, url: str, budget: ReplayBudget) -> WhatIfAnswer:
-    """Raises ArgumentError for an invalid URL, password or cluster, ConnectionError when the server fails or has no
-    usage."""
-    clickhouse = clickhouse_of(url, TIMEOUT_S)
-    with _cluster_chosen():
-        return answer(question, clickhouse, now_ms(), budget)
-
-
-def clients_of(question: WhatIfQuestion, url: str) -> list[tuple[str, str]]:
-    """(user, client-id) of all recorded clients. Raises the same."""
-    clickhouse = clickhouse_of(url, TIMEOUT_S)
-    with _cluster_chosen():
-        return recorded_clients(question, clickhouse, now_ms())
+        budget = ReplayBudget.unlimited() if everything else ReplayBudget()
+        with recording(url) as clickhouse:
+            what_if_output.print_answer(answer(question, clickhouse, now_ms(), budget), output)
 
 
 @contextmanager
-def _cluster_chosen() -> Iterator[None]:
+def recording(url: str) -> Iterator[ClickHouse]:
+    """The store to replay from. Raises ArgumentError for an invalid URL, password or cluster, ConnectionError when the
+    server fails or has no usage."""
     try:
-        yield
+        yield clickhouse_of(url, TIMEOUT_S)
     except UnrecordedClusterError as exc:
         raise (ArgumentError if exc.ambiguous else ConnectionError)(str(exc)) from exc
 

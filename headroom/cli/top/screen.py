@@ -19,7 +19,6 @@ PLAIN, DIM, BAD, SELECTED = "", "dim", "red", "reverse"
 _KEYS: Final = "/ filter  s sort  g group  Enter detail  p pause  q quit"
 _DETAIL_KEYS: Final = "Esc back  p pause  q quit"
 _BLOCKS: Final = "\N{LOWER ONE EIGHTH BLOCK}▂▃▄▅▆▇\N{FULL BLOCK}"
-_ASCII_BLOCKS: Final = "_.:-=+*#"
 _GROUP_FIRST, _GROUP_REST = ("level",), ("quota", "clients", "throttled", "fullest", "usage")
 _GROUP_LAYOUT = Layout(
     numbers=("clients", "throttled", "fullest", "usage"),
@@ -35,15 +34,15 @@ class DrawnLine(NamedTuple):
     style: str = PLAIN
 
 
-def screen(state: TopState, width: int, height: int, *, is_ascii: bool = False) -> list[DrawnLine]:
-    """`height` lines at most, each of `width` columns at most. `is_ascii`: the terminal shows nothing else."""
+def screen(state: TopState, width: int, height: int) -> list[DrawnLine]:
+    """`height` lines at most, each of `width` columns at most."""
     row = state.detailed
     if state.detail is None:
         body, keys = _table(state, width, height - 2), _KEYS
     elif row is None:
         body, keys = [DrawnLine("This client is not active any more.")], _DETAIL_KEYS
     else:
-        body, keys = _detail(state, row, width, is_ascii=is_ascii), _DETAIL_KEYS
+        body, keys = _detail(state, row, width), _DETAIL_KEYS
     foot = f"filter: {printable(state.filter)}_  (Enter keeps it, Esc clears it)" if state.is_typing else keys
     head = DrawnLine(_head(state), BAD if state.fault else PLAIN)
     lines = [head, *body[: height - 2], *[DrawnLine("")] * (height - 2 - len(body)), DrawnLine(foot, DIM)]
@@ -93,22 +92,18 @@ def level_style(line: TableLine, rows: Sequence[Row]) -> str:
 
 def minute_text(row: Row, now_s: float) -> str:
     """Which minute a row is of, and how old it is when there should be a newer one."""
-    start = _minute_start(row)
-    age = f", {duration_text(_age_ms(start, now_s))} old" if is_old(row, now_s) else ""
+    start = datetime.fromisoformat(row["window_start"][:19])
+    age = f", {duration_text(1000 * _age_s(row, now_s))} old" if is_old(row, now_s) else ""
     return f"minute from {start:%H:%M:%S} UTC{age}"
 
 
 def is_old(row: Row, now_s: float) -> bool:
     """Whether a minute after that of the row should be stored."""
-    return _age_ms(_minute_start(row), now_s) > (WINDOW_S + LATE_S) * 1000
+    return _age_s(row, now_s) > WINDOW_S + LATE_S
 
 
-def _minute_start(row: Row) -> datetime:
-    return datetime.fromisoformat(row["window_start"][:19]).replace(tzinfo=UTC)
-
-
-def _age_ms(start: datetime, now_s: float) -> float:
-    return (now_s - start.timestamp()) * 1000
+def _age_s(row: Row, now_s: float) -> float:
+    return now_s - datetime.fromisoformat(row["window_start"][:19]).replace(tzinfo=UTC).timestamp()
 
 
 def group_lines(rows: Sequence[Row], by: str, width: int | None) -> list[TableLine]:
@@ -129,7 +124,7 @@ def group_lines(rows: Sequence[Row], by: str, width: int | None) -> list[TableLi
     return table_lines((*_GROUP_FIRST, by, *_GROUP_REST), cells, width, _GROUP_LAYOUT)
 
 
-def _detail(state: TopState, row: Row, width: int, *, is_ascii: bool) -> list[DrawnLine]:
+def _detail(state: TopState, row: Row, width: int) -> list[DrawnLine]:
     key = row["quota_key"]
     facts = [
         ("client", printable(row["client_id"]) or "(no client id)"),
@@ -148,16 +143,16 @@ def _detail(state: TopState, row: Row, width: int, *, is_ascii: bool) -> list[Dr
     lines = [DrawnLine(f"{name:10}{shortened(text, width - 10)}") for name, text in facts]
     reason = [DrawnLine(line) for line in wrapped(printable(row["reason"]), width, "")]
     level = DrawnLine(row["level"], STYLES[row["level"]].terminal)
-    return [level, *reason, DrawnLine(""), *lines, DrawnLine(""), *_sparkline(state, row, width, is_ascii=is_ascii)]
+    return [level, *reason, DrawnLine(""), *lines, DrawnLine(""), *_sparkline(state, row, width)]
 
 
-def _sparkline(state: TopState, row: Row, width: int, *, is_ascii: bool) -> list[DrawnLine]:
+def _sparkline(state: TopState, row: Row, width: int) -> list[DrawnLine]:
     """The rate of the last 15 minutes; full height is the limit, or the highest rate without one."""
     if not state.usage:
         return [DrawnLine("no usage of the last 15 minutes is known yet", DIM)]
     most = max(rate for _, rate in state.usage)
     top = max(row["limit"] or 0.0, most, 1.0)
-    line = sparkline([rate for _, rate in state.usage], top, min(width, 90), is_ascii=is_ascii)
+    line = sparkline([rate for _, rate in state.usage], top, min(width, 90))
     scale = "the limit" if row["limit"] and row["limit"] >= most else "the highest rate"
     return [
         DrawnLine(line),
@@ -165,9 +160,8 @@ def _sparkline(state: TopState, row: Row, width: int, *, is_ascii: bool) -> list
     ]
 
 
-def sparkline(rates: Sequence[float], top: float, columns: int, *, is_ascii: bool = False) -> str:
+def sparkline(rates: Sequence[float], top: float, columns: int) -> str:
     """One character for each of at most `columns` equal parts: its highest rate, in eighths of `top`."""
-    blocks = _ASCII_BLOCKS if is_ascii else _BLOCKS
     count = min(columns, len(rates))
     parts = [rates[at * len(rates) // count : (at + 1) * len(rates) // count] for at in range(count)]
-    return "".join(blocks[min(7, int(max(part) / top * 8))] for part in parts)
+    return "".join(_BLOCKS[min(7, int(max(part) / top * 8))] for part in parts)

@@ -14,16 +14,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, TypeVar
 
 from rich.style import Style
 from rich.text import Text
 
 from headroom.cli.top.screen import screen
-from headroom.cli.top.state import Row, TopState, keys_of, pressed, refreshed
+from headroom.cli.top.state import Row, RowKey, TopState, keys_of, pressed, refreshed
 from headroom.daemon_thread import begin_in_daemon_thread
-
-Answer = TypeVar("Answer")
 
 _POLL_S = 0.1
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor
@@ -32,51 +29,33 @@ _MIN_COLUMNS, _MIN_LINES = 20, 5
 _KEYS_AT_ONCE = 1024
 
 
-class _Question(Generic[Answer]):
-    """Asks in a thread, one at a time."""
-
-    def __init__(self) -> None:
-        self._answer: Future[Answer] | None = None
-        self.about: Any = None
-
-    @property
-    def is_open(self) -> bool:
-        return self._answer is not None
-
-    def ask(self, read: Callable[[], Answer], about: Any = None) -> None:
-        self.about = about
-        self._answer = begin_in_daemon_thread(read)
-
-    def answer(self) -> Answer | None:
-        """None while there is none. Raises what the question raised."""
-        if self._answer is None or not self._answer.done():
-            return None
-        answer, self._answer = self._answer, None
-        return answer.result()
-
-
 def run_screen(
     read: Callable[[], list[Row]], usage: Callable[[Row], list[tuple[float, float]]], interval_s: float, first: TopState
 ) -> None:
     """Until `q` or Ctrl-C. `read` and `usage` raise ConnectionError; other errors end it and are raised."""
     state, due_s, shown = first, 0.0, ""
-    rows: _Question[list[Row]] = _Question()
-    rates: _Question[list[tuple[float, float]]] = _Question()
+    rows: Future[list[Row]] | None = None
+    rates: Future[list[tuple[float, float]]] | None = None
+    asked_rates: tuple[RowKey | None, float] = (None, 0.0)  # the client, and the refresh
     with _whole_screen():
         while not state.is_over:
-            if not rows.is_open and not state.is_paused and time.monotonic() >= due_s:
-                rows.ask(read)
+            if rows is None and not state.is_paused and time.monotonic() >= due_s:
+                rows = begin_in_daemon_thread(read)
                 due_s = time.monotonic() + interval_s
             try:
-                if (newest := rows.answer()) is not None:
-                    state = refreshed(state, newest, time.time())
-                if (rates_now := rates.answer()) is not None and rates.about[0] == state.detail:
-                    state = replace(state, usage=tuple(rates_now))
+                if rows is not None and rows.done():
+                    answered_rows, rows = rows, None
+                    state = refreshed(state, answered_rows.result(), time.time())
+                if rates is not None and rates.done():
+                    answered_rates, rates = rates, None
+                    if asked_rates[0] == state.detail:
+                        state = replace(state, usage=tuple(answered_rates.result()))
             except ConnectionError as exc:
                 state = replace(state, fault=f"{exc}; asking again")
             row = state.detailed
-            if row is not None and not state.is_paused and not rates.is_open and rates.about != (state.detail, due_s):
-                rates.ask(partial(usage, row), (state.detail, due_s))
+            if row is not None and not state.is_paused and rates is None and asked_rates != (state.detail, due_s):
+                asked_rates = (state.detail, due_s)
+                rates = begin_in_daemon_thread(partial(usage, row))
             frame = _frame(state)
             if frame != shown:
                 sys.stdout.write(frame)
@@ -88,11 +67,10 @@ def run_screen(
 
 def _frame(state: TopState) -> str:
     columns, lines = shutil.get_terminal_size()
-    is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
     has_colours = not os.environ.get("NO_COLOR")
     drawn = [
         Style.parse(line.style).render(Text(line.text).plain) if line.style and has_colours else line.text
-        for line in screen(state, max(columns, _MIN_COLUMNS), max(lines, _MIN_LINES), is_ascii=is_ascii)
+        for line in screen(state, max(columns, _MIN_COLUMNS), max(lines, _MIN_LINES))
     ]
     return _HOME + (_END_LINE + "\r\n").join(drawn) + _END_LINE + _END_SCREEN
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from headroom.web.own.me import COLUMNS, document
-from headroom.web.own.scopes import ClientScope, Scopes
+from headroom.web.own_view import COLUMNS, ClientScope, Scopes, document
 from quota_metrics.config.owners import parse_owners
 
 OWNERS = parse_owners(b"owners: [{team: payments, user: alice}, {team: search, user: bob}]")
