@@ -3,11 +3,11 @@
 access.py     access control (Host header, token, trusted proxy) and headers of every response
 queries.py    the SQL of the pages
 parameters.py parameters of a request
-query_threads.py  threads for queries; sparse_log.py: few log lines about requests
-data.py       parameters -> rows, for `/api/v1/` and the pages
+sparse_log.py few log lines about requests
+data.py       parameters -> rows, for `/api/v1/` and the pages; the threads of queries
 what_if.py    the what-if form: recorded rates against another limit
 api.py        `/api/v1/...` as JSON
-own/          an application's own view, for tokens that see some clients only
+own_view.py   an application's own view, for tokens that see some clients only
 pages.py      the pages: templates/ with jinja2; static/ is served unchanged, static/vendor/ is htmx and uPlot
 overview_rows.py  what the overview adds to each client's row: a short reason, a sparkline, and the question of
                   another limit; the sparklines of tiles

@@ -1,4 +1,4 @@
-"""What the pages ask the store, and how often. The store is one that counts."""
+"""What the pages ask the store, and how often; queries while it hangs. The store is one that counts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse, Row
 from headroom.web import data, queries
-from headroom.web.data import Data
+from headroom.web.data import Data, QueryThreads
+from headroom.web.parameters import UnavailableError
 from headroom.web.payers import COSTS
+
+PATIENCE_S = 60.0
 
 
 class CountedStore:
@@ -30,8 +33,7 @@ class CountedStore:
         return self._answer(parameters)
 
 
-def data_of(store: CountedStore, monkeypatch: pytest.MonkeyPatch, status: Row | None = None) -> Data:
-    monkeypatch.setattr(data, "WhatIfQueue", lambda *_: None)  # it copies the store
+def data_of(store: CountedStore, status: Row | None = None) -> Data:
     return Data(cast("ClickHouse", store), list, lambda: status or {}, source="jmx")
 
 
@@ -39,9 +41,9 @@ def away(_: Mapping[str, Any]) -> list[Row]:
     raise ConnectionError("too slow")
 
 
-def test_clients_of_the_week_are_read_once_also_when_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_of_the_week_are_read_once_also_when_that_fails() -> None:
     async def ask(store: CountedStore) -> None:
-        asked = data_of(store, monkeypatch)
+        asked = data_of(store)
         for _ in range(3):
             with pytest.raises(ConnectionError, match="too slow"):
                 await asked.seen({"q": "app"})
@@ -63,7 +65,7 @@ def test_query_that_outlives_its_result_is_not_asked_twice(monkeypatch: pytest.M
         return [{"cluster": "prod"}]
 
     async def ask(store: CountedStore) -> None:
-        asked = data_of(store, monkeypatch)
+        asked = data_of(store)
         first = asyncio.create_task(asked.jobs())
         while not store.asked:
             await asyncio.sleep(0.01)
@@ -81,7 +83,7 @@ def test_query_that_outlives_its_result_is_not_asked_twice(monkeypatch: pytest.M
     assert len(store.asked) == 2
 
 
-def test_payers_over_budget_come_first_with_their_costs_then_the_costliest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_payers_over_budget_come_first_with_their_costs_then_the_costliest() -> None:
     every = [
         {"payer": f"User:{n:02}", "pushes": 1.0, "bytes": 10.0, "points": 100.0 - n, "instances": 2.0}
         for n in range(30)
@@ -89,9 +91,36 @@ def test_payers_over_budget_come_first_with_their_costs_then_the_costliest(monke
     store = CountedStore(lambda parameters: every[: parameters["limit"]])
     over = {"payer": "User:29", "refused": {"requests": 3, "bytes": 4}, "last_refused_ms": 5}
     left_out = {"payer": "10.0.0.9", "exchanges": 7, "last_ms": 1}
-    asked = data_of(store, monkeypatch, {"over_budget": [over], "left_out": [left_out]})
+    asked = data_of(store, {"over_budget": [over], "left_out": [left_out]})
     rows = asyncio.run(asked.payers({"limit": "5"}))
     assert [sql for sql, _ in store.asked] == [COSTS]
     assert [row["payer"] for row in rows] == ["User:29", "10.0.0.9", "User:00", "User:01", "User:02"]
     assert rows[0] == {**over, "not_metered": 0, "pushes": 1, "bytes": 10, "points": 71, "instances": 2}
     assert (rows[1]["not_metered"], rows[1]["points"], rows[2]["refused"]) == (7, 0, {})
+
+
+def test_hanging_queries_occupy_only_their_own_threads() -> None:
+    asyncio.run(_hang())
+
+
+async def _hang() -> None:
+    hanging, threads = threading.Event(), QueryThreads(most=2, patience_s=0.05)
+    queries = [asyncio.create_task(threads.run(hanging.wait)) for _ in range(40)]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(query.done() for query in queries) < 38:
+                await asyncio.sleep(0.01)
+            assert await asyncio.to_thread(lambda: "served") == "served"
+    finally:
+        hanging.set()
+    answers = await asyncio.gather(*queries, return_exceptions=True)
+    assert [answer for answer in answers if answer is True] == [True] * 2
+    assert [type(answer) for answer in answers if answer is not True] == [UnavailableError] * 38
+    for _ in range(3):  # an error frees a thread, too
+        with pytest.raises(ConnectionError, match="away"):
+            await threads.run(_fail)
+    assert await threads.run(lambda: 7) == 7
+
+
+def _fail() -> None:
+    raise ConnectionError("away")

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
-from html import unescape
-
 import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
 from headroom.web.tiles import TRENDS
-from quota_metrics.amounts import duration_text
 from tests.headroom.web.conftest import HOSTILE, Watched
-from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.serving import output_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
@@ -83,37 +75,6 @@ def test_status_shows_the_last_hour_without_javascript(served: str, browser: Bro
         assert box is not None
         assert 0 < box["x"] < box["x"] + box["width"] < 390
     context.close()
-
-
-def page_rows(html: str) -> list[list[str]]:
-    table = html.partition("<tbody>")[2].partition("</tbody>")[0]
-    return [
-        [unescape(re.sub(r"</?span[^>]*>", "", cell)) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
-        for row in table.split("<tr>")
-        if "<td" in row
-    ]
-
-
-def test_page_and_command_agree_with_the_api(served: str, clickhouse: RunningClickHouse) -> None:
-    """The command is the one that the page shows."""
-    while True:
-        api = HTTP.get(f"{served}/api/v1/what-if", params=STRICTER).json()
-        page = HTTP.get(f"{served}/quotas/what-if", params=STRICTER).text
-        arguments = [*shlex.split(api.pop("what_if"))[1:], "--url", clickhouse.url, "--output", "json"]
-        of_command = json.loads(output_of(*arguments))
-        covers = of_command["covers"]
-        if api["covers"] == covers and covers["to"] in page:  # otherwise another minute has begun
-            break
-    assert (api.pop("since"), api.pop("covers_text") in unescape(page)) == ("15m", True)
-    assert api == of_command
-    shown = [[*row[:4], row[5], row[7]] for row in page_rows(page)]
-    expected = []
-    for row in api["clients"]:
-        if row["affected"]:
-            throttled = (duration_text(row[side]["throttled_s"] * 1000) for side in ("before", "after"))
-            names = [row["verdict"], row["client_id"], row["user"], str(row["broker_id"])]
-            expected.append([*names, " → ".join(throttled), row["reason"]])
-    assert shown == expected != []
 
 
 def test_api_returns_the_same_results(served: str) -> None:

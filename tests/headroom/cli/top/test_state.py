@@ -164,5 +164,5 @@ def test_detail_has_the_reason_and_a_sparkline() -> None:
 
 
 def test_a_sparkline_shows_peaks_and_fits() -> None:
-    assert sparkline([0.0] * 899 + [8.0], 8.0, 60, is_ascii=True) == "_" * 59 + "#"
+    assert sparkline([0.0] * 899 + [8.0], 8.0, 60) == "\N{LOWER ONE EIGHTH BLOCK}" * 59 + "\N{FULL BLOCK}"
     assert len(sparkline([1.0, 2.0], 8.0, 60)) == 2
