@@ -1,7 +1,9 @@
-"""`headroom gateway check` as a user runs it, and a gateway in front of the same brokers while a right is revoked."""
+"""`headroom gateway check` and `cluster show` as a user runs them, and a gateway in front of the same brokers while a
+right is revoked."""
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from typer.testing import CliRunner
 
 from headroom.cli import gateway
-from headroom.cli.gateway import app
+from headroom.cli.main import app
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
@@ -31,8 +33,8 @@ def guarded(java: str, kafka_libs: Path) -> Iterator[SecureCluster]:
         yield cluster
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["check", *arguments])
+def run(*arguments: str, command: str = "gateway check") -> tuple[int, str]:
+    result = CliRunner().invoke(app, [*command.split(), *arguments])
     return result.exit_code, result.output
 
 
@@ -102,6 +104,20 @@ def test_ports_that_have_to_lead_to_ours_are_listed(kafka: LocalCluster) -> None
     said = run(*listen, "65534")[1]
     assert f"FAIL clients are sent to port 65536, which has to lead to port {port + 2} of" in said
     assert run("--upstream", kafka.bootstrap, "--advertised-port", "443")[0] == 2
+
+
+@pytest.mark.kafka
+def test_facts_as_table_and_json(kafka: LocalCluster) -> None:
+    code, said = run("--upstream", kafka.bootstrap, "--output", "json", command="cluster show")
+    facts = json.loads(said)
+    assert code == 0
+    assert (facts["release"], facts["metadata_version"], facts["authorizer"]) == ("4.3", "4.3", False)
+    (broker,) = facts["brokers"]
+    assert (broker["quota_window_num"], broker["quota_window_size_ms"], broker["callback_class"]) == (11, 1000, "")
+    code, said = run("--upstream", kafka.bootstrap, command="cluster show")
+    assert code == 0
+    assert "Kafka 4.3, metadata.version 4.3" in said
+    assert "11 x 1 s" in said
 
 
 def test_signature_of_the_host_is_named(tmp_path: Path) -> None:
