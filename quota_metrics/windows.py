@@ -37,7 +37,6 @@ class QuotaWindow(NamedTuple):
         return (self.samples - 1) * self.window_ms / 1000
 
     def rate(self) -> Rate:
-        """An empty rate over this window."""
         return Rate(self.samples, self.window_ms, before_3_8=self.before_3_8)
 
 

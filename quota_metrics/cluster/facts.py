@@ -260,7 +260,6 @@ class ClusterFacts:
 
     @property
     def replication_throttles(self) -> tuple[ReplicationThrottle, ...]:
-        """All of them, and which are of no use any more."""
         rates = [
             SetRate(broker.broker_id, name, value, broker.sources.get(name, DYNAMIC_BROKER), broker.moves_log_dirs)
             for broker in self.brokers

@@ -130,8 +130,6 @@ _TOPICS: Final = Unread(
 
 
 class _OfBroker(NamedTuple):
-    """What one broker answered."""
-
     facts: BrokerFacts
     finalized: Release | None
     unread: tuple[Unread, ...]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kio.index import load_response_schema
 
-from quota_metrics.kafka.decoding import decode_head, interrupt
+from quota_metrics.kafka.frames import decode_head, interrupt
 from quota_metrics.kafka.primitives import ProtocolError, Reader
 
 _METADATA: Final = 3

@@ -120,7 +120,6 @@ def sanitize(name: str) -> str:
 
 
 def desanitize(sanitized: str) -> str:
-    """The inverse of `sanitize`."""
     return unquote(sanitized)
 
 

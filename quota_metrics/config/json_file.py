@@ -127,7 +127,6 @@ def document(rules: Rules) -> dict[str, Any]:
 
 
 def json_number(value: float) -> float | str:
-    """A quota as JSON has it."""
     return INFINITY if value == math.inf else value
 
 

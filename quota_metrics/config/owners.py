@@ -18,7 +18,7 @@ the topic. `*` is any text and `?` any character; case counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import translate
 from functools import cached_property
 from hashlib import blake2b
@@ -41,8 +41,6 @@ class OwnersError(ValueError):
 
 
 class Owner(NamedTuple):
-    """A team and how it is reached."""
-
     team: str
     contact: str = ""
     page: str = ""
@@ -84,10 +82,6 @@ class _Entry(BaseModel):
         return self
 
     @property
-    def owner(self) -> Owner:
-        return Owner(self.team, self.contact, self.page)
-
-    @property
     def owns_clients(self) -> bool:
         return self.user is not None or self.client_id is not None
 
@@ -121,30 +115,18 @@ class _Entry(BaseModel):
 
 
 class Owners(BaseModel):
-    """The content of the file."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
     owners: Annotated[Sequence[_Entry], Field(max_length=_MAX_OWNERS)] = ()
     prices: Prices = Prices()
     capacity: Capacity = Capacity()
 
     def owner(self, user: str, client_id: str) -> Owner:
-        """The owner of a client; the team UNOWNED when nobody is.
-
-        The time grows with the length of the names and with the number of entries that begin as the names do, not with
-        that of all entries.
-        """
-        for entry in self._candidates(user=user, client_id=client_id):
-            if entry.fits(user, client_id):
-                return entry.owner
-        return Owner(UNOWNED)
+        """The owner of a client; the team UNOWNED when nobody is."""
+        return self._first(lambda entry: entry.fits(user, client_id), user=user, client_id=client_id)
 
     def topic_owner(self, topic: str) -> Owner:
         """The owner of a topic; the team UNOWNED when nobody is."""
-        for entry in self._candidates(topic=topic):
-            if entry.fits_topic(topic):
-                return entry.owner
-        return Owner(UNOWNED)
+        return self._first(lambda entry: entry.fits_topic(topic), topic=topic)
 
     @cached_property
     def checksum(self) -> int:
@@ -152,30 +134,24 @@ class Owners(BaseModel):
         patterns = repr([(entry.team, entry.user, entry.client_id) for entry in self.owners if entry.owns_clients])
         return int.from_bytes(blake2b(patterns.encode(), digest_size=8).digest()) >> 1 or 1
 
-    def _candidates(self, **names: str) -> Iterator[_Entry]:
-        """The entries that begin as one of the names does, in the order of the file."""
+    def _first(self, fits: Callable[[_Entry], bool], **names: str) -> Owner:
+        """By the order of the file. The time grows with the length of the names and with the number of entries that
+        begin as the names do, not with that of all entries."""
         numbers: list[int] = []
-        for kind, name in names.items():
-            for length in self._lengths[kind]:
-                if length > len(name):
-                    break
-                numbers += self._by_beginning.get((kind, name[:length]), ())
-        return (self.owners[number] for number in sorted(numbers))
+        for (kind, length), by_text in self._by_beginning.items():
+            if kind in names:
+                numbers += by_text.get(names[kind][:length], ())
+        entry = next((self.owners[number] for number in sorted(numbers) if fits(self.owners[number])), None)
+        return Owner(UNOWNED) if entry is None else Owner(entry.team, entry.contact, entry.page)
 
     @cached_property
-    def _by_beginning(self) -> dict[tuple[str, str], list[int]]:
-        numbers: dict[tuple[str, str], list[int]] = {}
+    def _by_beginning(self) -> dict[tuple[str, int], dict[str, list[int]]]:
+        """By kind of name and length of its beginning: the numbers of the entries by that beginning."""
+        numbers: dict[tuple[str, int], dict[str, list[int]]] = {}
         for number, entry in enumerate(self.owners):
-            for begins in entry.begins:
-                numbers.setdefault(begins, []).append(number)
+            for kind, text in entry.begins:
+                numbers.setdefault((kind, len(text)), {}).setdefault(text, []).append(number)
         return numbers
-
-    @cached_property
-    def _lengths(self) -> dict[str, list[int]]:
-        return {
-            kind: sorted({len(text) for of, text in self._by_beginning if of == kind})
-            for kind in ("user", "client_id", "topic")
-        }
 
 
 NO_OWNERS: Final = Owners()

@@ -101,7 +101,6 @@ class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
 
     def written(self) -> dict[str, Any]:
-        """The fields that the file has."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
@@ -212,7 +211,6 @@ def _constructed(node: yaml.Node) -> Any:
 
 
 def _explained(error: Any) -> str:
-    """A fault that pydantic found."""
     *parents, field_name = [str(part) for part in error["loc"]] or ["the entry"]
     if error["type"] == "extra_forbidden":
         return f"{f'`{parents[-1]}`' if parents else 'the entry'} has no field {field_name!r}"

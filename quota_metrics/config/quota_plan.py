@@ -26,8 +26,6 @@ DeclaredSubscriptions: TypeAlias = Mapping[str, Mapping[str, str | None]]  # of 
 
 
 class Action(StrEnum):
-    """What happens to one value."""
-
     SET = "set"
     CHANGE = "change"
     REMOVE = "remove"
@@ -68,7 +66,6 @@ class QuotaPlan:
 
     @property
     def all_changes(self) -> list[QuotaDifference | SubscriptionDifference]:
-        """Of both sections."""
         return [*self.changes, *self.subscription_changes]
 
     @property
@@ -129,7 +126,6 @@ def subscription_differences(
 
 
 def alterations_of(changes: Iterable[QuotaDifference]) -> list[QuotaAlteration]:
-    """One for each entity."""
     values = _grouped((change.holder, change.key, change.after) for change in changes)
     return [QuotaAlteration(entity, of_entity) for entity, of_entity in values.items()]
 

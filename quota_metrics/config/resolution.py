@@ -66,8 +66,6 @@ _SHORTCUTS: dict[int, _Form] = {NO_QUOTAS: _UNMATCHED} | {bit: form for form, bi
 
 
 class Rule(NamedTuple):
-    """A configured value and its entity."""
-
     entity: Entity
     value: float
 
@@ -191,7 +189,6 @@ def bucket_names(resolution: Resolution) -> tuple[str, str]:
 
 
 def _tags_by_form(user: str, client_id: str) -> dict[_Form, Tags]:
-    """The three tag sets that a client may have."""
     sanitized = sanitize(user)
     return {
         (True, True): {USER: sanitized, CLIENT_ID: client_id},

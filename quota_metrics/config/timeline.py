@@ -88,12 +88,10 @@ class Epoch:
 
     @cached_property
     def groups_before(self) -> Mapping[BucketKey, set[Pair]]:
-        """Pairs that share a limit before the change."""
         return _groups((pair, change.before) for pair, change in self.quotas.items())
 
     @cached_property
     def groups(self) -> Mapping[BucketKey, set[Pair]]:
-        """Pairs that share a limit after the change."""
         return _groups((pair, change.after) for pair, change in self.quotas.items())
 
     def affected(self) -> set[Pair]:

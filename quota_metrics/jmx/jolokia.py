@@ -14,7 +14,6 @@ _DOMAIN = "kafka.server:"
 
 
 def read_request() -> bytes:
-    """The body to POST."""
     return orjson.dumps(
         [
             {

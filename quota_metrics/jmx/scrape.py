@@ -19,8 +19,6 @@ _CHUNK_BYTES = 65_536
 
 
 class Agent(StrEnum):
-    """The kind of agent at the target."""
-
     PROMETHEUS = "prometheus"
     JOLOKIA = "jolokia"
 

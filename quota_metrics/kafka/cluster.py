@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 
 class Node(NamedTuple):
-    """A broker as the cluster advertises it."""
-
     id: int
     host: str
     port: int

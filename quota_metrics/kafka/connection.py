@@ -14,7 +14,6 @@ from kio.schema.api_versions import v3 as api_versions_v3
 from kio.static.protocol import RequestPayload
 
 from quota_metrics.kafka.authentication import Security, authenticate
-from quota_metrics.kafka.decoding import interrupted
 from quota_metrics.kafka.errors import (
     BrokerUnreachableError,
     ClusterError,
@@ -23,7 +22,7 @@ from quota_metrics.kafka.errors import (
     connect_error,
     transport_error,
 )
-from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody, api_name, decoded, encoded
+from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody, api_name, decoded, encoded, interrupted
 from quota_metrics.kafka.primitives import ProtocolError
 
 UNSUPPORTED_VERSION = 35

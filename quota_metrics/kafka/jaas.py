@@ -35,8 +35,6 @@ class JaasError(ValueError):
 
 
 class LoginModule(NamedTuple):
-    """The one module of a client's login context."""
-
     name: str
     options: dict[str, str]
 

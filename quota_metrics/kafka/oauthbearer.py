@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from quota_metrics.kafka.authentication import OAuthBearer, SaslError
 from quota_metrics.kafka.errors import PropertiesError
-from quota_metrics.kafka.sasl import OAuthBearer, SaslError
 from quota_metrics.kafka.tls import tls_context
 
 _NAME = "sasl.oauthbearer."

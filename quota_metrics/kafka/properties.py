@@ -12,12 +12,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from quota_metrics.kafka.authentication import Security
+from quota_metrics.kafka.authentication import Mechanism, Plain, Scram, Security
 from quota_metrics.kafka.bootstrap_servers import PROTOCOLS
 from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.jaas import JaasError, parse_jaas
 from quota_metrics.kafka.oauthbearer import oauthbearer
-from quota_metrics.kafka.sasl import Mechanism, Plain, Scram
 from quota_metrics.kafka.tls import RenewedContext
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")

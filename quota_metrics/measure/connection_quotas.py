@@ -39,7 +39,6 @@ class AddressLimits(NamedTuple):
 
     @property
     def is_limited(self) -> bool:
-        """Whether any connection can be refused."""
         return self.most < NO_LIMIT or self.rate < NO_LIMIT or bool(self.most_of) or bool(self.rate_of)
 
     def most_at(self, address: str) -> int:
@@ -99,7 +98,6 @@ class ConnectionQuotas:
         return ADMITTED
 
     def disconnect(self, address: str, broker_id: int) -> None:
-        """An admitted connection has ended."""
         place = (address, broker_id)
         left = self._counts.get(place, 0) - 1
         if left > 0:

@@ -62,8 +62,6 @@ class PlacesByPayer(Generic[Place]):
 
 
 class PayerCount(NamedTuple):
-    """What was counted of a payer."""
-
     payer: str
     number: int
     last_ms: int
@@ -78,7 +76,6 @@ class CountByPayer:
         self._payers: dict[str, PayerCount] = {}  # latest last
 
     def add(self, payer: str, now_ms: int) -> None:
-        """Counts one."""
         self.total += 1
         before = self._payers.pop(payer, None)
         if before is None and len(self._payers) >= self._max_payers:

@@ -37,8 +37,6 @@ class Quota(NamedTuple):
 
 
 class QuotaCallback:
-    """Calls the function, and counts its faults."""
-
     def __init__(self, function: Function) -> None:
         self.faults = 0
         self.last_fault = ""
@@ -122,7 +120,6 @@ class QuotasInForce:
             self._kept.clear()
 
     def of_client(self, quota_key: str, user: str, client_id: str, broker_id: int) -> QuotaInForce:
-        """The client's quota at the broker."""
         if self._resolver is None or quota_key not in CLIENT_KEYS:
             return unknown_quota(quota_key, user, client_id, broker_id)
         quota = None if self._callback is None else self._callback.quota(quota_key, user, client_id, broker_id)

@@ -46,7 +46,6 @@ class TopicMeter:
         return len(self._sums)
 
     def observe(self, sampled: SampledTopics) -> None:
-        """Adds what was read off one frame."""
         for topic, nbytes in sampled.topics.items():
             self._sum_of((sampled.direction, sampled.user, sampled.client_id, topic), sampled.payer).add(nbytes, 1)
 
@@ -55,7 +54,6 @@ class TopicMeter:
         self._sum_of(count[:4], count.payer).add(count.nbytes, count.frames)
 
     def take(self) -> list[TopicCount]:
-        """Removes and returns all sums."""
         sums, self._sums, self._places = self._sums, {}, PlacesByPayer()
         return [TopicCount(*slot, total.payer, total.nbytes, total.frames) for slot, total in sums.items()]
 

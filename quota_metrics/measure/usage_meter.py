@@ -97,7 +97,6 @@ class UsageMeter:
         return len(self._clients)
 
     def clients(self) -> set[tuple[str, str]]:
-        """User and client-id of all measured clients."""
         return {(user, client_id) for _quota_key, user, client_id, _broker_id in self._clients}
 
     def exchange(self, exchange: ExchangeValues) -> None:
@@ -335,8 +334,6 @@ class UsageMeter:
 
 
 class _Usage:
-    """One client's window, and its interval so far."""
-
     def __init__(self, window: QuotaWindow, now_ms: int) -> None:
         self.window = window
         self.admitted_ms = now_ms

@@ -50,8 +50,6 @@ class Side:
 
 @dataclass(slots=True)
 class ClientOutcome:
-    """The effect of the change on one client at one broker."""
-
     client: ClientAtBroker
     before: Side = field(default_factory=Side)
     after: Side = field(default_factory=Side)
@@ -131,7 +129,6 @@ class Simulation:
         return replayed.requests
 
     def skip(self, group: Iterable[ClientAtBroker]) -> None:
-        """The outcome of these clients remains unknown."""
         for client in group:
             self._runs.pop(client, None)
             self.skipped.append(client)

@@ -33,7 +33,6 @@ class BrokerWindows:
     usually agree."""
 
     def __init__(self, windows: Mapping[int, BrokerWindow], default: BrokerWindow = _KAFKAS_DEFAULT) -> None:
-        """`default`: if no broker is known."""
         self._windows = windows
         self._other = next(iter(windows.values()), default)
 
@@ -47,8 +46,6 @@ class BrokerWindows:
 
 
 class ClientAtBroker(NamedTuple):
-    """A client at a broker, for one quota key."""
-
     quota_key: str
     user: str
     client_id: str

@@ -38,7 +38,6 @@ def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
 
 
 def command_lines(question: WhatIfQuestion) -> str:
-    """The kafka-configs.sh lines that make the changes."""
     return "\n".join(
         kafka_configs_line(alteration.entity, key, value)
         for alteration in question.alterations
@@ -68,7 +67,6 @@ def class_warning(classes: Sequence[str]) -> str:
 
 
 def client_document(outcome: ClientOutcome) -> dict[str, Any]:
-    """One client at one broker."""
     client = outcome.client
     return {
         "user": client.user,

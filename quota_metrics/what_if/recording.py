@@ -190,19 +190,15 @@ class Recording:
         return bool(self._rows(_HAS_USAGE))
 
     def clusters(self) -> list[str]:
-        """The clusters with usage."""
         return [row["cluster"] for row in self._rows(_CLUSTERS)]
 
     def clients(self) -> list[tuple[str, str]]:
-        """(user, client-id) of all clients."""
         return [(row["user"], row["client_id"]) for row in self._rows(_CLIENTS)]
 
     def brokers(self, override: GivenWindow) -> RecordedBrokers:
-        """What the cluster's brokers say of themselves."""
         return recorded_brokers(self._rows(_FACTS), self.from_ms, override)
 
     def history(self) -> list[QuotaLimit]:
-        """The configuration at the beginning, and each later change."""
         limits = []
         for row in self._rows(_LIMITS):
             names = (row["user"], row["client_id"], row["ip"], row["quota_key"])

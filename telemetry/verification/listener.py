@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32Timedelta, i64
 
-from quota_metrics.kafka.decoding import decode_head
+from quota_metrics.kafka.frames import decode_head
 from quota_metrics.kafka.primitives import ProtocolError, Reader
 from telemetry.gateway.connection import API_VERSIONS_TOO_NEW
 from telemetry.gateway.security.client_identity import software_of

@@ -11,7 +11,7 @@ import pytest
 from headroom.demo.jvm import Jvm
 from quota_metrics.cluster.facts import release_of_level
 from quota_metrics.config.entities import literal_address
-from quota_metrics.kafka.sasl import salted_password
+from quota_metrics.kafka.authentication import salted_password
 from tests.oracle import client_files_oracle, quotas_oracle
 
 pytestmark = pytest.mark.java

@@ -17,7 +17,7 @@ from quota_metrics.cluster.reading import read_facts
 from quota_metrics.cluster.topics import VERSIONS, partition_counts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.connection import Rests
-from quota_metrics.kafka.decoding import interrupted
+from quota_metrics.kafka.frames import interrupted
 from quota_metrics.kafka.primitives import ProtocolError, Reader
 from tests.kit.kio_entities import encode, entity_of_fields, message_type, random_entity
 from tests.quota_metrics.kafka.fake_broker import GOOD, METADATA, FakeBroker, asking, nodes

@@ -12,13 +12,12 @@ from kio.schema.errors import ErrorCode
 from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.kafka import admin
 from quota_metrics.kafka.admin import Address, KafkaAdmin, first_to_answer
-from quota_metrics.kafka.authentication import Security
+from quota_metrics.kafka.authentication import Scram, Security
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.kafka.cluster import Cluster
 from quota_metrics.kafka.connection import KafkaConnection
 from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, RefusedError, UnsupportedError
 from quota_metrics.kafka.frames import NegotiatedRequest
-from quota_metrics.kafka.sasl import Scram
 from tests.quota_metrics.kafka.fake_broker import (
     ALICE,
     ALTER,

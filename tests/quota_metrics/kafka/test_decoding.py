@@ -13,7 +13,7 @@ from kio.schema.index import schema_name_map
 from kio.schema.metadata.v12.response import MetadataResponse
 from kio.static.constants import EntityType
 
-from quota_metrics.kafka.decoding import decode_head
+from quota_metrics.kafka.frames import decode_head
 from quota_metrics.kafka.primitives import ProtocolError
 from tests.kit.kio_entities import encode, random_entity
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import certifi
 import pytest
 
+from quota_metrics.kafka.authentication import OAuthBearer, Plain, SaslError, Scram
 from quota_metrics.kafka.bootstrap_servers import BootstrapError, check_protocol, parse_bootstrap_servers
 from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.jaas import JaasError, parse_jaas
 from quota_metrics.kafka.oauthbearer import unsecured
 from quota_metrics.kafka.properties import read_properties, security
-from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.proxy import ProxyHandler
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quota_metrics.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
+from quota_metrics.kafka.authentication import OAuthBearer, Plain, SaslError, Scram
 
 # RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"

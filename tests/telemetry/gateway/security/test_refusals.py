@@ -12,10 +12,9 @@ from exporters.model import Push, RecordKind
 from exporters.spool.records import decode_push
 from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.authentication import Security
+from quota_metrics.kafka.authentication import Mechanism, OAuthBearer, Plain, Scram, Security
 from quota_metrics.kafka.errors import ClusterError
 from quota_metrics.kafka.oauthbearer import unsecured
-from quota_metrics.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
 from tests.kit.secure_clients import JavaClient, LibrdkafkaClient
 from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster
 from tests.telemetry.gateway.security.conftest import StartGateway, telemetry_users
