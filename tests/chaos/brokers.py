@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from py4j.protocol import Py4JJavaError
@@ -22,7 +23,8 @@ from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import find_java, kafka_libs
 from headroom.demo.jvm import Jvm
-from tests.kit.serving import Served
+from tests.kit.kafka.records import consumed_by_librdkafka
+from tests.kit.serving import Served, running
 
 DIRECTORY = Path("build/chaos-brokers")
 PARTITIONS = 3
@@ -38,14 +40,9 @@ _PROPERTIES = {
 }
 
 
-class Sender(Protocol):
-    def send(self, value: bytes) -> None: ...
-
-    def finish(self) -> list[str]:
-        """Waits until everything is acknowledged; the errors."""
-
-
 class JavaSender:
+    """`finish` waits until everything is acknowledged, and returns the errors."""
+
     def __init__(self, jvm: Jvm, bootstrap: str, topic: str) -> None:
         self._record = jvm.classes.org.apache.kafka.clients.producer.ProducerRecord
         self._producer = jvm.producer(bootstrap, f"{topic}-producer", enable_idempotence="true", acks="all")
@@ -68,6 +65,8 @@ class JavaSender:
 
 
 class LibrdkafkaSender:
+    """As JavaSender."""
+
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._topic = topic
@@ -126,7 +125,7 @@ class Group:
 class Way:
     """One family's producer and group, through the gateway or directly."""
 
-    def __init__(self, name: str, sender: Sender, group: Group) -> None:
+    def __init__(self, name: str, sender: JavaSender | LibrdkafkaSender, group: Group) -> None:
         self.name = name
         self.sender = sender
         self.group = group
@@ -152,22 +151,15 @@ class Way:
         return not (lost or doubled or unread)
 
 
-def log_of(bootstrap: str, topic: str) -> Iterator[bytes]:
+def log_of(bootstrap: str, topic: str) -> list[bytes]:
     """All records of a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-audit"})
-    for number in range(PARTITIONS):
-        partition = TopicPartition(topic, number, OFFSET_BEGINNING)
-        end = consumer.get_watermark_offsets(partition, PATIENCE_S)[1]
-        consumer.assign([partition])
-        while end:
-            for message in consumer.consume(1_000, 0.5):
-                value, offset = message.value(), message.offset()
-                assert value is not None
-                assert offset is not None
-                yield value
-                if offset + 1 >= end:
-                    end = 0
+    partitions = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
+    count = sum(consumer.get_watermark_offsets(partition, PATIENCE_S)[1] for partition in partitions)
+    consumer.assign(partitions)
+    values = consumed_by_librdkafka(consumer, (), count)
     consumer.close()
+    return values
 
 
 def send(ways: Sequence[Way], done: threading.Event) -> None:
@@ -206,12 +198,8 @@ def main(rounds: int) -> int:
                 bootstrap = served.kafka if topic.endswith("gateway") else cluster.bootstrap
                 sender = JavaSender(jvm, bootstrap, topic) if "java" in topic else LibrdkafkaSender(bootstrap, topic)
                 ways.append(Way(topic, sender, Group(bootstrap, topic)))
-            done = threading.Event()
-            load = threading.Thread(target=send, args=(ways, done))
-            load.start()
-            restart_in_turn(cluster, rounds)  # here: a broker ends with the thread that started it
-            done.set()
-            load.join()
+            with running(partial(send, ways)):
+                restart_in_turn(cluster, rounds)  # here: a broker ends with the thread that started it
             for way in ways:
                 way.finish()
         complete = [way.audit(cluster.bootstrap) for way in ways]

@@ -30,7 +30,7 @@ from headroom.demo.jvm import Jvm
 from headroom.demo.processes import free_ports
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.kafka.client_jars import client_libs
-from tests.kit.serving import Served, config_file
+from tests.kit.serving import Served, config_file, running
 from tests.telemetry.wire.proxy_hop import TcpBalancer
 
 _DIRECTORY = Path("build/chaos-gateways")
@@ -62,9 +62,6 @@ class Sender:
         self.errors = 0
         self._send = send
         self._acknowledged_s = [time.monotonic()]
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
     def gap_s(self, since_s: float, until_s: float) -> float:
         """The longest time without an acknowledgement that began or ended in between."""
@@ -72,12 +69,8 @@ class Sender:
         pairs = itertools.pairwise(times)
         return max((end - begin for begin, end in pairs if end > since_s and begin < until_s), default=0.0)
 
-    def stop(self) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._is_over.wait(_EVERY_S):
+    def run(self, over: threading.Event) -> None:
+        while not over.wait(_EVERY_S):
             try:
                 self._send()
             except Exception:  # noqa: BLE001 - of any client: the record is not acknowledged
@@ -103,9 +96,8 @@ def main(away_s: float) -> int:
             stack.callback(gateway.stop)
         TcpBalancer(_BALANCER, (port + _FURTHER, port + _FURTHER + _OF_BROKER), _HOSTS)
         senders = list(_senders(stack, java, f"{_NAME}:{port}", f"{_BALANCED}:{port + _FURTHER}"))
-        gaps = [_outage(gateway, senders, away_s) for gateway in gateways]
-        for sender in senders:
-            sender.stop()
+        with running(*(sender.run for sender in senders)):
+            gaps = [_outage(gateway, senders, away_s) for gateway in gateways]
     print(f"longest time without an acknowledgement, each gateway away for {away_s:.0f} s:")
     for sender, *of_outages in zip(senders, *gaps, strict=True):
         print(f"{sender.name}: {', '.join(f'{gap:.1f} s' for gap in of_outages)}; {sender.errors} errors")
@@ -137,9 +129,9 @@ def _senders(stack: ExitStack, java: str, bootstrap: str, balanced: str) -> Iter
     jvms: dict[str, Jvm] = {}
     for name, release, config in _JAVA:
         if release not in jvms:
-            libs = _CACHE / f"kafka-clients-{release}" if release != KAFKA_VERSION else _CACHE / f"kafka-{release}"
-            found = kafka_libs(java, libs) if release == KAFKA_VERSION else client_libs(java, release, libs)
-            jvms[release] = stack.enter_context(Jvm(java, found))
+            is_current = release == KAFKA_VERSION
+            libs = kafka_libs(java) if is_current else client_libs(java, release, _CACHE / f"kafka-clients-{release}")
+            jvms[release] = stack.enter_context(Jvm(java, libs))
         yield Sender(name, _java_send(jvms[release], bootstrap, config))
     yield Sender("librdkafka, a load balancer", _librdkafka_send(balanced))
     yield Sender(_WITHOUT_ADVICE, _librdkafka_send(bootstrap))
