@@ -85,7 +85,6 @@ def main() -> None:
     p50, p99 = ([statistics.quantiles(found, n=100)[at] for found in (busy, idle)] for at in (49, 98))
     tell("push_p50_at_half_peak", p50[0], "ms", p50[0] / p50[1], "idle", digits=2)
     tell("push_p99_at_half_peak", p99[0], "ms", p99[0] / p99[1], "idle", digits=2)
-    tell("ingested_at_half_peak", rate, "pushes/s", 0.5, "peak", digits=0)
 
 
 if __name__ == "__main__":

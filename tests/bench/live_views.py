@@ -3,8 +3,8 @@
 python -m tests.bench.live_views [ROWS] [SERIES]
 
 Each view is read as a dashboard reads it: as JSON over HTTP, the first 1,000 rows in the order of a column. Beside them
-what `headroom serve` computes once a minute for these views, and one metric of one client over an hour, which
-client_metrics joins with SERIES series. tests.bench.web.pages measures the pages over the same rows.
+one metric of one client over an hour, which client_metrics joins with SERIES series. tests.bench.web.pages measures the
+pages over the same rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from exporters.clickhouse.client import ClickHouse
 from tests.bench.figure import tell
-from tests.bench.kit.usage_rows import compute_minute, fill
+from tests.bench.kit.usage_rows import fill
 from tests.bench.performance import VIEW_MS
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 
@@ -53,16 +53,13 @@ def latencies_ms(server: RunningClickHouse, sql: str) -> list[float]:
 
 
 def tell_latency(name: str, took_ms: list[float]) -> None:
-    p50, p95 = statistics.median(took_ms), statistics.quantiles(took_ms, n=20)[-1]
+    p50 = statistics.median(took_ms)
     tell(f"{name}_p50_ms", p50, "ms", p50 / VIEW_MS, f"goal_{VIEW_MS:.0f}_ms")
-    tell(f"{name}_p95_ms", p95, "ms", p95 / p50, "p50")
 
 
 def main(rows: int, series: int) -> None:
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
         fill(server, rows, series)
-        computed_ms = statistics.median(compute_minute(server) for _ in range(5))
-        tell("minute_levels_ms", computed_ms, "ms", computed_ms / 60_000, "a_minute")
         for view, order in VIEWS.items():
             tell_latency(
                 f"view_{view}", latencies_ms(server, f"SELECT * FROM headroom.{view} ORDER BY {order} LIMIT {SHOWN}")

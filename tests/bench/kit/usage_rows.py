@@ -90,14 +90,7 @@ def fill(server: RunningClickHouse, rows: int, series: int) -> None:
         server.store.command(_POINTS.format(series=series, age=age), {})
     _wait_for_merges(server)
     for minutes_ago in reversed(range(SHOWN_MINUTES)):
-        compute_minute(server, minutes_ago)
-
-
-def compute_minute(server: RunningClickHouse, minutes_ago: int = 0) -> float:
-    """As `headroom serve` does it each minute, the newest that has ended or an earlier one; takes how many ms."""
-    began = time.perf_counter()
-    compute_levels(server.store, int(time.time() - 64) // 60 * 60 - 60 * minutes_ago)
-    return (time.perf_counter() - began) * 1000
+        compute_levels(server.store, int(time.time() - 64) // 60 * 60 - 60 * minutes_ago)
 
 
 def _fill_usage(server: RunningClickHouse, rows: int) -> None:
