@@ -1,15 +1,30 @@
-"""The Helm chart, rendered by Helm's own library: manifests match Kubernetes' schema, invalid values are refused."""
+"""The Helm chart, rendered by Helm's own library: manifests match their schemas, and each bad value is refused."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import helm_python
+import jsonschema
 import pytest
 
-from tests.kit.helm_chart import CHART, EVERYTHING, LEAST, config_of, container_of, job_of, pod_of, rendered, validate
+from tests.kit.helm_chart import (
+    CHART,
+    EVERYTHING,
+    LEAST,
+    config_of,
+    container_of,
+    job_of,
+    merged,
+    pod_of,
+    rendered,
+    validate,
+)
 
 KUBERNETES = ("1.27", "1.34")
 
@@ -139,3 +154,133 @@ def test_invalid_value_is_refused_by_name(values: dict[str, Any], named: str) ->
     with pytest.raises(helm_python.HelmError) as refused:
         rendered(values)
     assert named in str(refused.value)
+
+
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+WRONG_TYPE: dict[str, Any] = {"string": 7, "integer": "7", "boolean": "yes", "array": "x", "object": "x"}
+STRINGS = ("a b", "-", "!")  # each pattern refuses one of them
+ANYTHING = {"global", "config"}  # what Helm and `headroom serve` check
+
+
+def bad_values(schema: dict[str, Any]) -> Iterator[Any]:
+    """Values that differ from what the schema allows in one thing each."""
+    if "$ref" in schema:
+        yield from bad_values(SCHEMA["definitions"][schema["$ref"].rsplit("/", 1)[1]])
+        return
+    if "type" in schema:
+        yield WRONG_TYPE[schema["type"]]
+    if "enum" in schema or "oneOf" in schema:
+        yield from (value for value in ("no-such", True) if value not in schema.get("enum", ()))
+    if "pattern" in schema:
+        yield next(text for text in STRINGS if not re.search(schema["pattern"], text))
+    if "minimum" in schema:
+        yield schema["minimum"] - 1
+    if "maximum" in schema:
+        yield schema["maximum"] + 1
+    yield from bad_containers(schema)
+
+
+def bad_containers(schema: dict[str, Any]) -> Iterator[Any]:
+    if "minItems" in schema:
+        yield []
+    if "uniqueItems" in schema:
+        yield [1, 1]
+    if "items" in schema:
+        yield from ([item] for item in bad_values(schema["items"]))
+        if "required" in schema["items"]:
+            yield [{}]
+    if schema.get("additionalProperties") is False:
+        yield {"no-such": 1}
+    elif "additionalProperties" in schema:
+        yield from ({"key": value} for value in bad_values(schema["additionalProperties"]))
+    for name, part in schema.get("properties", {}).items():
+        if name not in ANYTHING:
+            yield from ({name: value} for value in bad_values(part))
+
+
+def innermost(values: Any) -> str:
+    """The name that an error must contain: that of the value which is bad, or of the one that holds it."""
+    names = []
+    while isinstance(values, dict) and values:
+        [(name, values)] = values.items()
+        names.append(name)
+    return str(names[-1])
+
+
+CASES = [values for values in bad_values(SCHEMA) if isinstance(values, dict)]
+
+
+@pytest.mark.parametrize("values", CASES, ids=lambda values: json.dumps(values, separators=(",", ":")))
+def test_bad_value_is_refused_by_name(values: dict[str, Any]) -> None:
+    with pytest.raises(helm_python.HelmError) as refused:
+        rendered(values)
+    assert innermost(values) in str(refused.value)
+
+
+def test_every_described_value_has_a_bad_one() -> None:
+    tried = {name for values in CASES for name in values}
+    assert tried == set(SCHEMA["properties"]) - ANYTHING | {"no-such"}
+
+
+def test_value_that_is_left_empty_is_refused_by_name() -> None:
+    """Helm takes a default away where a file has the name alone."""
+    needed = [[name] for name in SCHEMA["required"]]
+    for name, schema in SCHEMA["properties"].items():
+        needed += [[name, inner] for inner in schema.get("required", ())]
+    for path in needed:
+        values: Any = None
+        for name in reversed(path):
+            values = {name: values}
+        with pytest.raises(helm_python.HelmError, match=path[-1]):
+            rendered(values)
+
+
+DEFINITIONS = Path(__file__).with_name("crds")
+PLURAL = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
+
+
+def closed(schema: Any) -> Any:
+    """The schema with fields that it does not know refused, as `kubectl apply --validate=strict` does."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {name: closed(part) for name, part in schema.items()}
+    opened = {"additionalProperties", "x-kubernetes-preserve-unknown-fields"} & result.keys()
+    if isinstance(result.get("properties"), dict) and result.get("type") == "object" and not opened:
+        result["additionalProperties"] = False
+    return result
+
+
+def definition(kind: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((DEFINITIONS / f"{PLURAL[kind]}.json").read_text())
+    schema = closed(read["schema"])
+    schema["properties"]["apiVersion"]["const"] = f"{read['group']}/{read['version']}"
+    schema["properties"]["kind"]["const"] = read["kind"]
+    schema["properties"]["metadata"] = {"type": "object", "required": ["name"]}
+    return dict(schema)
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, Any]:
+    return {kind: manifest for (kind, _), manifest in rendered(EVERYTHING).items() if kind in PLURAL}
+
+
+@pytest.mark.parametrize("kind", PLURAL)
+def test_manifest_matches_the_operator_definition(manifests: dict[str, Any], kind: str) -> None:
+    jsonschema.Draft202012Validator(definition(kind)).validate(manifests[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("ServiceMonitor", {"endpoints": [{"port": "http", "interval": "15"}]}),
+        ("ServiceMonitor", {"endpoints": [{"port": "http", "every": "15s"}]}),
+        ("ServiceMonitor", {"selector": {"app": "headroom"}}),
+        ("PrometheusRule", {"groups": [{"name": "headroom", "rules": [{"alert": "A"}]}]}),
+        ("PrometheusRule", {"groups": [{"name": "headroom", "interval": "often"}]}),
+    ],
+)
+def test_invalid_field_is_refused(manifests: dict[str, Any], kind: str, spec: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(definition(kind)).validate(merged(manifests[kind], {"spec": spec}))

@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from headroom.cli.main import app
@@ -20,11 +22,11 @@ from headroom.demo.processes import free_ports
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, quota_file
 from telemetry.ingest.arrow_tables import usage_table
-from tests.deploy.workflow import Workflow
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.kafka.quota_files import quotas_of
 from tests.kit.recordings import PRODUCER, START_MS, Used, recorded
 
+_EXPRESSION = re.compile(r"\$\{\{\s*(.+?)\s*\}\}")
 CI = Path(__file__).parents[2] / "deploy" / "ci"
 BIN = Path(sys.executable).parent
 USER = "of-a-pull-request"
@@ -58,6 +60,49 @@ try:
 finally:
     producer.close()
 """
+
+
+class Ran(NamedTuple):
+    """The exit status of a step's last command, and what was printed."""
+
+    status: int
+    output: str
+
+
+class Workflow:
+    """`values`: of expressions, as `vars.NAME`. `replaced`: texts of the scripts by others, such as ports."""
+
+    def __init__(self, path: Path, values: Mapping[str, str], replaced: Mapping[str, str] | None = None) -> None:
+        self._document: dict[str, Any] = yaml.safe_load(path.read_text())
+        self._values = values
+        self._replaced = replaced or {}
+
+    def run(self, job: str, directory: Path, path: str, **environment: str) -> Iterator[Ran]:
+        """A result for each step that has a script: those with `if: always()`, and the others until one failed."""
+        failed = False
+        for step in self._document["jobs"][job]["steps"]:
+            if "run" not in step or (failed and step.get("if") != "always()"):
+                continue
+            given = {**self._document.get("env", {}), **step.get("env", {})}
+            variables = {name: self._filled(str(value)) for name, value in given.items()}
+            script = self._filled(step["run"])
+            for text, other in self._replaced.items():
+                script = script.replace(text, other)
+            done = subprocess.run(
+                ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+                cwd=directory,
+                env={**os.environ, **variables, **environment, "PATH": path},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            failed = failed or done.returncode != 0
+            yield Ran(done.returncode, done.stdout)
+
+    def _filled(self, text: str) -> str:
+        return _EXPRESSION.sub(lambda found: self._values[found[1]], text)
 
 
 def program(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands, flags, make targets, settings, tables and metrics that README.md and docs/ name exist."""
+"""Commands, flags, make targets, settings, tables, metrics and files that pages name exist; decisions are short."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 import yaml
 
@@ -132,3 +133,42 @@ def test_documented_metrics_exist() -> None:
     known = listed | {f"{name}_{suffix}" for name in listed for suffix in ("bucket", "sum", "count")}
     named = {(page.name, name) for page in PAGES for line in spans(page) for name in _METRIC.findall(line)}
     assert {one for one in named if one[1] not in known} == set()
+
+
+GENERATED = {"performance.md", "settings.md", "tables.md", "metrics.md"}
+EVERYWHERE = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+WRITTEN = [page for page in EVERYWHERE if page.name not in GENERATED]
+MOST_LINES = 10
+TREES = ("headroom", "spark_jobs", "telemetry", "quota_metrics", "exporters", "deploy", "tests", "docs", ".ci")
+
+_LINK = re.compile(r"\]\([^)]*\)")
+_FILE = re.compile(rf"(?<![\w/.-])(?:{'|'.join(map(re.escape, TREES))})/[\w/.-]*[\w/-](?![\w*{{])")
+_DATE = re.compile(r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}\b|\bat [0-9]{1,2}:[0-9]{2}\b")
+
+
+def prose(page: Path) -> str:
+    """Without code."""
+    return _SPAN.sub("", _FENCE.sub("", _LINK.sub("", page.read_text())))
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = {name for span in _SPAN.findall(page.read_text()) for name in _FILE.findall(span)}
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_a_page_has_no_dates(page: Path) -> None:
+    assert [line for line in prose(page).splitlines() if _DATE.search(line)] == []
+
+
+def test_a_decision_has_a_status_and_ten_lines_at_most() -> None:
+    entries = re.split(r"^## (?=\d+\.)", (ROOT / "DECISIONS.md").read_text(), flags=re.MULTILINE)[1:]
+    numbers = [int(entry.partition(".")[0]) for entry in entries]
+    assert numbers == list(range(1, len(entries) + 1))
+    for number, entry in zip(numbers, entries, strict=True):
+        _, status, *text = entry.strip().splitlines()
+        assert re.match(r"Status: (in force|superseded by \d+)\b", status), entry
+        assert len(text) <= MOST_LINES, f"{number}: {len(text)} lines"
+        replaced = {int(one) for one in re.findall(r"superseded by (\d+)", status)}
+        assert all(number < one <= len(entries) for one in replaced), entry
