@@ -25,17 +25,8 @@ UV = Path(sys.executable).with_name("uv")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of both, the wheel built from the sdist."""
     directory = tmp_path_factory.mktemp("dist")
-    command: list[str | Path] = [
-        UV,
-        "build",
-        "--quiet",
-        "--no-build-isolation",
-        "--python",
-        sys.executable,
-        "--out-dir",
-        directory,
-        ROOT,
-    ]
+    built: list[str | Path] = ["--python", sys.executable, "--out-dir", directory, ROOT]
+    command = [UV, "build", "--quiet", "--no-build-isolation", *built]
     subprocess.run(command, env={**os.environ, "HEADROOM_BUILD": "compiled"}, check=True, timeout=800)
     return directory
 
@@ -48,17 +39,8 @@ def environment(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     constraints = directory / "constraints.txt"
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     constraints.write_text("\n".join(line.removesuffix(" \\") for line in lines if line[:1] not in (" ", "#", "")))
-    command: list[str | Path] = [
-        UV,
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        directory / "bin" / "python",
-        "--constraint",
-        constraints,
-    ]
-    subprocess.run([*command, *dist.glob("*.whl")], check=True, timeout=800)
+    into: list[str | Path] = ["--python", directory / "bin" / "python", "--constraint", constraints]
+    subprocess.run([UV, "pip", "install", "--quiet", *into, *dist.glob("*.whl")], check=True, timeout=800)
     return directory / "bin"
 
 

@@ -6,25 +6,32 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from headroom.demo.admin import Admin
 from headroom.demo.jars import KAFKA_VERSION, find_java
-from tests.matrix.cells import faults, served_release
-from tests.matrix.clients import JAVA, LIMIT, Client, JavaClient, LibrdkafkaClient, OldLibrdkafkaClient
+from tests.matrix.cells import (
+    JAVA,
+    LIMIT,
+    Client,
+    JavaClient,
+    LibrdkafkaClient,
+    OldLibrdkafkaClient,
+    faults,
+    served_release,
+)
+from tests.matrix.page_table import write_cells
 from tests.matrix.releases import BROKERS, has_client_metrics
 
 _CACHE = Path(".cache")
 _README = Path("README.md")
-_BEGIN, _END = "<!-- written by make matrix -->\n", "<!-- end -->\n"
-
-Cells = Mapping[tuple[str, str], Sequence[str]]  # the faults of a broker's release and a client
 
 
 def main(releases: Sequence[str]) -> int:
-    java, cells = find_java(), dict[tuple[str, str], Sequence[str]]()
+    java, cells = find_java(), dict[tuple[str, str], str]()
+    failed: list[str] = []
     with ExitStack() as stack:
         of_java = [stack.enter_context(JavaClient(java, release, _CACHE)) for release in JAVA]
         jvm = next(client.jvm for client in of_java if client.name.endswith(KAFKA_VERSION))
@@ -41,35 +48,17 @@ def main(releases: Sequence[str]) -> int:
                     clients.append(
                         stack.enter_context(OldLibrdkafkaClient(go, set_quota, directory / "librdkafka-1.9"))
                     )
+                cells[release, "subscriptions"] = "in the cluster" if has_client_metrics(release) else "in a file"
                 for client in clients:
-                    cells[release, client.name] = faults(at, client)
-                    print(f"Kafka {release}, {client.name}: {_cell(client, cells[release, client.name])}", flush=True)
+                    works = "works, telemetry" if client.pushes else "works"
+                    cell = cells[release, client.name] = next(iter(faults(at, client)), works)
+                    print(f"Kafka {release}, {client.name}: {cell}", flush=True)
+                    failed += [client.name] * (cell != works)
     if not shutil.which("go"):
         print("no `go`: without the column of librdkafka 1.9")
     elif tuple(releases) == BROKERS:
-        _write(_table(clients, cells))
-    return int(any(cells.values()))
-
-
-def _cell(client: Client, found: Sequence[str]) -> str:
-    if found:
-        return found[0]
-    return "works, telemetry" if client.pushes else "works"
-
-
-def _table(clients: Sequence[Client], cells: Cells) -> str:
-    heads = ["brokers", *(client.name for client in clients), "subscriptions"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    for release in BROKERS:
-        of_clients = [_cell(client, cells[release, client.name]) for client in clients]
-        where = "in the cluster" if has_client_metrics(release) else "in a file"
-        lines.append("| " + " | ".join([release, *of_clients, where]) + " |")
-    return "\n".join((*lines, ""))
-
-
-def _write(table: str) -> None:
-    before, _, rest = _README.read_text().partition(_BEGIN)
-    _README.write_text(before + _BEGIN + table + _END + rest.partition(_END)[2])
+        write_cells(_README, ("brokers", *(client.name for client in clients), "subscriptions"), BROKERS, cells)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

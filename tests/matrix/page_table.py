@@ -1,26 +1,29 @@
-"""A table of the docs that `make matrix-platforms` writes cell by cell: a run that is interrupted, or of a part, keeps
-the other cells."""
+"""A table of a page that a run of the matrix writes cell by cell: a run that is interrupted, or of a part, keeps the
+other cells."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_BEGIN, _END = "<!-- written by make matrix-platforms -->\n", "<!-- end -->\n"
+_BEGIN, _END = re.compile(r"<!-- written by make matrix(-platforms)? -->\n"), "<!-- end -->\n"
 
 Cells = Mapping[tuple[str, str], str]  # by row and column
 
 
 def write_cells(page: Path, columns: Sequence[str], rows: Sequence[str], cells: Cells) -> None:
     """Replaces these. `columns`: the first is that of the rows' names. Rows without a cell are left out."""
-    before, _, rest = page.read_text().partition(_BEGIN)
-    text, _, after = rest.partition(_END)
+    content = page.read_text()
+    begin = _BEGIN.search(content)
+    assert begin is not None, f"{page} has no place for the table"
+    text, _, after = content[begin.end() :].partition(_END)
     filled = {**_cells(text), **cells}
     tried = [row for row in rows if any((row, column) in filled for column in columns)]
     lines = [columns, ["---"] * len(columns)]
     lines += [[row, *(filled.get((row, column), "") for column in columns[1:])] for row in tried]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    page.write_text(before + _BEGIN + table + _END + after)
+    page.write_text(content[: begin.end()] + table + _END + after)
 
 
 def _cells(table: str) -> dict[tuple[str, str], str]:

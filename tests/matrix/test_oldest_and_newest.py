@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from headroom.cli.main import app
 from headroom.demo.admin import Admin
 from headroom.demo.jvm import Jvm
-from tests.matrix.cells import ServedRelease, faults, served_release
-from tests.matrix.clients import JAVA, LIMIT, JavaClient, LibrdkafkaClient
+from tests.matrix.cells import JAVA, LIMIT, JavaClient, LibrdkafkaClient, ServedRelease, faults, served_release
 from tests.matrix.releases import BROKERS
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
