@@ -130,64 +130,51 @@ def test_parameters_reach_the_server_unchanged(clickhouse: RunningClickHouse) ->
     assert reader.rows("SELECT nan AS a, 1 / 0 AS b, toUInt64(-1) AS c") == [{"a": None, "b": None, "c": 2**64 - 1}]
 
 
-def test_innermost_message_is_reported() -> None:
-    inner = "Code: 73. DB::Exception: Unknown format Foo. (UNKNOWN_FORMAT)"
-    assert code_and_message(f"Streaming query failed: Code: 73. DB::Exception: {inner}") == (73, inner)
-
-
-def test_quoted_message_is_not_the_innermost() -> None:
-    text = "Code: 395. DB::Exception: said 'Code: 1. DB::Exception: x'. (X)"
-    assert code_and_message(text) == (395, text)
-
-
-def test_text_without_clickhouse_error_has_code_zero() -> None:
-    assert code_and_message(" refused\n") == (0, "refused")
-
-
-@pytest.mark.parametrize("code", [0, 8, 10, 16, 20, 32, 33, 44, 50, 53, 60, 159, 210, 241, 243, 252, 497, 516])
-def test_recoverable_errors_are_transient(code: int) -> None:
-    assert not is_permanent(code, f"Code: {code}. DB::Exception: whatever")
-
-
-@pytest.mark.parametrize("code", [6, 27, 41, 72, 117, 321, 349, 376, 469, 691])
-def test_invalid_value_errors_are_permanent(code: int) -> None:
-    assert is_permanent(code, f"Code: {code}. DB::Exception: whatever")
-
-
-def test_too_many_partitions_per_block_is_permanent() -> None:
-    text = "Code: 252. DB::Exception: Too many partitions for single INSERT block (more than 1000)."
-    assert is_permanent(252, text)
+_FORMAT = "Code: 73. DB::Exception: Unknown format Foo. (UNKNOWN_FORMAT)"
+_QUOTING = "Code: 395. DB::Exception: said 'Code: 1. DB::Exception: x'. (X)"
 
 
 @pytest.mark.parametrize(
-    ("text", "is_of_a_proxy"),
+    ("text", "code", "message"),
     [
-        ("HTTP driver received HTTP status 413, server response: <html>413 Request Entity Too Large</html>", True),
-        ("HTTP driver received HTTP status 413", True),
-        ("HTTP driver received HTTP status 502, server response: 413", False),
-        ("Received ClickHouse exception, code: 62, server response: Code: 62. DB::Exception: 413", False),
+        (f"Streaming query failed: Code: 73. DB::Exception: {_FORMAT}", 73, _FORMAT),
+        (_QUOTING, 395, _QUOTING),
+        (" refused\n", 0, "refused"),
     ],
+    ids=["the innermost message", "not one that it quotes", "no error of ClickHouse"],
 )
-def test_only_a_size_that_a_proxy_refuses_is_too_large(text: str, is_of_a_proxy: bool) -> None:
-    error = store_error(ValueError(text), "http://store:8123", "")
-    assert isinstance(error, StoreError)
-    assert isinstance(error, StoreTooLargeError) == is_of_a_proxy
+def test_code_and_message_are_found_in_the_text_of_an_error(text: str, code: int, message: str) -> None:
+    assert code_and_message(text) == (code, message)
+
+
+def test_errors_about_values_are_permanent_and_all_others_are_not() -> None:
+    transient = [0, 8, 10, 16, 20, 32, 33, 44, 50, 53, 60, 159, 210, 241, 243, 252, 497, 516]
+    permanent = [6, 27, 41, 72, 117, 321, 349, 376, 469, 691]
+    codes = (*transient, *permanent)
+    assert [code for code in codes if is_permanent(code, f"Code: {code}. DB::Exception: whatever")] == permanent
+    assert is_permanent(252, "Code: 252. DB::Exception: Too many partitions for single INSERT block (more than 1000).")
+
+
+STATUS = "HTTP driver received HTTP status"
+PROXY, OTHER = "a proxy before http://store:8123 answers", "http://store:8123 answers, but not as ClickHouse"
+TOO_LARGE = "a proxy before http://store:8123 refuses requests of this size"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "kind", "said"),
     [
-        (
-            "HTTP driver received HTTP status 502, server response: <html>Bad Gateway</html>",
-            "a proxy before {} answers",
-        ),
-        ("HTTP driver received HTTP status 503, server response: no healthy upstream", "a proxy before {} answers"),
-        ("HTTP driver received HTTP status 401", "a proxy before {} answers"),
-        ("HTTP driver received HTTP status 404, server response: <html>", "{} answers, but not as ClickHouse"),
-        ("Unexpected response to server version query: '<html>login</html'", "{} answers, but not as ClickHouse"),
+        (f"{STATUS} 413, server response: <html>413 Request Entity Too Large</html>", StoreTooLargeError, TOO_LARGE),
+        (f"{STATUS} 413", StoreTooLargeError, TOO_LARGE),
+        (f"{STATUS} 502, server response: 413", StoreAwayError, PROXY),
+        (f"{STATUS} 502, server response: <html>Bad Gateway</html>", StoreAwayError, PROXY),
+        (f"{STATUS} 503, server response: no healthy upstream", StoreAwayError, PROXY),
+        (f"{STATUS} 401", StoreAwayError, PROXY),
+        (f"{STATUS} 404, server response: <html>", StoreAwayError, OTHER),
+        ("Unexpected response to server version query: '<html>login</html'", StoreAwayError, OTHER),
+        ("Received ClickHouse exception, code: 62, server response: Code: 62. DB::Exception: 413", StoreError, "Code"),
     ],
 )
-def test_who_answers_is_named_when_it_is_not_clickhouse(text: str, said: str) -> None:
+def test_who_answers_is_named_and_a_size_that_a_proxy_refuses(text: str, kind: type[StoreError], said: str) -> None:
     error = store_error(ValueError(text), "http://store:8123", "")
-    assert isinstance(error, StoreAwayError)
-    assert str(error).startswith(said.format("http://store:8123"))
+    assert type(error) is kind
+    assert str(error).startswith(said)
