@@ -6,10 +6,9 @@ import contextlib
 import http.client
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,8 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.managed.configuration import ServerSettings
 from tests.attack.sql_statements import LONG_ANSWER
 from tests.attack.sql_victim import SqlVictim, half_sent, sql_victim
-from tests.attack.victim import MB, p99
-from tests.kit.serving import PATIENCE_S, eventually
+from tests.attack.victim import MB, Bystander, p99
+from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
 
@@ -40,52 +39,24 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlVictim]:
         yield running
 
 
-@dataclass
-class Neighbour:
-    """Asks again and again, in a thread of its own. A context manager."""
-
-    name: str
-    ask: Callable[[], bool]
-    latencies_s: list[float] = field(default_factory=list)
-    refused: int = 0
-
-    def __enter__(self) -> Neighbour:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(PATIENCE_S)
-
-    def _run(self) -> None:
-        while not self._stop.wait(PAUSE_S):
-            began_s = time.monotonic()
-            try:
-                self.refused += not self.ask()
-            except Exception:
-                self.refused += 1
-                raise  # pytest prints it
-            self.latencies_s.append(time.monotonic() - began_s)
-
-    def is_served_or_refused(self) -> bool:
-        """Whether it was served so often that the attack has shown something, or once not."""
-        return len(self.latencies_s) >= SERVED_TIMES or self.refused > 0
-
-    def line(self) -> str:
-        return (
-            f"{self.name}: {len(self.latencies_s)} times, {self.refused} refused, p99 {p99(self.latencies_s):.2f} s,"
-            f" slowest {max(self.latencies_s):.2f} s"
-        )
+def is_served_or_refused(neighbour: Bystander) -> bool:
+    """Whether it was served so often that the attack has shown something, or once not."""
+    return len(neighbour.latencies_s) >= SERVED_TIMES or neighbour.refused > 0
 
 
-def page_and_reader(victim: SqlVictim, stack: contextlib.ExitStack) -> tuple[Neighbour, Neighbour]:
+def line(name: str, neighbour: Bystander) -> str:
+    return (
+        f"{name}: {len(neighbour.latencies_s)} times, {neighbour.refused} refused, p99"
+        f" {p99(neighbour.latencies_s):.2f} s, slowest {neighbour.worst_s:.2f} s"
+    )
+
+
+def page_and_reader(victim: SqlVictim, stack: contextlib.ExitStack) -> tuple[Bystander, Bystander]:
     """A page of the overview, and another reader."""
     page = stack.enter_context(contextlib.closing(ClickHouse((victim.pages,), timeout_s=60)))
     return (
-        Neighbour("a page", lambda: page.rows("SELECT count() AS n FROM headroom_now") == [{"n": 0}]),
-        Neighbour("another reader", lambda: victim.ask("SELECT 1") == (200, "1\n")),
+        Bystander(lambda: page.rows("SELECT count() AS n FROM headroom_now") == [{"n": 0}], PAUSE_S),
+        Bystander(lambda: victim.ask("SELECT 1") == (200, "1\n"), PAUSE_S),
     )
 
 
@@ -109,10 +80,10 @@ def test_page_and_other_readers_are_served_beside_a_greedy_reader(
         stack.callback(stop.set)
         with neighbours[0], neighbours[1]:
             for neighbour in neighbours:
-                eventually(neighbour.is_served_or_refused, bool)
+                eventually(partial(is_served_or_refused, neighbour), bool)
             stop.set()
             statuses = set().union(*(repeated.result() for repeated in running))
-        lines = [neighbour.line() for neighbour in neighbours]
+        lines = [line(*named) for named in zip(("a page", "another reader"), neighbours, strict=True)]
         report.shown = "; ".join([*lines, f"the greedy one is answered {statuses}"])
     assert [neighbour.refused for neighbour in neighbours] == [0, 0]
     assert statuses
@@ -162,9 +133,9 @@ def test_slow_readers_and_an_endless_one_do_not_affect_the_service(
             refused = sum(map(is_refused, readers))
             if reads:
                 threading.Thread(target=sip, args=(readers, stop), daemon=True).start()
-            eventually(page.is_served_or_refused, bool)
+            eventually(lambda: is_served_or_refused(page), bool)
             stop.set()
-            report.shown = f"{refused} of them are refused; {page.line()}"
+            report.shown = f"{refused} of them are refused; {line('a page', page)}"
         assert page.refused == 0
         assert report.peak_mb < SERVER_BYTES / MB
     eventually(lambda: is_served(victim), bool)

@@ -25,15 +25,44 @@ _QUIET = 20  # requests of the bystander before the attack
 
 @dataclass
 class Bystander:
-    """A client that continues to use the service, on a connection of its own."""
+    """A client that continues to use the service. A context manager: it asks again and again in a thread of its own.
 
+    `ask` returns whether it was served; `noted` is called after each answer.
+    """
+
+    ask: Callable[[], bool]
+    pause_s: float = _PAUSE_S
+    noted: Callable[[], None] = lambda: None
     latencies_s: list[float] = field(default_factory=list)
     quiet_s: list[float] = field(default_factory=list)  # latencies before the attack
     refused: int = 0
 
+    def __enter__(self) -> Bystander:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the bystander is not answered"
+
     @property
     def worst_s(self) -> float:
         return max(self.latencies_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began_s = time.monotonic()
+            try:
+                self.refused += not self.ask()
+            except Exception:
+                self.refused += 1
+                raise  # pytest prints it
+            self.latencies_s.append(time.monotonic() - began_s)
+            self.noted()
+            self._stop.wait(self.pause_s)
 
 
 @dataclass
@@ -41,10 +70,10 @@ class Report:
     """One attack: what it tried, the response it got, and its effect on other clients."""
 
     tried: str
+    bystander: Bystander
     shown: str = ""
     peak_mb: float = 0.0
     left_mb: float = 0.0
-    bystander: Bystander = field(default_factory=Bystander)
 
     def line(self) -> str:
         slowest_ms, quiet_ms = 1000 * self.bystander.worst_s, 1000 * p99(self.bystander.quiet_s)
@@ -104,36 +133,20 @@ def watched(
     capsys: pytest.CaptureFixture[str],
     pause_s: float = _PAUSE_S,
 ) -> Iterator[Report]:
-    """Has a thread ask on behalf of the bystander and sample the memory of `process` while the attack lasts; prints
-    the report. `ask` returns whether the bystander was served."""
-    report, stop = Report(tried), threading.Event()
+    """Has the bystander ask and samples the memory of `process` while the attack lasts; prints the report."""
+
+    def note_memory() -> None:
+        report.peak_mb = max(report.peak_mb, (process.memory_info().rss - before) / MB)
+
+    report = Report(tried, Bystander(ask, pause_s, note_memory))
     for _ in range(_QUIET):
-        began = time.monotonic()
+        began_s = time.monotonic()
         assert ask()
-        report.bystander.quiet_s.append(time.monotonic() - began)
+        report.bystander.quiet_s.append(time.monotonic() - began_s)
         time.sleep(pause_s)
     before = process.memory_info().rss
-
-    def use() -> None:
-        while not stop.is_set():
-            began = time.monotonic()
-            try:
-                report.bystander.refused += not ask()
-            except Exception:
-                report.bystander.refused += 1
-                raise  # pytest prints it
-            report.bystander.latencies_s.append(time.monotonic() - began)
-            report.peak_mb = max(report.peak_mb, (process.memory_info().rss - before) / MB)
-            stop.wait(pause_s)
-
-    thread = threading.Thread(target=use, daemon=True)
-    thread.start()
-    try:
+    with report.bystander:
         yield report
-    finally:
-        stop.set()
-        thread.join(PATIENCE_S)
-    assert not thread.is_alive(), "the bystander is not answered"
     assert report.bystander.refused == 0
     report.left_mb = (process.memory_info().rss - before) / MB
     with capsys.disabled():
