@@ -4,8 +4,6 @@
 `connection.py` decides per request (forward, hold, answer locally), `responses.py` per response (forward, rewrite) and
 keeps the order of both, `connection_limits.py` says what clients may use, `security/` has TLS, SASL and principals.
 
-address_gate.py       whether the brokers' quotas on addresses admit a connection: max.connections.per.ip and
-                      connection_creation_rate
 networks.py           IP networks, and the administrators of a stand-alone sink
 standalone_broker.py  responses of a listener without a cluster: ApiVersions, Metadata with itself as the only node,
                       CLIENT_METRICS

@@ -270,14 +270,9 @@ class BrokerPorts:
                 return self._listen(wanted)
             except OSError as exc:
                 log.warning("listener uses a free port", broker_id=node_id, wanted=wanted, error=str(exc))
-        refused = []  # the reserved ones among the free ports that the system chose
-        try:
-            while (listener := self._listen(0)).getsockname()[1] in self._options.reserved:
-                refused.append(listener)  # remains bound meanwhile, so that the next port differs
-            return listener
-        finally:
-            for other in refused:
-                other.close()
+        while (listener := self._listen(0)).getsockname()[1] in self._options.reserved:
+            listener.close()  # the system's next choice is another one
+        return listener
 
     def _begin(self, node_id: int, listener: socket.socket) -> None:
         self._ports[node_id] = listener.getsockname()[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, cast
 
@@ -16,15 +17,22 @@ from mypy_extensions import mypyc_attr, trait
 from exporters.listening_socket import end_of
 from exporters.model import UNKNOWN, Connection
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.gateway.address_gate import AddressGate, GatePass
 from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts, allowed_address
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
-from telemetry.gateway.connection_limits import Admission, GatewayCounts, Reason
+from telemetry.gateway.connection_limits import (
+    AddressGate,
+    Admission,
+    AdmissionLimits,
+    GatePass,
+    GatewayCounts,
+    Reason,
+)
 from telemetry.gateway.networks import Network
 from telemetry.gateway.responses import LocalAnswer, Observe
+from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from telemetry.gateway.security.sasl_tokens import TokenOwners
-from telemetry.receiver.group_commit import GroupCommit
+from telemetry.receiver.group_commit import MOST_WAITING, GroupCommit
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 
 _SWEEP_S: Final = 1.0
@@ -81,6 +89,20 @@ async def enforce_timeouts(
             close_idle(clients())
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """Limits of a gateway, and whom it asks. `upstream_networks`: the networks of the brokers; empty means any.
+    `most_waiting`: see GroupCommit."""
+
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    admission: AdmissionLimits = field(default_factory=AdmissionLimits)
+    connect_timeout_s: float = 10.0
+    upstream_networks: tuple[Network, ...] = ()
+    most_waiting: int | None = MOST_WAITING
+    addresses: AddressGate = field(default_factory=AddressGate)
+    token_owners: TokenOwners = field(default_factory=TokenOwners)
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SharedContext:
     """State shared by all client connections of a gateway; see `server.Gateway`."""
@@ -89,17 +111,13 @@ class SharedContext:
     receiver: TelemetryReceiver
     observe: Observe
     now_ms: Callable[[], int]
-    limits: ConnectionLimits
-    connect_timeout_s: float
+    options: GatewayOptions
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None
-    upstream_networks: tuple[Network, ...]
     counts: GatewayCounts
     commit: GroupCommit
     clients: set[ClientConnection]
     last_lost: asyncio.Event
     admission: Admission[TimedConnection]
-    addresses: AddressGate
-    token_owners: TokenOwners
 
     def refused(self, reason: str, peer: object) -> None:
         """Counts and logs a connection that is closed because of what its client sent."""
@@ -172,7 +190,7 @@ class ClientConnection(TimedConnection, StreamProtocol):
         self._own_address = ("", 0)
         self._proxied = peer
         self._peer: tuple[str, int] | None = None  # None: not admitted
-        self._pass = GatePass(self._gateway.addresses)
+        self._pass = GatePass(self._gateway.options.addresses)
         self._upstream_quiet_sweeps = 0
         self._authenticates = self._draining = self._full = False  # _authenticates: and has not done so yet
 
@@ -222,8 +240,8 @@ class ClientConnection(TimedConnection, StreamProtocol):
             upstream = UpstreamConnection(self)
             try:
                 tls = self._security.upstream(node.host, self._principal)
-                async with asyncio.timeout(gateway.connect_timeout_s):
-                    host = await allowed_address(node.host, node.port, gateway.upstream_networks)
+                async with asyncio.timeout(gateway.options.connect_timeout_s):
+                    host = await allowed_address(node.host, node.port, gateway.options.upstream_networks)
                     await loop.create_connection(partial(as_protocol, upstream), host, node.port, **tls)
             except (OSError, TimeoutError, ValueError) as exc:  # ValueError: a host name that IDNA cannot encode
                 gateway.counts.upstream_failures += 1
@@ -245,10 +263,11 @@ class ClientConnection(TimedConnection, StreamProtocol):
 
     def _begin(self, broker_id: int) -> ProxiedConnection:
         assert self._peer is not None
+        security = self._security
         address, port = self._peer  # the transport of a client that has left no longer knows them
         facts = Connection(
             cluster=self._gateway.cluster,
-            listener=self._security.name or self._security.protocol,
+            listener=security.name or security.protocol,
             principal=self._principal,
             source_address=address,
             source_port=port,
@@ -256,16 +275,16 @@ class ClientConnection(TimedConnection, StreamProtocol):
             software_version=UNKNOWN,
             broker_id=broker_id,
         )
-        local, ports = self._gateway.local, self._listener.ports
+        local, ports, options = self._gateway.local, self._listener.ports, self._gateway.options
         self._session = ProxiedConnection(
             facts=facts,
             connection_id=f"{address}:{port}-{id(self):x}",
             receiver=self._gateway.receiver,
             address_of=lambda node_id, _host, _port: ports.address_of(node_id, self._advertised_address()[0]),
             observe=self._gateway.observe,
-            limits=self._gateway.limits,
+            limits=options.limits,
             local=None if local is None else local(*self._advertised_address(), facts),
-            sasl=self._security.sasl_session(self._gateway.token_owners.owner_of),
+            sasl=SaslSession(security.oauth_claim, options.token_owners.owner_of) if security.sasl else None,
         )
         return self._session
 

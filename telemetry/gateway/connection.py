@@ -318,7 +318,7 @@ class ProxiedConnection(FrameScanner):
             return b""
         if self._too_large is not None:  # answered after its end: a client does not read while it sends
             request, self._too_large = self._too_large, None
-            self._answer(pending, self._receiver.answer_oversize(request, self._now_ms))
+            self._answer(pending, self._receiver.answer_push(request, None, self._now_ms))
             return b""
         api, version = pending.api, pending.version
         if self._sasl is not None and api.key in SASL:
@@ -327,7 +327,7 @@ class ProxiedConnection(FrameScanner):
             self._pending.append(pending)
             return frame
         if version > api.max_version:
-            self._answer(pending, Answer(API_VERSIONS_TOO_NEW, after_flush=False, refusal=b""))
+            self._answer(pending, Answer(API_VERSIONS_TOO_NEW))
             return b""
         body = request_body(frame, self._client_id_end, flexible=api.flexible(version))
         if api.key == PUSH_TELEMETRY:
@@ -338,25 +338,20 @@ class ProxiedConnection(FrameScanner):
             if is_settled and answer.after_flush and not frame[self._client_id_end]:
                 self._known_pushes.note(frame, self._client_id_end, push)
             self._answer(pending, answer)
-        elif api.key == GET_TELEMETRY_SUBSCRIPTIONS:
+            return b""
+        if api.key == GET_TELEMETRY_SUBSCRIPTIONS:
             caller = self._client.caller(pending.client_id)
             self._answer(pending, self._receiver.answer_get(body, caller, self._now_ms))
-        else:
-            return self._complete_other(pending, frame, body)
-        return b""
-
-    def _complete_other(self, pending: PendingRequest, frame: bytes, body: bytes) -> bytes:
-        """Handles a request that `local` answers, or that is only read. Returns the bytes for the broker."""
-        if pending.api.key == API_VERSIONS and pending.version >= 3:
+            return b""
+        if api.key == API_VERSIONS and version >= 3:
             self._client.note_software(body)
             self._known_pushes.forget()
         if self._local is None:
-            if MUTATING[pending.api.key]:
-                pending.changes = requested_changes(pending.api, pending.version, body)
+            if MUTATING[api.key]:
+                pending.changes = requested_changes(api, version, body)
             self._pending.append(pending)
             return frame
-        body = self._local[pending.api.key](pending.version, body)
-        self._answer(pending, Answer(body, after_flush=False, refusal=b""))
+        self._answer(pending, Answer(self._local[api.key](version, body)))
         return b""
 
     # --- local answers

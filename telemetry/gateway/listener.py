@@ -125,10 +125,6 @@ class HandshakeServer:
         for task in self._handshakes:
             task.cancel()
 
-    async def wait_closed(self) -> None:
-        """Returns when the handshakes have ended, after `close`."""
-        await asyncio.gather(*self._handshakes, return_exceptions=True)
-
     def _listen(self) -> None:
         self._paused = None
         self._loop.add_reader(self._listener, self._accept)

@@ -96,7 +96,7 @@ class PendingRequests:
         pending = self.first
         while pending is not None:
             if not (ok or pending.flushed or pending.answer is None):
-                pending.answer = Answer(pending.answer.refusal, after_flush=False, refusal=b"")
+                pending.answer = Answer(pending.answer.refusal)
             pending.flushed = True
             pending = pending.next
         return self.take_ready()
@@ -200,8 +200,10 @@ class BrokerResponses(FrameScanner):
             return self.end()
         key, version = pending.api.key, pending.version
         start = RESPONSE_HEAD_BYTES + (1 if version >= pending.api.response_tags_from else 0)
-        if key == PRODUCE and (throttle_ms := addresses.unmoved_throttle_ms(frame, start, version)) >= 0:
-            pending.throttle_ms = throttle_ms
+        if key == PRODUCE:
+            moved, pending.throttle_ms = addresses.produce(frame, start, version, self._address_of)
+            if moved:
+                frame = encode_response(pending.api, version, pending.correlation_id, moved)
             behind = self.end()
             return frame + behind if behind else frame
         if key in SASL and (sasl := self._client.sasl) is not None:
@@ -210,9 +212,7 @@ class BrokerResponses(FrameScanner):
             self._client.note_principal()
             return frame + self.end()
         body = rewritten = frame[start:]
-        if key == PRODUCE:
-            rewritten, pending.throttle_ms = addresses.produce(body, version, self._address_of)
-        elif key == API_VERSIONS:
+        if key == API_VERSIONS:
             rewritten = addresses.api_versions(body, version)
         elif MUTATING[key]:
             pending.changes = accepted_changes(pending.api, version, body, pending.changes)

@@ -5,41 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import structlog
 
 from exporters.model import Connection
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.broker_ports import BrokerPorts
-from telemetry.gateway.client_connection import ClientConnection, SharedContext, TimedConnection, enforce_timeouts
-from telemetry.gateway.connection import ConnectionLimits
-from telemetry.gateway.connection_limits import Admission, AdmissionLimits, GatewayCounts
+from telemetry.gateway.client_connection import (
+    ClientConnection,
+    GatewayOptions,
+    SharedContext,
+    TimedConnection,
+    enforce_timeouts,
+)
+from telemetry.gateway.connection_limits import Admission, GatewayCounts
 from telemetry.gateway.listener import Listener, ListenerOptions
-from telemetry.gateway.networks import Network
 from telemetry.gateway.responses import LocalAnswer, Observe
-from telemetry.gateway.security.sasl_tokens import TokenOwners
-from telemetry.receiver.group_commit import MOST_WAITING, GroupCommit
+from telemetry.receiver.group_commit import GroupCommit
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 
 log = structlog.get_logger(__name__)
 
 _REFUSALS_LOGGED = 20  # per minute: any client can cause them, at the rate at which it connects
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayOptions:
-    """Limits of a gateway, and whom it asks. `upstream_networks`: the networks of the brokers; empty means any.
-    `most_waiting`: see GroupCommit."""
-
-    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
-    admission: AdmissionLimits = field(default_factory=AdmissionLimits)
-    connect_timeout_s: float = 10.0
-    upstream_networks: tuple[Network, ...] = ()
-    most_waiting: int | None = MOST_WAITING
-    addresses: AddressGate = field(default_factory=AddressGate)
-    token_owners: TokenOwners = field(default_factory=TokenOwners)
 
 
 class Gateway(SharedContext):
@@ -58,24 +45,19 @@ class Gateway(SharedContext):
         observe: Observe,
         now_ms: Callable[[], int],
         local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None = None,
-        options: GatewayOptions | None = None,
+        options: GatewayOptions,
     ) -> None:
-        options = options or GatewayOptions()
         self.cluster = cluster
         self.receiver = receiver
         self.observe = observe
         self.now_ms = now_ms
-        self.limits = options.limits
-        self.connect_timeout_s = options.connect_timeout_s
+        self.options = options
         self.local = local
-        self.upstream_networks = options.upstream_networks
         self.counts = GatewayCounts()
         self.commit = GroupCommit(flush, receiver.settled, options.most_waiting)
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
-        self.addresses = options.addresses
         self.admission: Admission[TimedConnection] = Admission(options.admission)
-        self.token_owners = options.token_owners
         self._timeouts: asyncio.Task[None] | None = None
         self._refusals = (0, 0)  # the current minute, and how many in it
         self._listeners = [Listener(self, listener) for listener in listeners]

@@ -1,6 +1,6 @@
 """The telemetry receiver: applies the rules to GetTelemetrySubscriptions and PushTelemetry, spools pushes, answers.
 
-Sans-I/O. `get` and `push` return values, `answer_get`, `answer_push` and `answer_oversize` bytes of the Kafka protocol.
+Sans-I/O. `get` and `push` return values, `answer_get` and `answer_push` bytes of the Kafka protocol.
 Internal errors are answered with THROTTLING_QUOTA_EXCEEDED (89), which clients retry.
 """
 
@@ -48,8 +48,8 @@ class Answer:
     """
 
     body: bytes
-    after_flush: bool
-    refusal: bytes
+    after_flush: bool = False
+    refusal: bytes = b""
 
 
 class Granted(NamedTuple):
@@ -80,8 +80,8 @@ class ReceiverCounts:
 
 
 _ACCEPTED: Final = Answer(PUSH_RESPONSE[_NONE], after_flush=True, refusal=PUSH_RESPONSE[RETRY])
-_REFUSED_PUSH: Final = {code: Answer(body, after_flush=False, refusal=b"") for code, body in PUSH_RESPONSE.items()}
-_REFUSED_GET: Final = {code: Answer(body, after_flush=False, refusal=b"") for code, body in REFUSED_GET.items()}
+_REFUSED_PUSH: Final = {code: Answer(body) for code, body in PUSH_RESPONSE.items()}
+_REFUSED_GET: Final = {code: Answer(body) for code, body in REFUSED_GET.items()}
 
 
 def all_metrics_for(software_name: str) -> str:
@@ -146,16 +146,20 @@ class TelemetryReceiver:
         self.counts.gets[granted.code] += 1
         return granted
 
-    def push(self, request: PushRequest, payload: bytes, now_ms: int) -> ErrorCode:
-        """Answers PushTelemetry. NONE: the payload is queued and may be acknowledged after the next flush."""
+    def push(self, request: PushRequest, payload: bytes | None, now_ms: int) -> ErrorCode:
+        """Answers PushTelemetry. NONE: the payload is queued and may be acknowledged after the next flush.
+
+        `payload`: None when it was too large to be held.
+        """
         counts, instance = self.counts, None
+        nbytes = self.telemetry_max_bytes + 1 if payload is None else len(payload)
         try:
             gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
-            if self._is_over(request.caller, request.client_instance_id, request.instance, len(payload), gate_ms):
+            if self._is_over(request.caller, request.client_instance_id, request.instance, nbytes, gate_ms):
                 counts.refused_pushes[RETRY] += 1
                 return RETRY
-            code, instance = self.rules.push(request, gate_ms, len(payload) > self.telemetry_max_bytes)
-            if code is _NONE and instance is not None:
+            code, instance = self.rules.push(request, gate_ms, nbytes > self.telemetry_max_bytes)
+            if code is _NONE and instance is not None and payload is not None:
                 if not payload:
                     self._record_seen(instance, request.caller, now_ms)
                     counts.empty_pushes += 1
@@ -173,7 +177,7 @@ class TelemetryReceiver:
                 instance.refused(code)
         if code is _NONE:
             counts.accepted_pushes += 1
-            counts.accepted_bytes += len(payload)
+            counts.accepted_bytes += nbytes
         else:
             counts.refused_pushes[code] += 1
         return code
@@ -197,13 +201,13 @@ class TelemetryReceiver:
 
     # --- bytes
 
-    def answer_push(self, request: PushRequest, payload: bytes, now_ms: int) -> Answer:
-        """The response to a PushTelemetry request."""
+    def answer_push(self, request: PushRequest, payload: bytes | None, now_ms: int) -> Answer:
+        """The response to a PushTelemetry request; `payload` as in `push`."""
         code = self.push(request, payload, now_ms)
         if code is _NONE:
             return _ACCEPTED  # the hash of a code is a Python call
         if (throttle_ms := self._taken_throttle_ms()) > 0:
-            return Answer(throttled_push(throttle_ms), after_flush=False, refusal=b"")
+            return Answer(throttled_push(throttle_ms))
         return _REFUSED_PUSH[code]
 
     def answer_get(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
@@ -212,7 +216,7 @@ class TelemetryReceiver:
         instance = granted.instance
         if instance is None:
             if (throttle_ms := self._taken_throttle_ms()) > 0:
-                return Answer(throttled_get(throttle_ms), after_flush=False, refusal=b"")
+                return Answer(throttled_get(throttle_ms))
             return _REFUSED_GET[granted.code]
         response = granted_get(
             instance.client_instance_id,
@@ -222,22 +226,6 @@ class TelemetryReceiver:
             instance.selection.spelled(all_metrics_for(caller.connection.software_name)),
         )
         return Answer(response, granted.after_flush, REFUSED_GET[RETRY] if granted.after_flush else b"")
-
-    def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
-        """The response to a push over the limit of payload size: like `answer_push`, but never accepted."""
-        try:
-            nbytes = self.telemetry_max_bytes
-            gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
-            if self._is_over(request.caller, request.client_instance_id, request.instance, nbytes, gate_ms):
-                code = RETRY
-            else:
-                code, _ = self.rules.push(request, gate_ms, too_large=True)
-        except Exception as exc:  # noqa: BLE001 - logged by _retry_later
-            code = self._retry_later(exc)
-        self.counts.refused_pushes[code] += 1
-        if (throttle_ms := self._taken_throttle_ms()) > 0:
-            return Answer(throttled_push(throttle_ms), after_flush=False, refusal=b"")
-        return _REFUSED_PUSH[code]
 
     # --- decisions and what follows from them
 

@@ -20,12 +20,11 @@ from telemetry.subscriptions.subscription import INTERVAL_MS, MATCH, METRICS, de
 from telemetry.wire.apis import ALTER_CONFIGS
 from telemetry.wire.config_messages import (
     AlterRequest,
-    AlterResult,
     ConfigEntry,
     DescribedResource,
-    DescribeResult,
     Operation,
     ResourceChange,
+    ResourceResult,
     ResourceType,
     read_alter,
     read_describe,
@@ -61,7 +60,7 @@ class Alteration(NamedTuple):
     api_key: int
     version: int
     changes: dict[str, dict[str, str]]
-    results: list[AlterResult]
+    results: list[ResourceResult]
 
     def answer(self) -> bytes:
         """The response after the changes were stored."""
@@ -109,7 +108,7 @@ def alter(
                 changes[change.name] = after
         except InvalidSubscriptionError as exc:
             code, message = exc.code, str(exc) or None
-        results.append(AlterResult(change.kind, change.name, code, message))
+        results.append(ResourceResult(change.kind, change.name, code, message))
     return Alteration(api_key, version, {} if request.validate_only else changes, results)
 
 
@@ -185,20 +184,20 @@ def describe(version: int, body: bytes, resources: Resources) -> bytes:
         results = [_describe_resource(resource, resources) for resource in request.resources]
     else:  # an unexpected error fails the whole request
         code, message = ErrorCode.INVALID_REQUEST, _INVALID_REQUEST_MESSAGE
-        results = [DescribeResult(kind, name, code, message) for kind, name, _ in request.resources]
+        results = [ResourceResult(kind, name, code, message) for kind, name, _ in request.resources]
     return write_described(version, request, results)
 
 
-def _describe_resource(asked: DescribedResource, resources: Resources) -> DescribeResult:
+def _describe_resource(asked: DescribedResource, resources: Resources) -> ResourceResult:
     kind, name, keys = asked
     if kind == ResourceType.TOPIC:
-        return DescribeResult(kind, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        return ResourceResult(kind, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
     if kind != ResourceType.CLIENT_METRICS:
         unsupported = f"Unsupported resource type: {ResourceType(kind).name}"
-        return DescribeResult(kind, name, ErrorCode.INVALID_REQUEST, unsupported)
+        return ResourceResult(kind, name, ErrorCode.INVALID_REQUEST, unsupported)
     if not name:
         empty = "Client metrics subscription name must not be empty"
-        return DescribeResult(kind, name, ErrorCode.INVALID_REQUEST, empty)
+        return ResourceResult(kind, name, ErrorCode.INVALID_REQUEST, empty)
     values = resources.get(name, {})
     entries = []
     for key, value in described(values).items():
@@ -206,7 +205,7 @@ def _describe_resource(asked: DescribedResource, resources: Resources) -> Descri
             source = _SET_CONFIG if key in values else _DEFAULT_CONFIG
             type_, documentation = _KEYS[key]
             entries.append(ConfigEntry(key, value, source, key in values, type_, documentation))
-    return DescribeResult(kind, name, ErrorCode.NONE, "", entries)
+    return ResourceResult(kind, name, ErrorCode.NONE, "", entries)
 
 
 def list_resources(version: int, body: bytes, names: Iterable[str]) -> bytes:

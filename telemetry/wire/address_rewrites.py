@@ -110,7 +110,9 @@ def find_coordinator(body: bytes, version: int, address_of: AddressOf) -> bytes:
     count = reader.compact_array_length(12)
     out = bytearray(body[: reader.offset])
     for _ in range(count):
-        _copy(reader, out, reader.compact_string)  # key
+        start = reader.offset
+        reader.compact_string()  # key
+        out += body[start : reader.offset]
         _address(reader, out, address_of, flexible=True)
         start = reader.offset
         reader.skip(2)  # error_code
@@ -120,47 +122,38 @@ def find_coordinator(body: bytes, version: int, address_of: AddressOf) -> bytes:
     return bytes(out) + body[reader.offset :]
 
 
-def produce(body: bytes, version: int, address_of: AddressOf) -> tuple[bytes, int]:
+def produce(frame: bytes, start: int, version: int, address_of: AddressOf) -> tuple[bytes, int]:
     """Produce (0), versions 0 to 13: from version 10 on it may name new leaders (KIP-951), which nearly none does.
 
-    Returns `body` itself when nothing is replaced, and throttle_time_ms, which follows the topics.
+    The body begins at `start` of `frame`. Returns the rewritten body, empty when nothing is replaced, and
+    throttle_time_ms, which follows the topics.
     """
     if version == 0:
-        return body, 0
+        return b"", 0
     if version < 10:  # throttle_time_ms is the last field; in version 9 the empty set of tagged fields follows it
-        end = len(body) - (version == 9)
-        return body, int.from_bytes(body[end - 4 : end], "big", signed=True)
-    reader = Reader(body)
+        end = len(frame) - (version == 9)
+        return b"", int.from_bytes(frame[max(end - 4, start) : end], "big", signed=True)
+    reader = Reader(frame, start)
     _skip_produce_topics(reader, version)
     throttle_ms = reader.int32()
-    if reader.remaining == 1 and body[-1] == 0:
-        return body, throttle_ms  # no tagged fields: nothing moved
-    out = bytearray(body[: reader.offset])
+    if reader.remaining == 1 and frame[-1] == 0:
+        return b"", throttle_ms  # no tagged fields: nothing moved
+    out = bytearray(frame[start : reader.offset])
     count = reader.uvarint()
     write_uvarint(out, count)
     for _ in range(count):
         tag, size = reader.uvarint(), reader.uvarint()
-        field = Reader(body, reader.offset)
+        field = Reader(frame, reader.offset)
         reader.skip(size)
         value = bytearray()
         if tag == _NODE_ENDPOINTS_TAG:
             _nodes(field, value, address_of, flexible=True, rack=True)
         else:
-            value += body[field.offset : reader.offset]
+            value += frame[field.offset : reader.offset]
         write_uvarint(out, tag)
         write_uvarint(out, len(value))
         out += value
-    return bytes(out) + body[reader.offset :], throttle_ms
-
-
-def unmoved_throttle_ms(frame: bytes, start: int, version: int) -> int:
-    """throttle_time_ms of a Produce response whose body begins at `start`, if it names no broker; -1 if it may."""
-    if version < 10:
-        return -1
-    reader = Reader(frame, start)
-    _skip_produce_topics(reader, version)
-    throttle_ms = reader.int32()
-    return throttle_ms if reader.remaining == 1 and frame[-1] == 0 else -1
+    return bytes(out) + frame[reader.offset :], throttle_ms
 
 
 def share_fetch(body: bytes, version: int, address_of: AddressOf) -> bytes:
@@ -236,12 +229,13 @@ def _nodes(
     (write_compact_array_length if flexible else write_array_length)(out, count)
     for _ in range(count):
         _address(reader, out, address_of, flexible=flexible)
+        start = reader.offset
         if rack:
-            _copy(reader, out, reader.compact_nullable_string if flexible else reader.nullable_string)
-        if extra_bytes:
-            _copy(reader, out, lambda: reader.skip(extra_bytes))
+            _ = reader.compact_nullable_string() if flexible else reader.nullable_string()
+        reader.skip(extra_bytes)
         if flexible:
-            _copy(reader, out, reader.skip_tagged)
+            reader.skip_tagged()
+        out += reader.between(start, reader.offset)
 
 
 def _address(reader: Reader, out: bytearray, address_of: AddressOf, *, flexible: bool) -> None:
@@ -253,9 +247,3 @@ def _address(reader: Reader, out: bytearray, address_of: AddressOf, *, flexible:
     write_int32(out, node_id)
     (write_compact_string if flexible else write_string)(out, host)
     write_int32(out, port)
-
-
-def _copy(reader: Reader, out: bytearray, read: Callable[[], object]) -> None:
-    start = reader.offset
-    read()
-    out += reader.between(start, reader.offset)

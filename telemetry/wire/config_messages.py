@@ -73,15 +73,6 @@ class AlterRequest(NamedTuple):
     validate_only: bool
 
 
-class AlterResult(NamedTuple):
-    """The result for one resource of an AlterRequest."""
-
-    kind: int
-    name: str
-    code: ErrorCode
-    message: str | None
-
-
 class DescribedResource(NamedTuple):
     """The requested keys of a resource; empty means all."""
 
@@ -109,13 +100,13 @@ class ConfigEntry(NamedTuple):
     documentation: str | None
 
 
-class DescribeResult(NamedTuple):
-    """The result for one resource of a DescribeRequest."""
+class ResourceResult(NamedTuple):
+    """The result for one resource of an AlterRequest, or of a DescribeRequest, which asks for `entries`."""
 
     kind: int
     name: str
     code: ErrorCode
-    message: str
+    message: str | None
     entries: Sequence[ConfigEntry] = ()
 
 
@@ -139,7 +130,7 @@ def read_alter(api_key: int, version: int, body: bytes) -> AlterRequest:
     return request
 
 
-def write_altered(api_key: int, version: int, results: Sequence[AlterResult]) -> bytes:
+def write_altered(api_key: int, version: int, results: Sequence[ResourceResult]) -> bytes:
     """The response, which is the same for both APIs."""
     flexible = APIS[api_key].flexible(version)
     out = bytearray(4)  # throttle_time_ms
@@ -172,7 +163,7 @@ def read_describe(version: int, body: bytes) -> DescribeRequest:
     return DescribeRequest(resources, synonyms, documentation)
 
 
-def write_described(version: int, request: DescribeRequest, results: Sequence[DescribeResult]) -> bytes:
+def write_described(version: int, request: DescribeRequest, results: Sequence[ResourceResult]) -> bytes:
     """The response to `request`. Raises ProtocolError when it exceeds the limit."""
     flexible = APIS[DESCRIBE_CONFIGS].flexible(version)
     out = bytearray(4)  # throttle_time_ms

@@ -43,16 +43,6 @@ REQUEST_HEAD_BYTES: Final = 10  # a constant: REQUEST_HEAD.size is looked up at 
 class FrameScanner(ABC):
     """Scanner of one stream; keeps the state between two chunks."""
 
-    __slots__ = (
-        "_begun",
-        "_collected",
-        "_left",
-        "_max_frame_bytes",
-        "_mode",
-        "_undecided",
-        "accepts_empty",
-    )
-
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._left = 0  # bytes of the current frame that have not arrived

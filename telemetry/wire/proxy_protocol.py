@@ -7,7 +7,7 @@ byte of what follows: `bytes_wanted` says how many bytes may be read next.
 from __future__ import annotations
 
 import ipaddress
-from typing import Final, NamedTuple
+from typing import Final
 
 from quota_metrics.kafka.primitives import ProtocolError
 
@@ -19,13 +19,6 @@ _V2_FIXED: Final = 16
 _V2_MOST_REST: Final = 2_048  # addresses take at most 216 bytes; the rest are TLVs, which nobody reads here
 _LOCAL, _PROXY = 0x20, 0x21
 _TCP4, _TCP6 = 0x11, 0x21
-
-
-class ProxiedPeer(NamedTuple):
-    """The client's address and port, as the proxy saw them."""
-
-    address: str
-    port: int
 
 
 def bytes_wanted(data: bytes, version: int) -> int:
@@ -50,15 +43,15 @@ def bytes_wanted(data: bytes, version: int) -> int:
     return max(_V1_SHORTEST - len(data), 1)
 
 
-def parse_header(data: bytes) -> ProxiedPeer | None:
-    """The client of a complete header. Raises ProtocolError.
+def parse_header(data: bytes) -> tuple[str, int] | None:
+    """Address and port of the client, as the proxy saw them. `data`: a complete header. Raises ProtocolError.
 
     None when the proxy speaks for itself (a health check), or does not know its client.
     """
     return _parse_v2(data) if data.startswith(_SIGNATURE) else _parse_v1(data)
 
 
-def _parse_v1(data: bytes) -> ProxiedPeer | None:
+def _parse_v1(data: bytes) -> tuple[str, int] | None:
     try:
         words = data.removesuffix(b"\r\n").decode("ascii").split(" ")
     except UnicodeDecodeError:
@@ -75,10 +68,10 @@ def _parse_v1(data: bytes) -> ProxiedPeer | None:
     for port in words[4:]:
         if not (port.isdigit() and len(port) <= 5 and int(port) < 65_536):
             raise ProtocolError("a PROXY protocol header with an invalid port")
-    return ProxiedPeer(addresses[0], int(words[4]))
+    return addresses[0], int(words[4])
 
 
-def _parse_v2(data: bytes) -> ProxiedPeer | None:
+def _parse_v2(data: bytes) -> tuple[str, int] | None:
     command, family, rest = data[12], data[13], data[_V2_FIXED:]
     if command == _LOCAL:
         return None
@@ -89,4 +82,4 @@ def _parse_v2(data: bytes) -> ProxiedPeer | None:
     size = 4 if family == _TCP4 else 16
     if len(rest) < 2 * size + 4:
         raise ProtocolError("a PROXY protocol header without its addresses")
-    return ProxiedPeer(str(ipaddress.ip_address(rest[:size])), int.from_bytes(rest[2 * size : 2 * size + 2]))
+    return str(ipaddress.ip_address(rest[:size])), int.from_bytes(rest[2 * size : 2 * size + 2])

@@ -48,18 +48,6 @@ def is_legal_topic(name: bytes) -> bool:
 class TopicBytes:
     """Reads one frame. `feed` its bytes, with the length field, in order; then ask `topics`."""
 
-    __slots__ = (
-        "_at",
-        "_data",
-        "_elements",
-        "_flexible",
-        "_is_whole",
-        "_record_bytes",
-        "_skipped",
-        "_steps",
-        "_version",
-    )
-
     def __init__(self, api_key: int, version: int) -> None:
         """`api_key`: PRODUCE for a request, FETCH for a response."""
         self._data, self._at = b"", 0

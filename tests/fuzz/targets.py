@@ -31,7 +31,7 @@ from telemetry.ingest.arrow_tables import points_table
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
-from telemetry.wire.address_rewrites import REWRITES, produce
+from telemetry.wire.address_rewrites import REWRITES, Rewrite, produce
 from telemetry.wire.apis import APIS, PRODUCE
 from tests.fuzz.admin_targets import admin_targets
 from tests.fuzz.mutation import mutated, redirected
@@ -47,7 +47,10 @@ NOW_MS = 1_795_000_000_000
 _SUBSCRIPTION_ID_AT = 31  # of a GetTelemetrySubscriptions response: behind length, header, time, code and instance id
 
 Target = Callable[[bytes], None]
-REWRITTEN = {**REWRITES, PRODUCE: produce}
+REWRITTEN: dict[int, Rewrite] = {
+    **REWRITES,
+    PRODUCE: lambda body, version, address_of: produce(body, 0, version, address_of)[0],
+}
 
 
 class Targets:

@@ -10,12 +10,13 @@ from pathlib import Path
 from exporters.model import Connection
 from exporters.spool.writer import SpoolWriter
 from headroom.clock import now_ms
+from telemetry.gateway.client_connection import GatewayOptions
 from telemetry.gateway.connection_limits import AdmissionLimits
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import LOOPBACK as LOOPBACK_NETWORKS
 from telemetry.gateway.networks import Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer
-from telemetry.gateway.server import Gateway, GatewayOptions
+from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics

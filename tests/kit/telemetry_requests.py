@@ -22,7 +22,7 @@ def answered(receiver: TelemetryReceiver, api_key: int, body: bytes, caller: Cal
 
 def answered_oversize(receiver: TelemetryReceiver, body: bytes, caller: Caller, now_ms: int) -> Answer:
     """`body`: how a push begins. Raises ProtocolError."""
-    return receiver.answer_oversize(PushRequest(*read_push_head(body), caller), now_ms)
+    return receiver.answer_push(PushRequest(*read_push_head(body), caller), None, now_ms)
 
 
 def subscription_id(metrics: Iterable[str], interval_ms: int, client_instance_id: bytes) -> int:

@@ -17,9 +17,10 @@ from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.client_metrics import read_subscriptions
 from quota_metrics.measure.usage_meter import UsageMeter
 from telemetry.gateway.broker_ports import BrokerNames, PortOptions
+from telemetry.gateway.client_connection import GatewayOptions
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity
-from telemetry.gateway.server import Gateway, GatewayOptions
+from telemetry.gateway.server import Gateway
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from tests.kit.loop_thread import LoopThread

@@ -29,7 +29,7 @@ from quota_metrics.measure.connection_quotas import (
     overridden_hosts,
 )
 from quota_metrics.windows import QuotaWindow
-from telemetry.gateway.address_gate import AddressGate
+from telemetry.gateway.connection_limits import AddressGate
 
 _KEY = QuotaKey.CONNECTION_CREATION_RATE.value
 _RESOLVE_TIMEOUT_S = 5.0

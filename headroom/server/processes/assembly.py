@@ -26,15 +26,15 @@ from headroom.server.periodic import PeriodicTask
 from headroom.server.process_limits import HTTP_CONNECTIONS, open_files
 from headroom.server.processes.security import listener_security
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.address_gate import AddressGate
 from telemetry.gateway.broker_ports import NO_BROKER, BrokerNames, PortOptions
+from telemetry.gateway.client_connection import GatewayOptions
 from telemetry.gateway.connection import ConnectionLimits
-from telemetry.gateway.connection_limits import AdmissionLimits
+from telemetry.gateway.connection_limits import AddressGate, AdmissionLimits
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.security.sasl_tokens import TokenOwners
-from telemetry.gateway.server import Gateway, GatewayOptions
+from telemetry.gateway.server import Gateway
 from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.receiver.group_commit import MOST_WAITING
 from telemetry.receiver.telemetry_requests import TelemetryReceiver

@@ -47,7 +47,7 @@ from headroom.server.processes.messages import (
 from headroom.server.processes.parent_pipes import ParentPipes, ignore_signals
 from quota_metrics.measure.topic_meter import TopicMeter
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE, SHARE_FETCH
-from telemetry.gateway.address_gate import AddressGate
+from telemetry.gateway.connection_limits import AddressGate
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
@@ -164,9 +164,9 @@ class _NetworkProcess:
             if "subscriptions" in message:
                 self._take_subscriptions(message)
             if "token_owners" in message:
-                self._gateway.token_owners.replace(message["token_owners"])
+                self._gateway.options.token_owners.replace(message["token_owners"])
             if "addresses_limited" in message:
-                self._gateway.addresses.is_limited = message["addresses_limited"]
+                self._gateway.options.addresses.is_limited = message["addresses_limited"]
             if "admitted" in message:
                 self._asked.answered(*message["admitted"])
             if "stop" in message:

@@ -132,20 +132,20 @@ class NetworkProcesses:
 
     def _state(self) -> list[Message]:
         """What all processes have in common."""
-        receiver, owners = self._gateway.receiver, self._gateway.token_owners
+        receiver, owners = self._gateway.receiver, self._gateway.options.token_owners
         return [
             listeners_message(self._gateway.all_ports),
             subscriptions_message(receiver.rules, receiver.telemetry_max_bytes),
             # Also unchanged owners are an answer: a process asks again only after one.
             {"token_owners": owners.owners, "token_readings": owners.readings},
-            {"addresses_limited": self._gateway.addresses.is_limited},
+            {"addresses_limited": self._gateway.options.addresses.is_limited},
         ]
 
     def _heard(self, child: _NetworkChild, message: Message) -> None:
         if self._addresses is not None and ("connect" in message or "left" in message):
             child.answer_address(message, self._addresses)
         if message.get("ask") == ASK_TOKEN_OWNERS:
-            self._gateway.token_owners.unknown()
+            self._gateway.options.token_owners.unknown()
         elif "ask" in message:
             self._gateway.ports.unknown()
         for exchange in exchanges_of(message):

@@ -31,8 +31,7 @@ from telemetry.gateway.security.sasl_tokens import (
     OAUTHBEARER,
     READABLE,
     SCRAM,
-    claimed_delegation_token,
-    claimed_user,
+    read_claim,
     recorded_principal,
 )
 from telemetry.subscriptions.payer_budgets import Caller
@@ -67,30 +66,12 @@ def _warn_once(principal: str) -> None:
 class SaslSession:
     """The authentication of one connection.
 
-    `claim`: as in sasl_tokens.claimed_user. `owner_of`: id of a delegation token -> name of its owner; None: not known
+    `claim`: as in sasl_tokens.read_claim. `owner_of`: id of a delegation token -> name of its owner; None: not known
     yet, ask again with the next request. `open_until_ms`: until then every request may pass, and none needs
     `check`; 0 while there is no authenticated session.
     """
 
-    __slots__ = (
-        "_asked",
-        "_authenticated_token",
-        "_claim",
-        "_claimed",
-        "_claimed_token",
-        "_expires_at_ms",
-        "_mechanism",
-        "_owner_of",
-        "_rounds",
-        "_version",
-        "_waiting",
-        "open_until_ms",
-        "principal",
-        "raw",
-        "unproven",
-    )
-
-    def __init__(self, claim: str, owner_of: Callable[[str], str | None] | None = None) -> None:
+    def __init__(self, claim: str, owner_of: Callable[[str], str | None]) -> None:
         self.open_until_ms = 0.0
         self.principal: str | None = None  # of the last authentication that the broker accepted
         self.raw = False  # the next frames of both sides are tokens
@@ -139,8 +120,7 @@ class SaslSession:
                 token = reader.raw(max(reader.uvarint() - 1 if flexible else reader.int32(), 0))
         if api.key != SASL_HANDSHAKE:
             if self._rounds == 0:
-                self._claimed = claimed_user(self._mechanism, token, self._claim)
-                self._claimed_token = claimed_delegation_token(self._mechanism, token)
+                self._claimed, self._claimed_token = read_claim(self._mechanism, token, self._claim)
             self._rounds += 1
         self._waiting = True
         self.open_until_ms = 0.0
@@ -200,7 +180,7 @@ class SaslSession:
 
     def _resolve_owner(self) -> None:
         """Makes the owner of the session's delegation token its principal, once it is known."""
-        owner = self._owner_of(self._authenticated_token) if self._owner_of is not None else None
+        owner = self._owner_of(self._authenticated_token)
         if owner is not None:
             self.principal = recorded_principal(owner, self._mechanism)
             self._authenticated_token = ""
@@ -214,36 +194,20 @@ class SaslSession:
 class ClientIdentity:
     """The facts of a connection, and values derived from them once per change instead of once per request."""
 
-    __slots__ = (
-        "_caller",
-        "_client_id",
-        "_client_id_bytes",
-        "_connection_id",
-        "address",
-        "broker_id",
-        "facts",
-        "principal",
-        "sasl",
-    )
-
     def __init__(self, facts: Connection, connection_id: str, sasl: SaslSession | None = None) -> None:
         self.sasl = sasl  # None: the listener has no SASL, and the principal of `facts` never changes
         self._connection_id = connection_id
-        self._client_id_bytes = b""
+        self.last_client_id = b""  # as it was sent
         self._client_id = ""
         self._caller: Caller | None = None
         self._know(facts)
 
     def client_id(self, text: bytes) -> str:
         """The client id of a request header; cached, because most connections only send one."""
-        if text != self._client_id_bytes:
-            self._client_id_bytes = text
+        if text != self.last_client_id:
+            self.last_client_id = text
             self._client_id = text.decode("utf-8", "replace")
         return self._client_id
-
-    @property
-    def last_client_id(self) -> bytes:
-        return self._client_id_bytes
 
     def caller(self, client_id: str | None) -> Caller:
         """Cached while client id and facts do not change."""

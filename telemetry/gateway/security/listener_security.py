@@ -18,7 +18,6 @@ import structlog
 from exporters.key_store import KeyStoreError, is_pem, load_key, password_of, read_pkcs12
 from exporters.model import ANONYMOUS
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.gateway.security.ssl_principal import NoMatchingRuleError
 from telemetry.subscriptions.java.x500_name import CertificateError, subject_name
 
@@ -37,7 +36,7 @@ class ListenerSecurity:
 
     `tls` and `upstream_tls`: contexts of the listener and of connections to brokers; None: none. `upstream_tls_of`:
     principal -> the context with that principal's own certificate, may raise UpstreamCertificateError.
-    `oauth_claim`: as in sasl_tokens.claimed_user. `principal_of`: a certificate's distinguished name -> principal, may
+    `oauth_claim`: as in sasl_tokens.read_claim. `principal_of`: a certificate's distinguished name -> principal, may
     raise NoMatchingRuleError. `server_names`: the host names that clients asked for in their handshakes (SNI).
     """
 
@@ -53,13 +52,6 @@ class ListenerSecurity:
     @property
     def sasl(self) -> bool:
         return self.protocol.startswith("SASL_")
-
-    def sasl_session(self, owner_of: Callable[[str], str | None]) -> SaslSession | None:
-        """Follows the authentication of a new connection; None on a listener without SASL.
-
-        `owner_of`: as in SaslSession.
-        """
-        return SaslSession(self.oauth_claim, owner_of) if self.sasl else None
 
     def principal(self, transport: asyncio.BaseTransport) -> str:
         """The principal of a connection before SASL: that of its certificate, or ANONYMOUS.

@@ -46,40 +46,23 @@ def recorded_principal(name: str | None, mechanism: str) -> str:
     return name
 
 
-def claimed_delegation_token(mechanism: str, token: bytes) -> str:
-    """The id of the delegation token that a client's first token authenticates with (KIP-48); empty: with none."""
-    name, extensions = _scram_first(token) if mechanism in SCRAM else ("", {})
-    return name if _is_token(extensions) else ""
+def read_claim(mechanism: str, token: bytes, claim: str) -> tuple[str | None, str]:
+    """The user that a client's first token claims to be, and the id of the delegation token that it authenticates with.
 
-
-def claimed_user(mechanism: str, token: bytes, claim: str) -> str | None:
-    """The user that a client's first token claims to be; None when it cannot be read, or is a delegation token's owner.
-
+    The user is None when it cannot be read, or owns the delegation token; the id is empty without one (KIP-48).
     `claim`: the claim of an OAUTHBEARER token that names the principal (sasl.oauthbearer.sub.claim.name).
     """
     if mechanism == PLAIN:
         fields = token.split(b"\x00")
-        return (fields[1].decode("utf-8", "replace") or None) if len(fields) == 3 else None
-    if mechanism in SCRAM:
-        name, extensions = _scram_first(token)
-        return None if _is_token(extensions) else name or None
+        return (fields[1].decode("utf-8", "replace") or None) if len(fields) == 3 else None, ""
     if mechanism == OAUTHBEARER:
-        return _oauth_user(token, claim)
-    return None
-
-
-def _scram_first(token: bytes) -> tuple[str, dict[str, str]]:
-    """Name and extensions; both are empty when the token cannot be read."""
-    match = _SCRAM_FIRST.fullmatch(token.decode("utf-8", "replace"))
+        return _oauth_user(token, claim), ""
+    match = _SCRAM_FIRST.fullmatch(token.decode("utf-8", "replace")) if mechanism in SCRAM else None
     if match is None:
-        return "", {}
+        return None, ""
+    name = match["saslname"].replace("=2C", ",").replace("=3D", "=")
     extensions = dict(pair.split("=", 1) for pair in match["extensions"].split(",") if pair)
-    return match["saslname"].replace("=2C", ",").replace("=3D", "="), extensions
-
-
-def _is_token(extensions: Mapping[str, str]) -> bool:
-    """Whether the name is a delegation token's id, whose owner is the principal."""
-    return extensions.get("tokenauth", "").lower() == "true"
+    return (None, name) if extensions.get("tokenauth", "").lower() == "true" else (name, "")
 
 
 def _oauth_user(token: bytes, claim: str) -> str | None:

@@ -26,11 +26,12 @@ from headroom.server.process_limits import tune_for_connections
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.topic_meter import TopicMeter
 from quota_metrics.measure.usage_meter import UsageMeter
+from telemetry.gateway.client_connection import GatewayOptions
 from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.connection_limits import AdmissionLimits
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
-from telemetry.gateway.server import Gateway, GatewayOptions
+from telemetry.gateway.server import Gateway
 from telemetry.gateway.topic_sampling import TopicSampler
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics

@@ -18,9 +18,10 @@ import uvloop
 
 from exporters.spool.reader import SpoolReader
 from exporters.spool.writer import SpoolWriter
+from telemetry.gateway.client_connection import GatewayOptions
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import Administrators
-from telemetry.gateway.server import Gateway, GatewayOptions
+from telemetry.gateway.server import Gateway
 from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 from telemetry.subscriptions.kip714_rules import ClientMetrics

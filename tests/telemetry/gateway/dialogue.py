@@ -29,16 +29,15 @@ class ScriptedReceiver(TelemetryReceiver):
     def answer_get(self, body: bytes, caller: Caller, now_ms: int) -> Answer:
         self.asked.append(("get", 71, body, caller.client_id))
         self.client = caller.connection
-        return Answer(body=b"answer-71", after_flush=False, refusal=b"come-back")
+        return Answer(body=b"answer-71")
 
-    def answer_push(self, request: PushRequest, payload: bytes, now_ms: int) -> Answer:
+    def answer_push(self, request: PushRequest, payload: bytes | None, now_ms: int) -> Answer:
+        if payload is None:
+            self.asked.append(("oversize", 72, request.client_instance_id, request.caller.client_id))
+            return Answer(body=b"too-large")
         self.asked.append(("push", 72, payload, request.caller.client_id))
         self.client = request.caller.connection
         return Answer(body=b"answer-72", after_flush=True, refusal=b"come-back")
-
-    def answer_oversize(self, request: PushRequest, now_ms: int) -> Answer:
-        self.asked.append(("oversize", 72, request.client_instance_id, request.caller.client_id))
-        return Answer(body=b"too-large", after_flush=False, refusal=b"come-back")
 
     def disconnected(self, connection_id: str) -> None:
         self.gone.append(connection_id)
@@ -127,7 +126,7 @@ def produced(version: int, correlation: int, throttle_ms: int) -> bytes:
 class SaslDialogue(Both):
     """At a listener with SASL. Asserts that everything but telemetry is forwarded unchanged."""
 
-    def __init__(self, owner_of: Callable[[str], str | None] | None = None) -> None:
+    def __init__(self, owner_of: Callable[[str], str | None] = lambda _: None) -> None:
         super().__init__(sasl=SaslSession("sub", owner_of))
 
     def passes(self, asked: bytes, reported: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -185,7 +186,7 @@ async def test_client_with_too_many_requests_in_flight_is_not_read_until_there_a
 
     async with await asyncio.start_server(slow, LOOPBACK, 0) as broker:
         gateway = new_gateway()
-        gateway.limits = ConnectionLimits(max_in_flight=4)
+        gateway.options = replace(gateway.options, limits=ConnectionLimits(max_in_flight=4))
         address = await gateway.start([Node(3, LOOPBACK, broker.sockets[0].getsockname()[1])])
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"".join(struct.pack(">ihhihB", 11, 12, 4, number, 0, 0) for number in numbers))

@@ -74,7 +74,7 @@ def broken(*_: object, **__: object) -> ErrorCode:
 def test_validator_exception_is_answered_with_89() -> None:
     sink = validating(broken)
     with capture_logs():
-        assert sink.push() == Answer(PUSH_89, after_flush=False, refusal=b"")
+        assert sink.push() == Answer(PUSH_89)
     assert sink.spool.records == []
 
 
@@ -86,7 +86,7 @@ def test_append_failure_is_answered_with_89(failure: Exception) -> None:
     sink = Sink()
     sink.spool.failure = failure
     with capture_logs():
-        assert sink.push(terminating=True) == Answer(PUSH_89, after_flush=False, refusal=b"")
+        assert sink.push(terminating=True) == Answer(PUSH_89)
         assert code_of(sink.get(bytes(15) + b"\x07")) == 89
     assert sink.receiver.counts.pushes == {ErrorCode.THROTTLING_QUOTA_EXCEEDED: 1}
     assert sink.receiver.counts.gets == {ErrorCode.THROTTLING_QUOTA_EXCEEDED: 1}

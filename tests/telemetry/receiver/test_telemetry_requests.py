@@ -67,7 +67,7 @@ def test_instance_is_recorded_once_per_connection() -> None:
         granted.append(sink.get(connection_id=connection_id))
         sink.now_ms += 1000
     assert [answer.after_flush for answer in granted] == [True, False, True]
-    assert code_of(Answer(granted[0].refusal, False, b"")) == 89
+    assert code_of(Answer(granted[0].refusal)) == 89
     assert [kind for kind, _ in sink.spool.records] == [RecordKind.INSTANCE, RecordKind.INSTANCE]
     assert decode_instance(sink.spool.records[0][1]) == ClientInstance(CONNECTION, "app", ID, NOW_MS)
 
@@ -116,7 +116,7 @@ def test_empty_push_is_recorded_as_an_instance(payload: bytes | None) -> None:
 def test_refused_push_leaves_no_record() -> None:
     sink = Sink()
     answer = sink.push(subscription=1234)
-    assert answer == Answer(b"\x00\x00\x00\x00\x00\x75\x00", after_flush=False, refusal=b"")
+    assert answer == Answer(b"\x00\x00\x00\x00\x00\x75\x00")
     assert sink.spool.records == []
 
 

@@ -13,7 +13,7 @@ from tests.kit.kio_entities import decode, encode, entity_of_fields, message_typ
 
 
 def produce(body: bytes, version: int, address_of: addresses.AddressOf) -> bytes:
-    return addresses.produce(body, version, address_of)[0]
+    return addresses.produce(b"head" + body, 4, version, address_of)[0] or body
 
 
 REWRITTEN: dict[str, tuple[addresses.Rewrite, range]] = {
@@ -72,7 +72,7 @@ def test_produce_rewrite_returns_throttle_time(version: int) -> None:
     for _ in range(20):
         entity = random_entity(rng, message_type("produce", version, "response"))
         expected = round(entity.throttle_time.total_seconds() * 1000)
-        assert addresses.produce(encode(entity), version, receiver)[1] == expected
+        assert addresses.produce(encode(entity), 0, version, receiver)[1] == expected
 
 
 def offered(body: bytes, version: int) -> dict[int, tuple[int, int]]:

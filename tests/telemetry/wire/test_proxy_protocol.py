@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.wire.proxy_protocol import ProxiedPeer, bytes_wanted, parse_header
+from telemetry.wire.proxy_protocol import bytes_wanted, parse_header
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 AFTER = b"\x00\x00\x00\x0c rest of the stream"
@@ -43,7 +43,7 @@ def read(stream: bytes, version: int | None = None) -> tuple[bytes, bytes]:
 def test_client_is_read_and_nothing_behind_the_header(address: ipaddress.IPv4Address, port: int, tlvs: bytes) -> None:
     for header in (v1(address, port), v2(address, port), v2(address, port, tlvs)):
         assert read(header + AFTER) == (header, AFTER)
-        assert parse_header(header) == ProxiedPeer(str(address), port)
+        assert parse_header(header) == (str(address), port)
 
 
 @pytest.mark.parametrize(

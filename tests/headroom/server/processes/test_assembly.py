@@ -25,7 +25,7 @@ from headroom.server.processes.assembly import (
     sync_task,
     telemetry_receiver,
 )
-from telemetry.gateway.address_gate import AddressGate
+from telemetry.gateway.connection_limits import AddressGate
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payer_budgets import Caller

@@ -26,7 +26,7 @@ from headroom.server.processes.assembly import (
 )
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.topic_meter import TopicCount
-from telemetry.gateway.address_gate import AddressGate
+from telemetry.gateway.connection_limits import AddressGate
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway
 from telemetry.subscriptions.java.hash import uuid_text
