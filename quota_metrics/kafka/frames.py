@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
-from kio.index import load_request_schema, load_response_from_request
+from kio.index import load_request_schema, load_response_from_request, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_writer
@@ -77,6 +77,14 @@ def encoded(request: RequestPayload, correlation_id: int, client_id: str) -> byt
         entity_writer(type(request))(buffer, request)
     except (SerialError, ValueError, struct.error) as exc:  # such as a name that is longer than its length field says
         raise ProtocolError(f"cannot send {api_name(request)}: {exc}") from exc
+    return buffer.getvalue()
+
+
+def response_body(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+    """A response without its header; `fields` as in NegotiatedRequest."""
+    response = _entity_of(load_response_schema(key, version), fields)
+    buffer = io.BytesIO()
+    entity_writer(type(response))(buffer, response)
     return buffer.getvalue()
 
 

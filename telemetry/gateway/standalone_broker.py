@@ -6,26 +6,18 @@ node without topics, and pushes its metrics there; Kafka's own tools alter its s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache, partial
-from typing import NamedTuple
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache, lru_cache, partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import structlog
+from kio.index import load_request_schema
 
 from exporters.model import Connection
-from quota_metrics.kafka.primitives import (
-    Reader,
-    write_array_length,
-    write_boolean,
-    write_compact_array_length,
-    write_compact_nullable_string,
-    write_compact_string,
-    write_int16,
-    write_int32,
-    write_no_tagged,
-    write_nullable_string,
-    write_string,
-)
+from quota_metrics.kafka.frames import decode_head, response_body
+from quota_metrics.kafka.primitives import ProtocolError, Reader
 from telemetry.gateway.networks import Administrators
 from telemetry.gateway.responses import LocalAnswer
 from telemetry.gateway.security.client_identity import software_of
@@ -43,24 +35,22 @@ from telemetry.wire.apis import (
     METADATA,
     PUSH_TELEMETRY,
 )
+from telemetry.wire.config_messages import MAX_RESOURCES
 from telemetry.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
 NODE_ID = 0
 _NO_OPERATIONS = -(2**31)  # authorized operations that were not requested
-_NO_TOPIC = bytes(16)
+_AT_ONCE = timedelta()  # the client is not throttled
 _MAX_ADDRESSES = 256  # at which clients reached this listener
-_OFFERED = (
-    DESCRIBE_CONFIGS,
-    ALTER_CONFIGS,
-    INCREMENTAL_ALTER_CONFIGS,
-    GET_TELEMETRY_SUBSCRIPTIONS,
-    PUSH_TELEMETRY,
-    LIST_CONFIG_RESOURCES,
-)
-# Version 0 has another layout and was removed in Kafka 4.
-_VERSIONS: Mapping[int, tuple[int, int]] = {DESCRIBE_CONFIGS: (1, APIS[DESCRIBE_CONFIGS].max_version)}
+ALL_VERSIONS: Final = {
+    key: (0, APIS[key].max_version) for key in (METADATA, API_VERSIONS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY)
+}
+_OFFERED: Final = ALL_VERSIONS | {
+    DESCRIBE_CONFIGS: (1, APIS[DESCRIBE_CONFIGS].max_version),  # 0 has another layout and was removed in Kafka 4
+    **{key: (0, APIS[key].max_version) for key in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES)},
+}
 
 
 class SinkNode(NamedTuple):
@@ -125,122 +115,70 @@ class SinkAnswers:
 
 
 def _answer_api_versions(version: int, body: bytes) -> bytes:
-    valid = version < 3 or all(software_of(body))
-    return api_versions(_OFFERED, version, ErrorCode.NONE if valid else ErrorCode.INVALID_REQUEST)
+    is_valid = version < 3 or all(software_of(body))
+    return _own_api_versions(version, ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST)
 
 
-def api_versions(
-    keys: Iterable[int],
-    version: int,
-    code: ErrorCode = ErrorCode.NONE,
-    versions: Mapping[int, tuple[int, int]] = _VERSIONS,
-) -> bytes:
-    """The body of an ApiVersions response (0 to 4) that advertises these APIs, or none with an error.
+@cache
+def _own_api_versions(version: int, code: ErrorCode) -> bytes:
+    return api_versions(_OFFERED, version, code)
 
-    `versions`: the oldest and the newest version of each API that is not offered whole.
-    """
-    flexible = version >= 3
-    offered = [] if code else [APIS[key] for key in sorted({*keys, API_VERSIONS, METADATA})]
-    out = bytearray()
-    write_int16(out, code)
-    (write_compact_array_length if flexible else write_array_length)(out, len(offered))
-    for api in offered:
-        for number in (api.key, *versions.get(api.key, (0, api.max_version))):
-            write_int16(out, number)
-        if flexible:
-            write_no_tagged(out)
-    if version >= 1:
-        write_int32(out, 0)  # throttle_time_ms
-    if flexible:
-        write_no_tagged(out)
-    return bytes(out)
+
+def api_versions(offered: Mapping[int, tuple[int, int]], version: int, code: ErrorCode = ErrorCode.NONE) -> bytes:
+    """The body of an ApiVersions response (0 to 4): the oldest and the newest version by API, or none with an error."""
+    api_keys = [
+        {"api_key": key, "min_version": oldest, "max_version": newest}
+        for key, (oldest, newest) in sorted(offered.items())
+    ]
+    fields = {"error_code": code, "api_keys": [] if code else api_keys, "throttle_time": _AT_ONCE}
+    return response_body(API_VERSIONS, version, fields)
 
 
 def metadata(body: bytes, version: int, node: SinkNode, topic: str | None = None) -> bytes:
     """The body of a Metadata response (0 to 13): this node, and UNKNOWN_TOPIC errors for all requested topics but
     `topic`, which has one partition.
 
-    Raises ProtocolError when the request cannot be read.
+    Raises ProtocolError when the request cannot be read, or asks for very many topics.
     """
-    topics = _read_topics(Reader(body), version, topic)
-    flexible = version >= 9
-    out = bytearray()
-    if version >= 3:
-        write_int32(out, 0)  # throttle_time_ms
-    (write_compact_array_length if flexible else write_array_length)(out, 1)
-    write_int32(out, NODE_ID)
-    (write_compact_string if flexible else write_string)(out, node.host)
-    write_int32(out, node.port)
-    if version >= 1:
-        (write_compact_nullable_string if flexible else write_nullable_string)(out, None)  # rack
-    if flexible:
-        write_no_tagged(out)
-    if version >= 2:
-        (write_compact_nullable_string if flexible else write_nullable_string)(out, node.cluster_id)
-    if version >= 1:
-        write_int32(out, NODE_ID)  # controller_id
-    (write_compact_array_length if flexible else write_array_length)(out, len(topics))
-    for name, topic_id in topics:
-        _write_topic(out, version, name, topic_id, exists=name is not None and name == topic)
-    if 8 <= version <= 10:
-        write_int32(out, _NO_OPERATIONS)  # cluster_authorized_operations
-    if version >= 13:
-        write_int16(out, ErrorCode.NONE)
-    if flexible:
-        write_no_tagged(out)
-    return bytes(out)
-
-
-def _read_topics(reader: Reader, version: int, topic: str | None) -> list[tuple[str | None, bytes]]:
-    """(name, id) of the topics in a Metadata request. If it requests all, these are `topic`, or none."""
-    flexible = version >= 9
-    count = reader.compact_array_length(3) if flexible else reader.array_length(2)
-    if count < 0 or (version == 0 and not count):
-        return [(topic, _NO_TOPIC)] if topic else []
-    topics: list[tuple[str | None, bytes]] = []
-    for _ in range(count):
-        topic_id = reader.uuid() if version >= 10 else _NO_TOPIC
-        if version >= 10:
-            name = reader.compact_nullable_string()
-        else:
-            name = reader.compact_string() if flexible else reader.string()
-        if flexible:
-            reader.skip_tagged()
-        topics.append((name, topic_id))
-    return topics
-
-
-def _write_topic(out: bytearray, version: int, name: str | None, topic_id: bytes, *, exists: bool) -> None:
-    """With one partition at the only node, if it exists."""
-    flexible = version >= 9
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    write_int16(out, ErrorCode.NONE if exists else unknown)
-    if version >= 12:
-        write_compact_nullable_string(out, name)
-    elif flexible:
-        write_compact_string(out, name or "")
+    count = Reader(body).compact_array_length() if version >= 9 else Reader(body).array_length()
+    if count > MAX_RESOURCES:
+        raise ProtocolError(f"cannot answer for {count} topics at once: at most {MAX_RESOURCES}")
+    request: Any = decode_head(load_request_schema(METADATA, version), body)[0]
+    if count < 0 or (version == 0 and not count):  # all
+        names = [(topic, None)] if topic else []
     else:
-        write_string(out, name or "")
-    if version >= 10:
-        out += topic_id
-    if version >= 1:
-        write_boolean(out, False)  # is_internal
-    write_length = write_compact_array_length if flexible else write_array_length
-    write_length(out, int(exists))  # partitions
-    if exists:
-        write_int16(out, ErrorCode.NONE)
-        write_int32(out, 0)
-        write_int32(out, NODE_ID)
-        if version >= 7:
-            write_int32(out, 0)  # leader_epoch
-        for _ in ("replicas", "in-sync replicas"):
-            write_length(out, 1)
-            write_int32(out, NODE_ID)
-        if version >= 5:
-            write_length(out, 0)  # offline_replicas
-        if flexible:
-            write_no_tagged(out)
-    if version >= 8:
-        write_int32(out, _NO_OPERATIONS)
-    if flexible:
-        write_no_tagged(out)
+        names = [(asked.name, getattr(asked, "topic_id", None)) for asked in request.topics]
+    fields = {
+        "throttle_time": _AT_ONCE,
+        "brokers": [{"node_id": NODE_ID, "host": node.host, "port": node.port, "rack": None}],
+        "cluster_id": node.cluster_id,
+        "controller_id": NODE_ID,
+        "topics": [
+            _topic(version, name, topic_id, exists=topic is not None and name == topic) for name, topic_id in names
+        ],
+        "cluster_authorized_operations": _NO_OPERATIONS,
+        "error_code": ErrorCode.NONE,
+    }
+    return response_body(METADATA, version, fields)
+
+
+def _topic(version: int, name: str | None, topic_id: UUID | None, *, exists: bool) -> dict[str, Any]:
+    """With one partition at the only node, if it exists."""
+    partition = {
+        "error_code": ErrorCode.NONE,
+        "partition_index": 0,
+        "leader_id": NODE_ID,
+        "leader_epoch": 0,
+        "replica_nodes": [NODE_ID],
+        "isr_nodes": [NODE_ID],
+        "offline_replicas": [],
+    }
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return {
+        "error_code": ErrorCode.NONE if exists else unknown,
+        "name": name if version >= 12 else name or "",
+        "topic_id": topic_id,
+        "is_internal": False,
+        "partitions": [partition] if exists else [],
+        "topic_authorized_operations": _NO_OPERATIONS,
+    }

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
-from kio.static.primitive import i16, i32Timedelta, i64
+from kio.index import load_request_schema
 
-from quota_metrics.kafka.frames import decode_head
+from quota_metrics.kafka.frames import decode_head, response_body
 from quota_metrics.kafka.primitives import ProtocolError, Reader
 from telemetry.gateway.connection import API_VERSIONS_TOO_NEW
 from telemetry.gateway.security.client_identity import software_of
-from telemetry.gateway.standalone_broker import SinkNode, api_versions, metadata
+from telemetry.gateway.standalone_broker import ALL_VERSIONS, SinkNode, api_versions, metadata
 from telemetry.verification.client_check import TELEMETRY_MAX_BYTES, ClientCheck, Reply, Request
 from telemetry.wire.apis import (
     API_VERSIONS,
@@ -30,6 +26,7 @@ from telemetry.wire.apis import (
     PUSH_TELEMETRY,
     api_of,
 )
+from telemetry.wire.errors import ErrorCode
 from telemetry.wire.frames import encode_response
 
 _MAX_REQUEST_BYTES: Final = 2 * TELEMETRY_MAX_BYTES  # a push over the limit is read, so that its frame can be shown
@@ -137,7 +134,7 @@ class VerificationListener:
         if key == API_VERSIONS:
             if version >= 3:
                 self._check.software_name = software_of(body)[0]
-            offered = api_versions((*_TELEMETRY, *PRODUCER_VERSIONS), version, versions=PRODUCER_VERSIONS)
+            offered = api_versions({**ALL_VERSIONS, **PRODUCER_VERSIONS}, version)
             return Reply(encode_response(api, version, correlation_id, offered))
         if key == METADATA:
             listed = metadata(body, version, node, _TOPIC)
@@ -160,27 +157,20 @@ def answer_producer(key: int, version: int, body: bytes) -> bytes:
     Raises ProtocolError when the request cannot be read.
     """
     request: Any = decode_head(load_request_schema(key, version), body)[0]
-    response: Any = load_response_schema(key, version)
     fields: dict[str, Any]
     if key == INIT_PRODUCER_ID:
-        fields = {"error_code": ErrorCode.none, "producer_id": i64(1), "producer_epoch": i16(0)}
+        fields = {"error_code": ErrorCode.NONE, "producer_id": 1, "producer_epoch": 0}
     elif not request.acks:
         return b""
     else:
-        # The types of the items of two fields, which are tuples of entities.
-        topic = response.__dataclass_fields__["responses"].type.__args__[0]
-        partition = topic.__dataclass_fields__["partition_responses"].type.__args__[0]
-        stored: dict[str, Any] = {"error_code": ErrorCode.none, "base_offset": i64(0), "log_append_time": None}
-        if "record_errors" in partition.__dataclass_fields__:
-            stored["record_errors"] = ()
-        acknowledged = (
-            topic(
-                name=sent_topic.name,
-                partition_responses=tuple(partition(index=sent.index, **stored) for sent in sent_topic.partition_data),
-            )
-            for sent_topic in request.topic_data
-        )
-        fields = {"responses": tuple(acknowledged)}
-    buffer = io.BytesIO()
-    entity_writer(response)(buffer, response(throttle_time=i32Timedelta.parse(timedelta(0)), **fields))
-    return buffer.getvalue()
+        stored = {"error_code": ErrorCode.NONE, "base_offset": 0, "log_append_time": None, "record_errors": []}
+        fields = {
+            "responses": [
+                {
+                    "name": topic.name,
+                    "partition_responses": [{"index": partition.index, **stored} for partition in topic.partition_data],
+                }
+                for topic in request.topic_data
+            ]
+        }
+    return response_body(key, version, {"throttle_time": timedelta(), **fields})
