@@ -153,17 +153,16 @@ def metadata(body: bytes, version: int, node: SinkNode, topic: str | None = None
         "brokers": [{"node_id": NODE_ID, "host": node.host, "port": node.port, "rack": None}],
         "cluster_id": node.cluster_id,
         "controller_id": NODE_ID,
-        "topics": [
-            _topic(version, name, topic_id, exists=topic is not None and name == topic) for name, topic_id in names
-        ],
+        "topics": [_topic(version, name, topic_id, topic) for name, topic_id in names],
         "cluster_authorized_operations": _NO_OPERATIONS,
         "error_code": ErrorCode.NONE,
     }
     return response_body(METADATA, version, fields)
 
 
-def _topic(version: int, name: str | None, topic_id: UUID | None, *, exists: bool) -> dict[str, Any]:
-    """With one partition at the only node, if it exists."""
+def _topic(version: int, name: str | None, topic_id: UUID | None, existing: str | None) -> dict[str, Any]:
+    """With one partition at the only node, if it is the `existing` one."""
+    exists = name is not None and name == existing
     partition = {
         "error_code": ErrorCode.NONE,
         "partition_index": 0,

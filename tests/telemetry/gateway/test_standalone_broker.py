@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from exporters.model import Connection
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway import standalone_broker as sink
 from telemetry.gateway.networks import LOOPBACK, Administrators, networks_of
 from telemetry.gateway.responses import LocalAnswer
@@ -111,6 +112,11 @@ def test_metadata_lists_a_topic_with_one_partition_at_this_node(version: int) ->
     assert (topic.name, topic.error_code.value, partition.error_code.value) == ("t", 0, 0)
     assert (partition.partition_index, partition.leader_id) == (0, 0)
     assert partition.replica_nodes == partition.isr_nodes == (0,)
+
+
+def test_metadata_of_very_many_topics_is_refused(listener: Listener) -> None:
+    with pytest.raises(ProtocolError, match="cannot answer for 20000 topics"):
+        listener.answers[3](0, (20_000).to_bytes(4, "big") + bytes(2 * 20_000))
 
 
 OFFERED = {3: (0, 13), 18: (0, 4), 32: (1, 4), 33: (0, 2), 44: (0, 1), 71: (0, 0), 72: (0, 0), 74: (0, 1)}
