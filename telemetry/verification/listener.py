@@ -163,7 +163,8 @@ def answer_producer(key: int, version: int, body: bytes) -> bytes:
     elif not request.acks:
         return b""
     else:
-        stored = {"error_code": ErrorCode.NONE, "base_offset": 0, "log_append_time": None, "record_errors": []}
+        stored: dict[str, Any] = {"error_code": ErrorCode.NONE, "base_offset": 0, "log_append_time": None}
+        stored["record_errors"] = []
         fields = {
             "responses": [
                 {
