@@ -61,10 +61,7 @@ class MirrorReader(SpoolReader):
     """The second reader. Its positions are files of its own directory."""
 
     def drop_oldest(self, max_bytes: int) -> int:
-        """Drops whole segments, oldest first, until those that only this reader still needs fit into `max_bytes`.
-
-        Returns how many unread pushes were dropped. Raises OSError.
-        """
+        """Drops the oldest segments above `max_bytes` that only this reader needs; returns how many unread pushes."""
         kept = sizes_of_its_own(self._directory)
         excess, dropped = sum(kept.values()) - max_bytes, 0
         for name, size in kept.items():

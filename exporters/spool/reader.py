@@ -93,10 +93,7 @@ class FollowedSegment:
         os.close(self._fd)
 
     def count_ahead(self, max_bytes: int) -> int:
-        """Counts further records in at most about `max_bytes`. Returns the number of bytes read.
-
-        Stops at damage.
-        """
+        """Counts further records in at most about `max_bytes`, up to damage. Returns the number of bytes read."""
         size, mark = self.size, self.named.mark
         nbytes, done = _COUNTED_BYTES, 0
         self._is_behind = True

@@ -94,8 +94,7 @@ def holds_usage(segment: str) -> bool:
 
 
 def heavy_writer(name: str, number: int, is_quiet: bool) -> str:
-    """A writer of those who send most; `is_quiet`: of their connections that send little. `name`: of the ordinary
-    one."""
+    """The writer beside `name` for payers that send most; `is_quiet`: for their connections that send little."""
     return f"{name}{_HEAVY}{number}{_QUIET if is_quiet else ''}"
 
 

@@ -218,11 +218,6 @@ class PayloadLimits:
         """
         return min(self.points, POINTS_OF_SMALLEST + int(self.points_per_byte * nbytes))
 
-    @property
-    def unchecked_bytes(self) -> int:
-        """Payloads up to this size cannot exceed a budget that `check_structure` checks, except those per point."""
-        return _MIN_ELEMENT_BYTES * min(self.points, self.fields, self.messages, self.pairs, self.items)
-
 
 def check_structure(payload: bytes, limits: PayloadLimits) -> None:
     """Raises OverBudget, or DecodeError when the bytes are not encoded protobuf."""
@@ -240,7 +235,9 @@ def check_outline(payload: bytes, limits: PayloadLimits, descriptor: Any = Metri
 
 
 def _check(payload: bytes, limits: PayloadLimits, fields: dict[int, _Field]) -> None:
-    if len(payload) > limits.unchecked_bytes:
+    # A shorter payload cannot exceed any of these budgets.
+    fewest = min(limits.points, limits.fields, limits.messages, limits.pairs, limits.items)
+    if len(payload) > _MIN_ELEMENT_BYTES * fewest:
         try:
             _Scan(payload, limits).message(0, len(payload), fields, 0)
         except IndexError as exc:

@@ -160,10 +160,7 @@ class Decoded:
 
 
 def decode(payload: bytes, push: Push, limits: PayloadLimits, known_ids: Container[int]) -> Decoded:
-    """Decode a decompressed payload; series whose id is in `known_ids` are not described again.
-
-    Raises DecodeError, OverBudget.
-    """
+    """Decodes a payload; series whose id is in `known_ids` are not described again. Raises DecodeError, OverBudget."""
     read = _parsed(payload, limits)
     decoded = _Walk(identity(push), push.received_at_ms, limits, known_ids).walk(read.message)
     decoded.replaced_texts = read.replaced

@@ -159,10 +159,7 @@ class Templates:
         self._evict()
 
     def describe(self, template: Template, decoded: Decoded) -> None:
-        """Keeps the series of a template, for other clients that use it, if `decoded` describes all of them.
-
-        `decoded`: the result of otlp.decode for a payload of this template.
-        """
+        """Keeps the series of a template for its other clients, if `decoded`, of such a payload, has them all."""
         if template.described is None and len(decoded.series) == len(set(decoded.points.series_id)):
             template.described = Described(decoded)
             template.nbytes += template.described.nbytes

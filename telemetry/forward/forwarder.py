@@ -157,10 +157,7 @@ class Forwarder:
             return []
 
     def _send_all(self, resources: list[Any], batch: Batch) -> bool:
-        """Returns True when every push was accepted or refused, False when the segment was dropped meanwhile.
-
-        Raises Stopped, OSError.
-        """
+        """False when the segment was dropped before every push was accepted or refused. Raises Stopped, OSError."""
         waiting = [resources] if resources else []
         suspects: list[list[Any]] = []  # of one resource each, refused while nothing was accepted
         accepts = False

@@ -276,10 +276,7 @@ class Ingester:
                 return
 
     def roll_up(self, clock_ms: Callable[[], int]) -> bool:
-        """Computes the next slice of an hour that is due. Returns whether one was due; a failed one is retried later.
-
-        `clock_ms` is wall time.
-        """
+        """Computes the next slice of an hour if one is due, which it returns. One that fails is tried again later."""
         if not self._hours.is_due(clock_ms()):
             return False
         began_s = self._progress.clock_s()  # wall time may be set meanwhile

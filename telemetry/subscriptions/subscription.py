@@ -71,7 +71,23 @@ def parse_subscription(
     `match_keys`: the attributes that clients may be matched by; a broker supports MATCH_KEYS only.
     Raises InvalidSubscriptionError with the first error in Kafka's order.
     """
-    _check_keys(name, values)
+    for value in values.values():
+        if value is not None and len(value.encode("utf-8", "replace")) > _MAX_VALUE_BYTES:
+            raise InvalidSubscriptionError(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{_MAX_VALUE_BYTES} bytes.",
+            )
+    nulls = [key for key, value in values.items() if value is None]
+    if nulls:
+        raise InvalidSubscriptionError(
+            ErrorCode.INVALID_CONFIG, f"Null value not supported for client metrics configs: {','.join(nulls)}"
+        )
+    if not name:
+        raise InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    for key in values:
+        if key not in DEFAULTS:
+            raise InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
     metrics = _list(METRICS, values)
     interval_ms = _int(INTERVAL_MS, values)
     criteria = _list(MATCH, values)
@@ -90,26 +106,6 @@ def described(values: Mapping[str, str]) -> dict[str, str]:
         MATCH: ",".join(_list(MATCH, values)),
         METRICS: ",".join(_list(METRICS, values)),
     }
-
-
-def _check_keys(name: str, values: Mapping[str, str | None]) -> None:
-    for value in values.values():
-        if value is not None and len(value.encode("utf-8", "replace")) > _MAX_VALUE_BYTES:
-            raise InvalidSubscriptionError(
-                ErrorCode.INVALID_CONFIG,
-                "The configuration value cannot be added because it exceeds the maximum value size of "
-                f"{_MAX_VALUE_BYTES} bytes.",
-            )
-    nulls = [key for key, value in values.items() if value is None]
-    if nulls:
-        raise InvalidSubscriptionError(
-            ErrorCode.INVALID_CONFIG, f"Null value not supported for client metrics configs: {','.join(nulls)}"
-        )
-    if not name:
-        raise InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-    for key in values:
-        if key not in DEFAULTS:
-            raise InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
 
 
 def _list(key: str, values: Mapping[str, str | None]) -> tuple[str, ...]:

@@ -171,12 +171,15 @@ class ClientCheck:
             return
         due = self._due
         if not self._connections and now_ms - self._alone_since_ms > self._patience_ms and due != _AFTER_HANG_UP:
-            reason = "the client closed its connections without a terminating push"
-            self._end(KipRule.TERMINATING_PUSH, reason)
+            self._findings.broken(
+                KipRule.TERMINATING_PUSH, "the client closed its connections without a terminating push"
+            )
+            self.over = True
         elif now_ms - self._due_since_ms > due.latest * self._interval_ms + self._patience_ms:
             what = "GetTelemetrySubscriptions" if due.is_get else "telemetry request"
             reason = f"no {what} came within {now_ms - self._due_since_ms} ms; the interval is {self._interval_ms} ms"
-            self._end(due.rule, reason)
+            self._findings.broken(due.rule, reason)
+            self.over = True
 
     def _get(self, client_instance_id: bytes, request: Request) -> Reply:
         if self._check is None:
@@ -278,7 +281,3 @@ class ClientCheck:
 
     def _expect(self, due: _Due, now_ms: int) -> None:
         self._due, self._due_since_ms = due, now_ms
-
-    def _end(self, rule: KipRule, reason: str) -> None:
-        self._findings.broken(rule, reason)
-        self.over = True

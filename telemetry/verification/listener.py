@@ -152,10 +152,7 @@ class VerificationListener:
 
 
 def answer_producer(key: int, version: int, body: bytes) -> bytes:
-    """The body of the response to a Produce or InitProducerId request; empty if the client wants none (acks 0).
-
-    Raises ProtocolError when the request cannot be read.
-    """
+    """The body of a Produce or InitProducerId response; empty if none is wanted (acks 0). Raises ProtocolError."""
     request: Any = decode_head(load_request_schema(key, version), body)[0]
     fields: dict[str, Any]
     if key == INIT_PRODUCER_ID:

@@ -61,37 +61,31 @@ class PayloadCheck:
 
     def push(self, compression_type: int, payload: bytes, frame: bytes) -> None:
         """`frame`: the request, which findings show."""
-        data = self._decompress(compression_type, payload, frame)
-        if data is None:
-            return
-        self._findings.observed(KipRule.PAYLOAD)
-        try:
-            check_structure(data, _LIMITS)
-            decoded = MetricsData.FromString(data)
-        except (DecodeError, OverBudget, ProtobufError) as exc:
-            self._findings.broken(KipRule.PAYLOAD, f"the payload is no OTLP MetricsData: {exc}", frame)
-            return
-        metrics = [m for r in decoded.resource_metrics for s in r.scope_metrics for m in s.metrics]
-        if not metrics and self.offer.is_all:
-            self._findings.broken(KipRule.PAYLOAD, "the push has no metrics although all were requested", frame)
-        for rule, reason in self._faults(metrics):
-            self._findings.broken(rule, reason, frame)
-
-    def _decompress(self, compression_type: int, payload: bytes, frame: bytes) -> bytes | None:
         findings, codec = self._findings, codec_name(compression_type)
         findings.observed(KipRule.COMPRESSION)
         if compression_type and (compression_type < 0 or compression_type not in self.offer.codecs):
             offered = ", ".join(map(codec_name, self.offer.codecs))
             findings.broken(KipRule.COMPRESSION, f"the push uses {codec}; offered were {offered}", frame)
-        if not payload:
-            return b""
         try:
-            return decompress(compression_type, payload, max_bytes=MAX_DECOMPRESSED_BYTES)
+            data = decompress(compression_type, payload, max_bytes=MAX_DECOMPRESSED_BYTES) if payload else b""
         except TooLarge as exc:
             findings.broken(KipRule.PAYLOAD, str(exc), frame)
+            return
         except DecompressError as exc:
             findings.broken(KipRule.COMPRESSION, str(exc), frame)
-        return None
+            return
+        findings.observed(KipRule.PAYLOAD)
+        try:
+            check_structure(data, _LIMITS)
+            decoded = MetricsData.FromString(data)
+        except (DecodeError, OverBudget, ProtobufError) as exc:
+            findings.broken(KipRule.PAYLOAD, f"the payload is no OTLP MetricsData: {exc}", frame)
+            return
+        metrics = [m for r in decoded.resource_metrics for s in r.scope_metrics for m in s.metrics]
+        if not metrics and self.offer.is_all:
+            findings.broken(KipRule.PAYLOAD, "the push has no metrics although all were requested", frame)
+        for rule, reason in self._faults(metrics):
+            findings.broken(rule, reason, frame)
 
     def _faults(self, metrics: list[Any]) -> Iterator[tuple[KipRule, str]]:
         for metric in metrics:

@@ -45,14 +45,12 @@ _REFUSED_ESCAPES: Final = {
 
 
 class JavaPattern:
-    """A compiled pattern. `text`: the Java pattern; `re2`: in RE2's syntax, for another RE2; it matches all of a
-    subject."""
+    """A compiled pattern. `text`: in Java's syntax; `re2`: in RE2's, for another RE2, matching whole subjects."""
 
     __slots__ = ("_regexp", "re2", "text")
 
     def __init__(self, text: str, *, captures: bool = False) -> None:
-        """Pattern.compile(text); `groups` needs `captures`. Raises JavaPatternError, or its subclass
-        UntranslatableError."""
+        """Pattern.compile(text); `groups` needs `captures`. Raises JavaPatternError or UntranslatableError."""
         self.text = text
         same = _Scanner(text).pattern()
         self.re2 = rf"\A(?:{same})\z"
@@ -104,7 +102,11 @@ class _Scanner:
             elif character in "*+?{":
                 self._quantifier()
             elif character == "$":
-                self._end()
+                # Java's also matches before a last line terminator; before the end of the pattern nothing may follow.
+                rest = self._text[self._at + 1 :].lstrip("$")
+                if self._depth or (rest and not rest.startswith("|")):
+                    raise self._refuse("'$' before the end of the pattern")
+                self._emit(1, r"\z", repeatable=False)
             elif character == ".":
                 self._emit(1, _DOT)
             else:
@@ -198,10 +200,3 @@ class _Scanner:
             raise self._refuse(f"a possessive quantifier: '{quantifier}+'")
         lazy = "?" if following == "?" else ""
         self._emit(len(quantifier + lazy), quantifier + lazy, repeatable=False)
-
-    def _end(self) -> None:
-        """Java's `$` also matches before a last line terminator; before the end of the pattern nothing may follow."""
-        rest = self._text[self._at + 1 :].lstrip("$")
-        if self._depth or (rest and not rest.startswith("|")):
-            raise self._refuse("'$' before the end of the pattern")
-        self._emit(1, r"\z", repeatable=False)
