@@ -18,7 +18,7 @@ import traceback
 
 import structlog
 
-from tests.fuzz.mutation import mutated
+from tests.fuzz.seeds import mutated
 from tests.fuzz.targets import Targets
 
 ROUND = 200  # inputs per random seed: repeated to reproduce a finding

@@ -34,9 +34,8 @@ from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.address_rewrites import REWRITES, Rewrite, produce
 from telemetry.wire.apis import APIS, PRODUCE
 from tests.fuzz.admin_targets import admin_targets
-from tests.fuzz.mutation import mutated, redirected
 from tests.fuzz.security_targets import security_targets
-from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, request_frame, seeds
+from tests.fuzz.seeds import DESCRIBE_QUOTAS, exchanges, mutated, redirected, request_frame, seeds
 from tests.kit.wire import write_compact_bytes
 
 FACTS = Connection("fuzz", "PLAINTEXT", ANONYMOUS, "127.0.0.1", 1, UNKNOWN, UNKNOWN, 1)

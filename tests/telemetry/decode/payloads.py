@@ -1,11 +1,14 @@
-"""Hand-written OTLP payloads, and the rows that the decoder returns for them."""
+"""OTLP payloads, hand-written and captured, and the rows of the decoder for them: by template and by otlp.decode."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import zstandard
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Metric,
@@ -15,9 +18,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from exporters.model import Connection, Push
 from telemetry.decode.bounds import PayloadLimits
-from telemetry.decode.decoder import Decoder
+from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
 from telemetry.decode.otlp import Decoded, decode
-from telemetry.decode.series import ClientBudgets, KnownSeries
+from telemetry.decode.series import ClientBudgets, KnownSeries, identity
+from telemetry.decode.templates import Template, template_of
+from telemetry.ingest.arrow_tables import points_table
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 NOW_MS = 1_795_234_197_430
@@ -80,3 +85,60 @@ def decoded(
 def attributes(*pairs: KeyValue, limits: PayloadLimits = PayloadLimits()) -> dict[str, str]:
     [series] = decoded(gauge(number(as_double=1, attributes=pairs)), limits=limits).series.values()
     return dict(series.attributes)
+
+
+LIMITS = PayloadLimits()
+CAPTURED = sorted(VECTORS.glob("*.zst"))
+PAYLOADS = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in CAPTURED]
+
+
+class Bench:
+    """A decoder as the ingester uses it."""
+
+    def __init__(self, limits: PayloadLimits = LIMITS, max_template_bytes: int = 1 << 24) -> None:
+        self.known = KnownSeries(1 << 26, 3_600_000)
+        self.decoder = new_decoder(self.known, limits=limits, max_template_bytes=max_template_bytes)
+
+    def take(self, push: Push) -> tuple[DecodedPush, Refusal | None]:
+        outcome, refusal = self.decoder.outcome(push)
+        self.known.add(identity(push), outcome.decoded.series, push.received_at_ms)
+        return outcome, refusal
+
+    def matches(self, payload: bytes) -> bool:
+        return self.take(replace(PUSH, payload=payload))[0].match is not None
+
+
+def rows(outcome: DecodedPush) -> list[str]:
+    """Sorted, with values as bits because NaN is not equal to itself."""
+    points = points_table([outcome])[0].to_pylist()
+    return sorted(repr({**row, "value": struct.pack("<d", row["value"])}) for row in points)
+
+
+def check(bench: Bench, payload: bytes, push: Push = PUSH) -> DecodedPush:
+    """Asserts that templates give the rows and errors of otlp.decode."""
+    outcome, refusal = bench.take(replace(push, payload=payload))
+    try:
+        plain = DecodedPush(outcome.push, decode(payload, outcome.push, LIMITS, ()), len(payload), 0)
+    except ValueError:
+        assert refusal is not None
+        return outcome
+    assert refusal is None
+    assert rows(outcome) == rows(plain)
+    assert outcome.points == plain.points
+    clamped = points_table([outcome])[2] + outcome.decoded.clamped_timestamps
+    assert clamped == plain.decoded.clamped_timestamps
+    assert outcome.decoded.histograms == plain.decoded.histograms
+    return outcome
+
+
+def template_for(name: str) -> Template:
+    template = template_of(named(name), decode(named(name), PUSH, LIMITS, ()))
+    assert template is not None
+    return template
+
+
+def named(name: str) -> bytes:
+    message = MetricsData()
+    points = message.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge.data_points
+    points.add(time_unix_nano=NOW_NS, as_double=1.0)
+    return message.SerializeToString()

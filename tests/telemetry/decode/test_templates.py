@@ -15,8 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Numb
 from telemetry.decode.otlp import MAX_FUTURE_MS, MAX_PAST_MS
 from telemetry.decode.templates import GATHERABLE_MS
 from tests.kit.otlp_payloads import field
-from tests.telemetry.decode.payloads import NOW_MS, NOW_NS, PUSH
-from tests.telemetry.decode.template_bench import CAPTURED, PAYLOADS, Bench, check
+from tests.telemetry.decode.payloads import CAPTURED, NOW_MS, NOW_NS, PAYLOADS, PUSH, Bench, check
 
 
 def renumbered(payload: bytes, rng: random.Random) -> bytes:

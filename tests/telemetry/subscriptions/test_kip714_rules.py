@@ -185,16 +185,6 @@ def test_generated_ids_are_unused_and_have_no_leading_dash() -> None:
     assert rules.get(ZERO_ID, caller, NOW_MS)[1].client_instance_id == free
 
 
-def test_cache_expiration_task_cancelled_on_instance_update() -> None:
-    broker = Broker(sub={"metrics": "a", "interval.ms": "100"})
-    broker.granted()
-    broker.now_ms += 59_999
-    broker.rules.replace_all({"sub": {"metrics": "b", "interval.ms": "100"}}, NOW_MS)
-    broker.granted()
-    broker.rules.instances.expire(NOW_MS + 60_000)
-    assert broker.rules.instances._by_connection == {"c1": ID}
-
-
 def test_subscription_change_admits_early_get_with_original_attributes() -> None:
     broker = Broker(sub=SUB_1)
     broker.granted()
