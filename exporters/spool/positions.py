@@ -52,8 +52,6 @@ class Totals:
 
 @dataclass(slots=True)
 class State:
-    """The saved state."""
-
     positions: dict[str, int] = field(default_factory=dict)  # by segment name
     intent: tuple[str, int, int] | None = None  # segment, start and end of the batch that is being written out
     # By table, the pieces of that batch that were divided, or (negative) refused: see SpoolReader.isolate.

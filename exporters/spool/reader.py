@@ -58,7 +58,6 @@ class FollowedSegment:
         return os.fstat(self._fd).st_size
 
     def is_being_written(self) -> bool:
-        """Whether its writer has it open."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -151,7 +150,6 @@ class Batch:
 
     @property
     def writer(self) -> str:
-        """The name of the writer of the segment."""
         named = read_name(self.segment)
         return named.writer if named else ""
 

@@ -250,7 +250,6 @@ class SpoolWriter:
             raise SpoolFull(f"cannot queue {nbytes} bytes: the spool would hold {total} of {self._max_bytes}")
 
     def _measure(self) -> None:
-        """Measures the other segments in the directory."""
         self._measured_at = self._clock_s()
         own = self._path.name if self._fd >= 0 else ""
         sizes = segment_sizes(self._directory)

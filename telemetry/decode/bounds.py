@@ -340,7 +340,6 @@ class _Scan:
 
 
 def data_points(metric: Any) -> Any:
-    """The data points of a Metric of any kind."""
     kind = metric.WhichOneof("data")
     return getattr(metric, kind).data_points if kind else []
 

@@ -154,7 +154,6 @@ class KnownSeries:
         self._added = 0  # in this batch
 
     def __len__(self) -> int:
-        """Number of known series."""
         return self._count
 
     @property
@@ -252,12 +251,10 @@ class ClientBudgets:
     Counts are in memory only and restart with the process.
     """
 
-    def __init__(
-        self, points: int = 2_000_000, series: int = 200_000, *, times_per_payer: int = _TIMES_PER_PAYER
-    ) -> None:
-        """`points` and `series` are the budget of a client; a payer has `times_per_payer` as much."""
+    def __init__(self, points: int = 2_000_000, series: int = 200_000) -> None:
+        """`points` and `series` are the budget of a client; a payer has _TIMES_PER_PAYER as much."""
         self._clients = _Counts("client", points, series)
-        self._payers = _Counts("payer", times_per_payer * points, times_per_payer * series)
+        self._payers = _Counts("payer", _TIMES_PER_PAYER * points, _TIMES_PER_PAYER * series)
 
     def charge(self, client: bytes, push: Push, points: int, series: int) -> None:
         """Adds the counts of a push. `client`: as in series.identity. Raises OverBudget and then adds nothing."""

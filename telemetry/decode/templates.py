@@ -129,7 +129,6 @@ class Templates:
         self._by_length: dict[int, list[Template]] = defaultdict(list)
 
     def __len__(self) -> int:
-        """Number of templates."""
         return sum(map(len, self._by_length.values()))
 
     def find(self, client: bytes, payload: bytes) -> Sent | None:
@@ -289,7 +288,6 @@ class Names:
         return np.array([self._numbers[name] for name in names], np.int32)
 
     def ranks(self) -> Numbers:
-        """The alphabetical rank of each name, by number."""
         ranks = np.empty(len(self._numbers), np.int64)
         ranks[[number for _, number in sorted(self._numbers.items())]] = np.arange(len(ranks))
         return ranks

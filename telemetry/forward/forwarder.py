@@ -76,7 +76,6 @@ class ForwardCounts:
     lost_points: Counter[LostPoint] = field(default_factory=Counter)
 
     def as_note(self) -> dict[str, Any]:
-        """JSON for the position files."""
         return {
             "points": self.points,
             "pushes": self.pushes,

@@ -42,16 +42,14 @@ def identity_attributes(push: Push) -> dict[str, str | int]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def resource_metrics_of(
-    push: Push, selection: ForwardSelection, *, max_decompressed_bytes: int, limits: PayloadLimits = PayloadLimits()
-) -> list[Any]:
+def resource_metrics_of(push: Push, selection: ForwardSelection, *, max_decompressed_bytes: int) -> list[Any]:
     """The selected metrics of a push; empty if none is selected.
 
     Java clients send one ResourceMetrics per data point; those with equal resource and scope are merged, in order of
     arrival. Raises DecompressError, TooLarge, DecodeError, OverBudget.
     """
     payload = decompress(push.compression_type, push.payload, max_bytes=max_decompressed_bytes)
-    check_structure(payload, limits)
+    check_structure(payload, PayloadLimits())
     try:
         data = METRICS.read(payload).message
     except ProtobufError as exc:

@@ -103,7 +103,6 @@ class DecodedBatch:
         self.kept[kind] += 1
 
     def is_full(self) -> bool:
-        """Whether a limit is reached, so that the batch ends here."""
         return self.rows >= _MAX_ROWS or self.nbytes >= _MAX_BYTES
 
     def refuse(self, table_rows: TableRows, item: Any) -> Push | None:

@@ -39,7 +39,6 @@ class Progress:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last advance."""
         return self.clock_s() - self._advanced_s
 
 
@@ -104,7 +103,6 @@ class Counts:
         return Counts(*(getattr(self, counter.name) + getattr(other, counter.name) for counter in fields(self)))
 
     def as_note(self) -> dict[str, Any]:
-        """The counts as a dictionary of JSON types."""
         return {
             **{name: getattr(self, name) for name in _NUMBERS},
             "written": {kind.name: self.written[kind] for kind in RecordKind},

@@ -59,7 +59,6 @@ class Slice(NamedTuple):
     of: int
 
     def parameters(self) -> dict[str, int]:
-        """The parameters of ROLL_UP."""
         first, end = (n * _SERIES_IDS // self.of for n in (self.number, self.number + 1))
         return {"hour_s": self.hour * MS_PER_HOUR // 1000, "first_id": first, "last_id": end - 1}
 
@@ -71,7 +70,7 @@ def number_of_series(store: Store) -> int:
 
 
 def slices(hour: int, series: int) -> list[Slice]:
-    """All slices of an hour. `series`: result of `number_of_series`."""
+    """Of an hour. `series`: result of `number_of_series`."""
     count = max(1, -(-series // _SERIES_PER_SLICE))
     return [Slice(hour, number, count) for number in range(count)]
 
@@ -100,7 +99,6 @@ class TouchedHours:
             self._touched_ms.setdefault(hour, now_ms)
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether to compute a slice now."""
         self._follow(now_ms)
         if now_ms < self._not_before_ms:
             return False

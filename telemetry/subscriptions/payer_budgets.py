@@ -98,7 +98,6 @@ class Budget:
         return Resource.INSTANCES if is_new and self.instances_at_ms - now_ms >= _INSTANCES_MS else None
 
     def take(self, now_ms: int, nbytes: int, is_new: bool) -> None:
-        """Charges an accepted request."""
         costs = self.costs  # conditions instead of max(), which is a call in interpreted code
         at_ms = self.requests_at_ms
         self.requests_at_ms = (at_ms if at_ms > now_ms else now_ms) + costs.request_ms
@@ -156,7 +155,6 @@ class Account:
         return 0
 
     def _charge_used(self, now_ms: int, nbytes: int, is_new: bool) -> int:
-        """Charges buckets that are not full."""
         over = self._payer
         resource = over.missing(now_ms, is_new)
         if resource is None:
@@ -200,7 +198,6 @@ class Payers:
         self._by_connection: dict[str, Budget] = {}
 
     def account(self, connection: Connection, connection_id: str) -> Account:
-        """The account of a connection."""
         payer = self._payer(payer_of(connection.principal, connection.source_address))
         own = self._by_connection.get(connection_id)
         if own is None:

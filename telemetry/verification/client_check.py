@@ -130,7 +130,6 @@ class ClientCheck:
 
     @property
     def verdicts(self) -> list[RuleVerdict]:
-        """One for each rule, as found so far."""
         if len(self._jitters) >= _LEAST_JITTERS and max(self._jitters) - min(self._jitters) < _LEAST_SPREAD:
             always = f"each of {len(self._jitters)} first pushes came {self._jitters[0]:.2f} intervals after the answer"
             self._findings.broken(KipRule.JITTER, always)

@@ -94,7 +94,6 @@ class Findings:
         self._broken.setdefault(rule, verdict)
 
     def verdicts(self) -> list[RuleVerdict]:
-        """One for each rule, in their order."""
         verdicts = []
         for rule, observed in self._observed.items():
             if (broken := self._broken.get(rule)) is not None:

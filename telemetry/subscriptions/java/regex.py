@@ -90,7 +90,6 @@ class _Scanner:
         self._repeatable = False  # an expression precedes that a quantifier may follow
 
     def pattern(self) -> str:
-        """Raises JavaPatternError."""
         while self._at < len(self._text):
             character = self._text[self._at]
             if character == "\\":
