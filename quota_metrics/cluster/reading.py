@@ -4,10 +4,13 @@ release does not allow is a fact, too: `unread`."""
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
+
+from kio.index import load_response_schema
 
 from quota_metrics.cluster.facts import (
     BROKER_CONFIGS,
@@ -27,11 +30,11 @@ from quota_metrics.cluster.facts import (
     release_of_level,
 )
 from quota_metrics.cluster.replication import LOG_DIRS_RATE, REPLICATION_RATES, REPLICATION_REPLICAS
-from quota_metrics.cluster.topics import VERSIONS, partition_counts
 from quota_metrics.config.entities import IP, FilterComponent, MatchType, address_rates
-from quota_metrics.kafka.admin import NOT_CONTROLLER, KafkaAdmin, describe_configs, metadata_request
+from quota_metrics.kafka.admin import METADATA, NOT_CONTROLLER, KafkaAdmin, describe_configs, metadata_request
 from quota_metrics.kafka.errors import ClusterError, RefusedError, check, one_line
-from quota_metrics.kafka.frames import NegotiatedRequest
+from quota_metrics.kafka.frames import NegotiatedRequest, decode_head, interrupt
+from quota_metrics.kafka.primitives import ProtocolError, Reader
 
 T = TypeVar("T")
 
@@ -58,6 +61,13 @@ _PERMISSIONS: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
 _RESOURCES: Final = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
 _PREFIXED: Final = 4
 
+# MetadataResponse.json of Apache Kafka 4.3. Versions up to 8 have no varints, so they are preferred.
+_LAST_PLAIN: Final = 8
+METADATA_VERSIONS: Final = (*range(_LAST_PLAIN, -1, -1), *range(13, _LAST_PLAIN, -1))  # best first
+_COUNT: Final = struct.Struct(">i")
+_WITH_EPOCH: Final = struct.Struct(">hiiii")  # error_code, partition_index, leader_id, leader_epoch, replicas
+_WITHOUT_EPOCH: Final = struct.Struct(">hiii")
+
 
 async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
     """Asks each broker for its versions and configuration, one of them for quotas of addresses, ACLs and topics.
@@ -68,23 +78,23 @@ async def read_facts(admin: KafkaAdmin) -> ClusterFacts:
     cluster = await admin.describe_cluster()
     some = asyncio.Semaphore(_AT_ONCE)
 
-    async def read_in_turn(broker_id: int) -> _OfBroker:
+    async def read_in_turn(broker_id: int) -> tuple[BrokerFacts, Release | None, list[Unread]]:
         async with some:
             return await _read_broker(admin, broker_id)
 
     brokers = await asyncio.gather(*(read_in_turn(node.id) for node in sorted(cluster.nodes)))
-    unread = [fault for broker in brokers for fault in broker.unread]
+    unread = [fault for _, _, faults in brokers for fault in faults]
     of_addresses = admin.describe_client_quotas([FilterComponent(IP, MatchType.ANY)])
     rates = address_rates(await _or_unread(of_addresses, unread, {}, _ADDRESS_QUOTAS))
     has_authorizer, acls = await _or_unread(_read_acls(admin), unread, (None, ()), _ACLS)
-    counting = admin.send(metadata_request(None, versions=VERSIONS), read=partition_counts)
+    counting = admin.send(metadata_request(None, versions=METADATA_VERSIONS), read=partition_counts)
     partitions: Mapping[str, int] = await _or_unread(counting, unread, {}, _PARTITIONS)
     topics = await _or_unread(_read_throttled_replicas(admin, partitions), unread, {}, _TOPICS)
     reassigning = await _or_unread(_count_reassigning(admin, cluster.controller_id), unread, None, _REASSIGNMENTS)
     return ClusterFacts(
         cluster.cluster_id,
-        tuple(broker.facts for broker in brokers),
-        next((broker.finalized for broker in brokers if broker.finalized), None),
+        tuple(facts for facts, _, _ in brokers),
+        next((release for _, release, _ in brokers if release), None),
         tuple(sorted((AddressQuota(*rate) for rate in rates.items()), key=lambda quota: quota.ip or "")),
         has_authorizer,
         acls,
@@ -99,8 +109,8 @@ async def read_callback_classes(admin: KafkaAdmin) -> tuple[str, ...]:
     """client.quota.callback.class of all brokers that describe themselves. Needs DescribeConfigs on the cluster; raises
     ClusterError when the brokers cannot be listed."""
     nodes = (await admin.describe_cluster()).nodes
-    brokers = [await _read_broker(admin, node.id) for node in sorted(nodes)]
-    return ClusterFacts(brokers=tuple(broker.facts for broker in brokers)).callback_classes
+    brokers = [(await _read_broker(admin, node.id))[0] for node in sorted(nodes)]
+    return ClusterFacts(brokers=tuple(brokers)).callback_classes
 
 
 # What it means when a part cannot be read.
@@ -129,12 +139,6 @@ _TOPICS: Final = Unread(
 )
 
 
-class _OfBroker(NamedTuple):
-    facts: BrokerFacts
-    finalized: Release | None
-    unread: tuple[Unread, ...]
-
-
 async def _or_unread(answer: Awaitable[T], unread: list[Unread], otherwise: T, part: Unread) -> T:
     try:
         return await answer
@@ -143,7 +147,8 @@ async def _or_unread(answer: Awaitable[T], unread: list[Unread], otherwise: T, p
         return otherwise
 
 
-async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
+async def _read_broker(admin: KafkaAdmin, broker_id: int) -> tuple[BrokerFacts, Release | None, list[Unread]]:
+    """Its facts, the finalized release and what could not be read."""
     unread: list[Unread] = []
     of_versions = Unread(
         f"versions of broker {broker_id}",
@@ -169,7 +174,7 @@ async def _read_broker(admin: KafkaAdmin, broker_id: int) -> _OfBroker:
         of_log_dirs = Unread(f"log directories of broker {broker_id}", "Describe on the cluster", means)
         moves = await _or_unread(_read_moves_log_dirs(admin, broker_id), unread, None, of_log_dirs)
         facts = replace(facts, moves_log_dirs=moves)
-    return _OfBroker(facts, finalized, tuple(unread))
+    return facts, finalized, unread
 
 
 def _broker_facts(broker_id: int, versions: Any | None, configs: Sequence[Any]) -> BrokerFacts:
@@ -293,3 +298,56 @@ async def _read_moves_log_dirs(admin: KafkaAdmin, broker_id: int) -> bool:
         for topic in result.topics
         for partition in topic.partitions
     )
+
+
+def partition_counts(version: int, reader: Reader) -> dict[str, int]:
+    """Topic -> number of partitions, of the topics without an error; builds no entities, of which there would be a
+    hundred thousand. Raises ProtocolError."""
+    if version > _LAST_PLAIN:  # a broker without the preferred versions
+        response: Any = decode_head(load_response_schema(METADATA, version), reader.raw(reader.remaining))[0]
+        return {topic.name or "": len(topic.partitions) for topic in response.topics if not topic.error_code}
+    if version >= 3:
+        reader.skip(4)  # throttle_time_ms
+    for _ in range(reader.array_length(10)):
+        reader.skip(4)  # node_id
+        reader.nullable_string()
+        reader.skip(4)  # port
+        if version >= 1:
+            reader.nullable_string()  # rack
+    if version >= 2:
+        reader.nullable_string()  # cluster_id
+    if version >= 1:
+        reader.skip(4)  # controller_id
+    data = reader.raw(reader.remaining)
+    at, is_internal, operations = 0, int(version >= 1), 4 if version >= 8 else 0
+    counts = {}
+    try:
+        (topics,) = _COUNT.unpack_from(data, at)
+        at += 4
+        for _ in range(topics):
+            error_code, length = struct.unpack_from(">hh", data, at)
+            begin = at + 4
+            at = begin + max(length, 0) + is_internal
+            name = data[begin : begin + max(length, 0)].decode("utf-8", "replace")
+            (partitions,) = _COUNT.unpack_from(data, at)
+            at = _pass_partitions(version, data, at + 4, partitions) + operations
+            if not error_code:
+                counts[name] = max(partitions, 0)
+    except struct.error as exc:
+        raise ProtocolError(f"cannot read the topics of Metadata at offset {at}: {exc}") from exc
+    return counts
+
+
+def _pass_partitions(version: int, data: bytes, at: int, count: int) -> int:
+    """The offset behind them. Raises struct.error."""
+    head, following = (_WITH_EPOCH if version >= 7 else _WITHOUT_EPOCH), 2 if version >= 5 else 1
+    for number in range(count):
+        fields = head.unpack_from(data, at)
+        at += head.size + 4 * max(fields[-1], 0)
+        for _ in range(following):  # isr_nodes, offline_replicas
+            (size,) = _COUNT.unpack_from(data, at)
+            at += 4 + 4 * max(size, 0)
+        if number % 64 == 63:
+            interrupt()
+    interrupt()
+    return at

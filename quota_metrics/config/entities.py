@@ -96,10 +96,8 @@ def entity_text(entity: Entity) -> str:
 
 
 def kafka_configs_line(entity: Entity, quota_key: str, value: float | None) -> str:
-    """The kafka-configs.sh line that alters a quota, quoted for a POSIX shell. `value` None removes it.
-
-    Raises KeyError for other kinds of entities than Kafka's.
-    """
+    """The kafka-configs.sh line that alters a quota of an entity of Kafka's kinds, quoted for a POSIX shell. `value`
+    None removes it."""
     names = " ".join(
         f"--entity-type {_TOOLS_TYPES[kind]} "
         + ("--entity-default" if name is None else f"--entity-name {shlex.quote(name)}")

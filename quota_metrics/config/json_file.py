@@ -2,7 +2,6 @@
 
 A null name is the type's default entity, a missing type is not part of the entity, and an empty string is a name. An
 infinite quota, which a broker accepts and JSON has no number for, is the string "Infinity", as in protobuf's JSON.
-Sans-I/O.
 """
 
 from __future__ import annotations
@@ -74,20 +73,13 @@ def _read_entry(entry: Any, read: QuotaDocument) -> None:
                 raise QuotaFileError(f"unknown key {key!r}, not one of {', '.join(keys)}")
             if key in read.rules.get(entity, {}):
                 raise QuotaFileError(f"{key} of {text(entity)} a second time")
-            number = _number(key, value)
-            read.rules.setdefault(entity, {})[key] = number
+            if value != INFINITY and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise QuotaFileError(f"{key} is not a number")
+            if value != INFINITY and not 0 < value <= sys.float_info.max:  # false for NaN, too
+                raise QuotaFileError(f"{key} is {value}, not a number greater than 0")
+            read.rules.setdefault(entity, {})[key] = math.inf if value == INFINITY else float(value)
         except QuotaFileError as exc:
             read.faults.append(str(exc))
-
-
-def _number(key: str, value: Any) -> float:
-    if value == INFINITY:
-        return math.inf
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise QuotaFileError(f"{key} is not a number")
-    if not 0 < value <= sys.float_info.max:  # false for NaN, too
-        raise QuotaFileError(f"{key} is {value}, not a number greater than 0")
-    return float(value)
 
 
 def _lines_of_entries(content: str | bytes) -> list[int]:

@@ -1,5 +1,4 @@
 """Owners: which team a client or a topic belongs to, by patterns on names; prices of traffic; the cluster's capacity.
-Sans-I/O.
 
     owners:
       - team: payments

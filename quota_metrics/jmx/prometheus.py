@@ -87,12 +87,10 @@ def _divide_properties(resource: str, user: str, client_id: str) -> tuple[str, s
     """The three properties of a bean whose rule may have cut it elsewhere; unchanged if they do not make a bean."""
     text = resource + (_USER + user if user else "") + (_CLIENT_ID + client_id if client_id else "")
     kind, _, _ = text.partition(",")
-    properties, place = dict[str, str](), len(kind)
-    while (match := _PROPERTY.match(text, place)) is not None:
-        properties[match[1]] = match[2]
-        place = match.end()
-    if place < len(text):
+    matches = list(_PROPERTY.finditer(text, len(kind)))
+    if kind + "".join(match[0] for match in matches) != text:
         return resource, user, client_id
+    properties = {match[1]: match[2] for match in matches}
     return kind, properties.get("user", ""), properties.get("client-id", "")
 
 

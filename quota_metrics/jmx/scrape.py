@@ -11,9 +11,8 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from exporters.printable import one_line
-from quota_metrics.jmx.jolokia import read_answer, read_request
 from quota_metrics.jmx.prometheus import read_exposition
-from quota_metrics.jmx.sensors import SensorReading
+from quota_metrics.jmx.sensors import SensorReading, jolokia_request, read_jolokia
 
 _CHUNK_BYTES = 65_536
 
@@ -38,16 +37,13 @@ class ScrapeError(Exception):
 def scrape(
     target: Target, *, timeout_s: float, max_bytes: int, clients: Iterable[tuple[str, str]] = ()
 ) -> SensorReading:
-    """One scrape, which takes at most `timeout_s` plus one socket timeout. Raises ScrapeError.
-
-    `clients`: those that mangled names are matched with (see prometheus.py).
-    """
+    """One scrape, which takes at most `timeout_s` plus one socket timeout. Raises ScrapeError."""
     is_jolokia, url = target.agent is Agent.JOLOKIA, urlsplit(target.url)
     if is_jolokia and not url.path.endswith("/"):
         url = url._replace(path=f"{url.path}/")  # without it the agent answers 404
     try:
-        answer = _fetch(url, read_request() if is_jolokia else None, timeout_s, max_bytes)
-        return read_exposition(answer, clients) if target.agent is Agent.PROMETHEUS else read_answer(answer)
+        answer = _fetch(url, jolokia_request() if is_jolokia else None, timeout_s, max_bytes)
+        return read_jolokia(answer) if is_jolokia else read_exposition(answer, clients)
     except (OSError, HTTPException, ValueError) as exc:
         raise ScrapeError(one_line(f"{type(exc).__name__}: {exc}")) from exc
 

@@ -1,4 +1,4 @@
-"""The broker's quota sensors: rate and throttle time per metric tags, from either exporter. Sans-I/O.
+"""The broker's quota sensors: rate and throttle time per metric tags; how Jolokia is asked for them. Sans-I/O.
 
 MBeans: kafka.server:type={Produce|Fetch|Request|ControllerMutation}[,user=U][,client-id=C]; empty tags are omitted.
 A sensor belongs to a quota group, not to a client: `user` or `client_id` is empty where all of them share the quota.
@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
+
+import orjson
 
 from exporters.model import QuotaKey, UsageSample
 from quota_metrics.config.entities import desanitize
@@ -26,6 +28,9 @@ MAX_SENSORS = 50_000  # per broker; each becomes a row of usage
 
 Place: TypeAlias = tuple[str, str, str]  # MBean type, user, client-id
 
+# A property of an ObjectName; values with separators are quoted.
+_PROPERTY = re.compile(r'([^=,:*?"]+)=("(?:\\.|[^"\\])*"|[^,"]*)(?:,|$)', re.DOTALL)
+_DOMAIN = "kafka.server:"
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -85,3 +90,42 @@ def usage_samples(
                 )
             )
     return rows
+
+
+def jolokia_request() -> bytes:
+    """A bulk request by the MBeans' own names: the body to POST."""
+    return orjson.dumps(
+        [
+            {
+                "type": "read",
+                "mbean": f"{_DOMAIN}type={bean},*",
+                "attribute": [rate, THROTTLE],
+                "config": {"ignoreErrors": "true", "maxDepth": 3},
+            }
+            for bean, (_quota_key, rate) in BEANS.items()
+        ]
+    )
+
+
+def read_jolokia(body: bytes) -> SensorReading:
+    """The sensors in a response; types without MBeans are ignored. Raises ValueError for invalid responses."""
+    answers = orjson.loads(body)
+    if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
+        raise ValueError("the response is not a list of Jolokia responses")
+    table = SensorTable()
+    malformed = 0
+    values = [answer.get("value") for answer in answers if answer.get("status") == 200]
+    beans = [bean for value in values if isinstance(value, dict) for bean in value.items()]
+    for name, attributes in beans:
+        matches = list(_PROPERTY.finditer(name, len(_DOMAIN)))
+        is_whole = _DOMAIN + "".join(match[0] for match in matches) == name
+        properties = {match[1]: match[2] for match in matches} if is_whole else {}
+        bean = properties.get("type", "")
+        if bean not in BEANS or not isinstance(attributes, dict):
+            malformed += 1
+            continue
+        for attribute in (BEANS[bean][1], THROTTLE):
+            value = attributes.get(attribute)
+            if isinstance(value, int | float):  # NaN is null or a string; a missing attribute is an error message
+                table.put(bean, properties.get("user", ""), properties.get("client-id", ""), attribute, float(value))
+    return SensorReading(table.values, 0, malformed, table.left_out)

@@ -56,19 +56,16 @@ class KafkaAdmin:
         self,
         bootstrap: Sequence[tuple[str, int]],
         *,
-        client_id: str = "headroom",
         timeout_ms: int = 30_000,
         max_response_bytes: int = 64 * 2**20,
         security: Security | None = None,
         is_paced: bool = False,
     ) -> None:
         """`is_paced`: large responses are decoded slowly, because the loop has more urgent work."""
-        if not bootstrap:
-            raise ValueError("a cluster needs at least one bootstrap address")
         self.bootstrap = list(bootstrap)
         self.is_paced = is_paced
         self._learned: list[Node] = []
-        self._options = ConnectionOptions(client_id, timeout_ms, max_response_bytes, security or Security())
+        self._options = ConnectionOptions(timeout_ms, max_response_bytes, security or Security())
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
         self._connecting = asyncio.Lock()
 
@@ -81,7 +78,7 @@ class KafkaAdmin:
     async def refused_by(self, address: tuple[str, int]) -> str:
         """Why a bootstrap address does not answer; empty when it does."""
         try:
-            connection = await KafkaConnection.open(*address, self._options, self._options.timeout_ms)
+            connection = await KafkaConnection.open(*address, self._options)
         except ClusterError as exc:
             return str(exc)
         await connection.close()
@@ -95,7 +92,7 @@ class KafkaAdmin:
         options = replace(self._options, security=replace(security, sasl=None))
         node = self._learned[0]
         try:
-            connection = await KafkaConnection.open(node.host, node.port, options, options.timeout_ms)
+            connection = await KafkaConnection.open(node.host, node.port, options)
             handshake = await connection.send(sasl_handshake("NONE"))  # refused with the names of those that it has
             await connection.close()
         except ClusterError:  # as other checks say
@@ -191,7 +188,7 @@ class KafkaAdmin:
                     return connection
             address, connection = await first_to_answer(
                 list(dict.fromkeys(learned + self.bootstrap)),
-                lambda address: KafkaConnection.open(*address, self._options, self._options.timeout_ms),
+                lambda address: KafkaConnection.open(*address, self._options),
             )
             broken = self._connections.pop(address, None)
             self._connections[address] = connection
@@ -210,7 +207,7 @@ class KafkaAdmin:
                 await connection.close()
                 connection = None
             if connection is None:
-                connection = await KafkaConnection.open(*address, self._options, self._options.timeout_ms)
+                connection = await KafkaConnection.open(*address, self._options)
             self._connections[address] = connection
             return connection
 

@@ -165,10 +165,8 @@ def sasl_handshake(mechanism: str) -> NegotiatedRequest:
 async def authenticate(
     mechanism: Mechanism, exchange: Callable[[NegotiatedRequest], Awaitable[Any]], peer: str
 ) -> float:
-    """Runs the SASL conversation (KIP-152) and returns for how many seconds the connection may be used.
-
-    Raises ClusterError, with the broker's reason if it sends one.
-    """
+    """Runs the SASL conversation (KIP-152) and returns for how many seconds the connection may be used. Raises
+    ClusterError, with the broker's reason if it sends one."""
     handshake = await exchange(sasl_handshake(mechanism.name))
     if handshake.error_code == UNSUPPORTED_SASL_MECHANISM:
         offered = one_line(", ".join(handshake.mechanisms)) or "nothing"

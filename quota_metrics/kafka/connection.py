@@ -19,7 +19,6 @@ from quota_metrics.kafka.errors import (
     ClusterError,
     UnsupportedError,
     check,
-    connect_error,
     transport_error,
 )
 from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody, api_name, decoded, encoded, interrupted
@@ -37,10 +36,10 @@ _OTHER_PROTOCOLS = {b"HT": "HTTP", b"\x15\x03": "a TLS alert, so it wants TLS", 
 class ConnectionOptions:
     """Options of all connections of a client. `timeout_ms` is per request."""
 
-    client_id: str
     timeout_ms: int
     max_response_bytes: int
     security: Security = field(default_factory=Security)
+    client_id: str = "headroom"
 
 
 class KafkaConnection:
@@ -63,13 +62,13 @@ class KafkaConnection:
         self._ends_at = math.inf  # loop time: brokers with connections.max.reauth.ms close the connection after it
 
     @classmethod
-    async def open(cls, host: str, port: int, options: ConnectionOptions, connect_timeout_ms: int) -> KafkaConnection:
+    async def open(cls, host: str, port: int, options: ConnectionOptions) -> KafkaConnection:
         """Connects, negotiates TLS and versions, and authenticates, all within the timeout."""
         peer = f"{host}:{port}"
         tls = options.security.tls
         shutdown_s = None if tls is None else _TLS_SHUTDOWN_S
         try:
-            async with asyncio.timeout(connect_timeout_ms / 1000):
+            async with asyncio.timeout(options.timeout_ms / 1000):
                 reader, writer = await asyncio.open_connection(host, port, ssl=tls, ssl_shutdown_timeout=shutdown_s)
                 connection = cls(reader, writer, peer, options)
                 try:
@@ -83,9 +82,9 @@ class KafkaConnection:
                     raise
                 return connection
         except TimeoutError as exc:
-            raise ClusterError(f"cannot reach {peer}: no answer within {connect_timeout_ms} ms") from exc
+            raise ClusterError(f"cannot reach {peer}: no answer within {options.timeout_ms} ms") from exc
         except (OSError, ValueError) as exc:  # ValueError: a host name that IDNA cannot encode, or with a null byte
-            raise connect_error(peer, exc) from exc
+            raise transport_error(peer, exc, f"cannot reach {peer}") from exc
 
     @property
     def is_open(self) -> bool:
@@ -156,7 +155,7 @@ class KafkaConnection:
                 message = f"{self.peer} closed the connection instead of answering {asked}{hint}"
                 raise BrokerUnreachableError(message) from exc
             except OSError as exc:
-                raise transport_error(self.peer, exc) from exc
+                raise transport_error(self.peer, exc, f"the connection to {self.peer} broke") from exc
             finally:
                 if not answered:  # even when cancelled: a late response would be taken for the next one
                     self._writer.close()

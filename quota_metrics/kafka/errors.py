@@ -62,24 +62,15 @@ def one_line(text: str, max_chars: int = 500) -> str:
     return shown if len(shown) <= max_chars else shown[:max_chars] + "..."
 
 
-def connect_error(peer: str, exc: Exception) -> ClusterError:
-    """Why a connection could not be established."""
-    if isinstance(exc, ssl.SSLError):
-        return transport_error(peer, exc)
-    return BrokerUnreachableError(f"cannot reach {peer}: {_cause(exc)}")
-
-
-def transport_error(peer: str, exc: OSError) -> ClusterError:
-    """Why a connection broke. With TLS 1.3, a rejected client certificate is only reported this way."""
+def transport_error(peer: str, exc: Exception, otherwise: str) -> ClusterError:
+    """Why a connection could not be established, or broke: `otherwise` begins a message that is not about TLS. With TLS
+    1.3, a rejected client certificate is only reported when the connection breaks."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return ClusterError(f"the certificate of {peer} is not trusted: {one_line(exc.verify_message)}")
     if isinstance(exc, ssl.SSLError):
         reason = (exc.reason or str(exc)).replace("_", " ")
         hint = _NO_CERTIFICATE if reason.endswith(("BAD CERTIFICATE", "CERTIFICATE REQUIRED")) else ""
         return ClusterError(f"TLS with {peer} failed: {one_line(reason)}{hint}")
-    return BrokerUnreachableError(f"the connection to {peer} broke: {_cause(exc)}")
-
-
-def _cause(exc: Exception) -> str:
     errno = getattr(exc, "errno", None)
-    return os.strerror(errno) if isinstance(errno, int) and errno > 0 else one_line(str(exc))
+    cause = os.strerror(errno) if isinstance(errno, int) and errno > 0 else one_line(str(exc))
+    return BrokerUnreachableError(f"{otherwise}: {cause}")

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from exporters.identity import address_key, normal_address
 from quota_metrics.config.entities import literal_address
-from quota_metrics.measure.muted_time import MutedTime
+from quota_metrics.measure.throttle_times import MutedTime
 from quota_metrics.windows import QuotaWindow, Rate, bounded_throttle_time_ms
 
 ADMITTED: Final = 0

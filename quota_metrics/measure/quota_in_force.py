@@ -107,8 +107,8 @@ class QuotasInForce:
         callback: QuotaCallback | None = None,
         callback_at: Callable[[int], str] = lambda _broker_id: "",
     ) -> None:
-        self._callback = callback
-        self._callback_at = callback_at
+        self._answer = (lambda *_client: None) if callback is None else callback.quota
+        self._class_at = callback_at if callback is None else lambda _broker_id: ""
         self._rules: Rules | None = None
         self._resolver: Resolver | None = None
         self._kept: dict[tuple[str, str, str], QuotaInForce] = {}
@@ -122,7 +122,7 @@ class QuotasInForce:
     def of_client(self, quota_key: str, user: str, client_id: str, broker_id: int) -> QuotaInForce:
         if self._resolver is None or quota_key not in CLIENT_KEYS:
             return unknown_quota(quota_key, user, client_id, broker_id)
-        quota = None if self._callback is None else self._callback.quota(quota_key, user, client_id, broker_id)
+        quota = self._answer(quota_key, user, client_id, broker_id)
         if quota is not None:
             return _in_force(quota.limit, "", quota.metric_tags)
         client = (quota_key, user, client_id)
@@ -136,7 +136,7 @@ class QuotasInForce:
             else:
                 kept = _in_force(resolution.value, entity_text(resolution.entity), resolution.metric_tags)
             kept = self._kept[client] = kept._replace(decided_by=_foreign(self._resolver, quota_key, user, client_id))
-        decided_by = "" if self._callback else self._callback_at(broker_id)
+        decided_by = self._class_at(broker_id)
         return kept._replace(decided_by=decided_by) if decided_by else kept
 
     def of_sensor(self, row: UsageSample) -> UsageSample:
@@ -144,21 +144,16 @@ class QuotasInForce:
         if self._resolver is None or row.quota_key not in CLIENT_KEYS:
             return row
         tags = {USER: sanitize(row.user), CLIENT_ID: row.client_id}
-        quota = (
-            None
-            if self._callback is None
-            else self._callback.quota(row.quota_key, row.user, row.client_id, row.broker_id)
-        )
+        quota = self._answer(row.quota_key, row.user, row.client_id, row.broker_id)
         if quota is not None:
             names = desanitize(quota.metric_tags.get(USER, "")), quota.metric_tags.get(CLIENT_ID, "")
             # With other tags the sensor is of other clients, whose limit is not known.
             in_force = _in_force(quota.limit if names == (row.user, row.client_id) else None, "", tags)
-            return row._replace(**in_force._asdict())
-        rule = self._resolver.limit_of_tags(row.quota_key, tags)
-        decided_by = "" if self._callback else self._callback_at(row.broker_id)
-        in_force = _in_force(rule and rule.value, entity_text(rule.entity) if rule else "", tags)._replace(
-            decided_by=decided_by or _foreign(self._resolver, row.quota_key, row.user, row.client_id)
-        )
+        else:
+            rule = self._resolver.limit_of_tags(row.quota_key, tags)
+            foreign = _foreign(self._resolver, row.quota_key, row.user, row.client_id)
+            in_force = _in_force(rule and rule.value, entity_text(rule.entity) if rule else "", tags)
+            in_force = in_force._replace(decided_by=self._class_at(row.broker_id) or foreign)
         return row._replace(**in_force._asdict())
 
 

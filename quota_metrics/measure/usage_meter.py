@@ -13,10 +13,9 @@ from typing import Final, TypeAlias
 
 from exporters.identity import is_shortened, payer_of
 from exporters.model import CONTROLLER, Changes, ExchangeValues, QuotaKey, UsageSample
-from quota_metrics.measure.implied_limit import ImpliedLimit
-from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.measure.places_by_payer import CountByPayer, PlacesByPayer
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
+from quota_metrics.measure.throttle_times import ImpliedLimit, MutedTime
 from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.verdict.thresholds import UNEXPLAINED
 from quota_metrics.windows import QuotaWindow
@@ -172,7 +171,7 @@ class UsageMeter:
                 if client in self._long_named:
                     self.long_names.add(self._long_named[client], now_ms)
                 usage.begin_interval(rate)
-            is_over = not usage.is_muted(now_ms) and usage.late_ms < 1
+            is_over = (usage.muted is None or now_ms >= usage.muted.until_ms) and usage.late_ms < 1
             if is_over and now_ms - usage.last_ms >= usage.window.length_ms:
                 emptied.append(client)
         for client in emptied:
@@ -390,9 +389,6 @@ class _Usage:
         never came, and rates of other gateways are some seconds old."""
         exceeded, until_ms = self.exceeded
         return limit == exceeded and now_ms < until_ms
-
-    def is_muted(self, now_ms: int) -> bool:
-        return self.muted is not None and now_ms < self.muted.until_ms
 
     def take_muted_ms(self, from_ms: int, to_ms: int) -> int:
         """The muted time of [from_ms, to_ms), at most all of it, with what came late of the interval before."""

@@ -237,7 +237,7 @@ def test_new_leader_address_in_produce_response_is_the_gateways(serving: Serving
 
     async def answer() -> Any:
         options = ConnectionOptions(client_id=topic, timeout_ms=10_000, max_response_bytes=100_000)
-        connection = await KafkaConnection.open(*listeners[other], options, connect_timeout_ms=10_000)
+        connection = await KafkaConnection.open(*listeners[other], options)
         try:
             return await connection.send(request)
         finally:

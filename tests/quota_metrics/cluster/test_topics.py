@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from quota_metrics.cluster.reading import read_facts
-from quota_metrics.cluster.topics import VERSIONS, partition_counts
+from quota_metrics.cluster.reading import METADATA_VERSIONS, partition_counts, read_facts
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.connection import Rests
 from quota_metrics.kafka.frames import interrupted
@@ -31,7 +30,7 @@ def drawn(rng: random.Random, version: int) -> tuple[Any, bytes]:
     return entity, encode(entity)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", METADATA_VERSIONS)
 def test_topics_are_those_of_the_entities(version: int) -> None:
     rng = random.Random(version)
     topics = 0
@@ -45,7 +44,7 @@ def test_topics_are_those_of_the_entities(version: int) -> None:
     assert topics
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", METADATA_VERSIONS)
 def test_damaged_metadata_raises_only_protocol_error(version: int) -> None:
     rng = random.Random(version)
     for _ in range(150):

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headroom.demo.processes import free_ports
-from quota_metrics.jmx.jolokia import read_answer, read_request
 from quota_metrics.jmx.prometheus import read_exposition
 from quota_metrics.jmx.scrape import Agent, ScrapeError, Target, scrape
-from quota_metrics.jmx.sensors import SensorReading, unquoted, usage_samples
+from quota_metrics.jmx.sensors import SensorReading, jolokia_request, read_jolokia, unquoted, usage_samples
 
 
 def read(text: str) -> SensorReading:
@@ -193,7 +192,7 @@ ANSWER = [
 
 
 def test_bulk_request_reads_each_quota_type() -> None:
-    asked = orjson.loads(read_request())
+    asked = orjson.loads(jolokia_request())
     assert [read["mbean"] for read in asked] == [
         f"kafka.server:type={bean},*" for bean in ("Produce", "Fetch", "Request", "ControllerMutation")
     ]
@@ -201,7 +200,7 @@ def test_bulk_request_reads_each_quota_type() -> None:
 
 
 def test_bulk_response_is_parsed_into_names_and_values() -> None:
-    reading = read_answer(orjson.dumps(ANSWER))
+    reading = read_jolokia(orjson.dumps(ANSWER))
     assert reading.values == {
         ("Produce", "user with spaces", "app"): {"byte-rate": 1234.5, "throttle-time": 70.25},
         ("Produce", "", 'a,b="c"'): {"byte-rate": 1.0},
@@ -212,13 +211,13 @@ def test_bulk_response_is_parsed_into_names_and_values() -> None:
 
 def test_invalid_beans_are_counted_as_malformed() -> None:
     values = {"java.lang:type=Memory": {}, "kafka.server:type=Produce,x": {}, "kafka.server:type=Produce,user=a": 1}
-    assert read_answer(orjson.dumps([{"status": 200, "value": values}])).malformed == 3
+    assert read_jolokia(orjson.dumps([{"status": 200, "value": values}])).malformed == 3
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b"<html>", b"null"])
 def test_invalid_bulk_response_raises_value_error(body: bytes) -> None:
     with pytest.raises(ValueError):
-        read_answer(body)
+        read_jolokia(body)
 
 
 METRICS = b'kafka_server_quota_byte_rate{clientId="a",resource="Produce"} 1\n'

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from exporters.model import Exchange, UsageSample
 from quota_metrics.config.entities import QuotaAlteration, entity_of
-from quota_metrics.measure.muted_time import MutedTime
 from quota_metrics.measure.quota_in_force import QuotasInForce
+from quota_metrics.measure.throttle_times import MutedTime
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE, UsageMeter
 from quota_metrics.simulation.outcomes import Seen, Simulation
 from quota_metrics.simulation.usage import ClientAtBroker
