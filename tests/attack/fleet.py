@@ -56,8 +56,6 @@ ATTACKS = (
 
 @dataclass
 class Polite:
-    """What one polite client sent."""
-
     name: str
     sent_s: list[float] = field(default_factory=list)  # by the number that was acknowledged
     seen_s: list[float] = field(default_factory=list)  # when the number was first seen in the store
@@ -67,8 +65,6 @@ class Polite:
 
 @dataclass
 class Hostile:
-    """What one hostile client sent, and what it was answered."""
-
     attack: str
     address: str
     requests: int = 0
@@ -131,7 +127,6 @@ class Fleet:
 
     @property
     def stored_sql(self) -> str:
-        """Rows of each polite client."""
         return (
             f"SELECT client_id, count() FROM headroom.client_metrics WHERE client_id LIKE '{self._named}%'"
             " GROUP BY client_id"
@@ -237,7 +232,6 @@ def named(served: Served) -> dict[str, list[str]]:
 
 
 def besieged(served: Served, seconds: float, polite: int, attacks: Sequence[int] = (0, 1, 2)) -> Fleet:
-    """A run against a gateway."""
     fleet = Fleet(served, polite, attacks)
     asyncio.run(fleet.run(seconds))
     return fleet

@@ -91,7 +91,6 @@ def test_partial_pushes_stay_within_the_memory_budget(served: Served, capsys: py
 
 
 def closed_since(served: Served, before: dict[str, float]) -> tuple[float, float]:
-    """Connections that were closed for the budget and for the deadline."""
     names = [f"headroom_connections_closed_total:{reason}" for reason in ("held_bytes", "frame_timeout")]
     after = served.metrics()
     for_budget, for_time = (after[name] - before[name] for name in names)

@@ -47,7 +47,6 @@ def handshake(connection: RawConnection) -> int:
 
 
 def plain(user: str, secret: str) -> bytes:
-    """The body of SaslAuthenticate, version 1."""
     token = f"\0{user}\0{secret}".encode()
     return struct.pack(">i", len(token)) + token
 

@@ -25,8 +25,6 @@ WARM_SECONDS = 2.5  # until there are segments to overwrite
 
 
 class Clients:
-    """Subscribed connections, each with the push that it repeats."""
-
     def __init__(self, port: int, payload: bytes) -> None:
         self._poll = select.epoll()
         self._by_descriptor: dict[int, tuple[socket.socket, bytes]] = {}
@@ -56,7 +54,6 @@ class Clients:
 
 
 def measured(kind: str, payload: bytes) -> float:
-    """Pushes per CPU-second."""
     receivers = [sys.executable, "-m", "tests.bench.kit.receivers"]
     with (
         tempfile.TemporaryDirectory(prefix="headroom-bench-") as directory,

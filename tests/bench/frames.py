@@ -98,8 +98,6 @@ class Generator:
 
 
 class Proxy(NamedTuple):
-    """A running proxy and its load."""
-
     name: str
     port: int
     process: psutil.Process

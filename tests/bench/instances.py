@@ -52,7 +52,6 @@ def rules_and_facts(count: int) -> Callable[[], object]:
 
 
 def filled(count: int, callers: Iterable[Caller]) -> ClientMetrics:
-    """Rules with this number of instances."""
     drawn = random.Random(1)
     known = ClientMetrics(new_id=lambda: drawn.randbytes(16), max_instances=count)
     known.replace_all(SUBSCRIPTIONS, NOW_MS)
@@ -70,7 +69,6 @@ KINDS = {"instance": rules, "instance_and_connection_facts": rules_and_facts}
 
 
 def grown(fill: Callable[[], object]) -> int:
-    """Growth of the process in bytes."""
     gc.collect()
     process = psutil.Process()
     before = process.memory_info().rss
@@ -82,7 +80,6 @@ def grown(fill: Callable[[], object]) -> int:
 
 
 def measured(kind: str, count: int) -> float:
-    """Bytes per instance."""
     command = [sys.executable, "-m", "tests.bench.instances", kind, str(count)]
     return float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout) / count
 

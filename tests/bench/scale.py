@@ -132,7 +132,6 @@ def run(clients: int, interval_s: float) -> Run:
 
 
 def warm_s(interval_s: float) -> float:
-    """Seconds until the measured time begins."""
     every_s = FIRST_PUSHES * interval_s
     return every_s if every_s <= WARM_MOST_S else FULL_RATE * interval_s
 

@@ -78,7 +78,6 @@ def bare(shape: Shape) -> float:
 
 
 def released(directory: Path, done: threading.Event) -> None:
-    """Releases full segments of a spool without reading them."""
     while not done.wait(RELEASED_EVERY_S):
         for segment in directory.rglob(f"*{SUFFIX}"):
             with contextlib.suppress(BlockingIOError), segment.open() as file:  # locked: it is still written

@@ -135,7 +135,6 @@ def job(
 
 
 def _spent(clickhouse: RunningClickHouse, sql: str, parameters: dict[str, object]) -> float:
-    """CPU time of the server during a statement."""
     before = cpu_s(clickhouse.process)
     with connected(clickhouse.writer) as client:
         client.command(sql, parameters)
@@ -184,7 +183,6 @@ def is_python_worker(process: psutil.Process) -> bool:
 
 
 def spent_s() -> float:
-    """CPU time of child processes that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 

@@ -67,7 +67,6 @@ def pushed(serve: Serve, run: int, idle: float, warm_s: float = 0.0) -> float:
 
 
 def written_to(serve: Serve, sql: str) -> None:
-    """Runs a statement as the writer."""
     with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
         client.command(sql)
 

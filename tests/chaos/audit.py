@@ -61,7 +61,6 @@ def stop_merges(sql_port: int) -> None:
 
 
 def alter_points(sql_port: int, change: str) -> bool:
-    """Whether the server accepted the change of the table."""
     try:
         command(sql_port, f"ALTER TABLE headroom.points {change}")
     except (ClickHouseError, OSError, ValueError):
@@ -116,7 +115,6 @@ def _counts(metrics: dict[str, float]) -> str:
 
 
 def command(sql_port: int, statement: str) -> None:
-    """Runs SQL as the writer."""
     with connected(with_writer(Endpoint.parse(f"http://{LOOPBACK}:{sql_port}"))) as client:
         client.command(statement)
 

@@ -152,7 +152,6 @@ class Way:
 
 
 def log_of(bootstrap: str, topic: str) -> list[bytes]:
-    """All records of a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-audit"})
     partitions = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
     count = sum(consumer.get_watermark_offsets(partition, PATIENCE_S)[1] for partition in partitions)
@@ -163,7 +162,6 @@ def log_of(bootstrap: str, topic: str) -> list[bytes]:
 
 
 def send(ways: Sequence[Way], done: threading.Event) -> None:
-    """All send at the same rate."""
     while not done.wait(TICK_S):
         for way in ways:
             way.step()

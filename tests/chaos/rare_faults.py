@@ -40,7 +40,6 @@ class Window:
 
     @property
     def acknowledged(self) -> set[int]:
-        """The points of the pushes."""
         return {
             point for push in self.pushed if push.code == 0 for point in range(push.first, push.first + POINTS_PER_PUSH)
         }
@@ -50,7 +49,6 @@ class Window:
         return sorted(push.latency_s for push in self.pushed)[int(len(self.pushed) * 0.99)] if self.pushed else 0.0
 
     def line(self, lost: int, quiet_s: float) -> str:
-        """For a person."""
         retried = sum(push.code == RETRY for push in self.pushed)
         return (
             f"fault {self.fault}: {len(self.acknowledged):,} points acknowledged, {lost} lost,"

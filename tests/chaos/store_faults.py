@@ -133,7 +133,6 @@ async def refuse_rows(server: Server, headroom: Headroom, rng: random.Random) ->
 
 
 def _refused(headroom: Headroom) -> float:
-    """Number of pushes that the store has refused so far."""
     return headroom.metrics().get("headroom_dropped_total:refused", 0.0)
 
 
@@ -171,7 +170,6 @@ async def replayed(headroom: Headroom, server: Server, load: Load, data: Path, r
 
 
 def quarantined_values(directory: Path) -> set[int]:
-    """The points of all quarantined pushes."""
     values = set()
     for one in held(directory):
         push = one.push()

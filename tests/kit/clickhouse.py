@@ -27,7 +27,6 @@ _POLL_S = 0.05
 
 
 def connected(endpoint: Endpoint, **options: Any) -> Client:
-    """A connection of the tests' own."""
     return clickhouse_connect.get_client(
         interface=endpoint.scheme,
         host=endpoint.host,

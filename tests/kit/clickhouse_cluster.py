@@ -39,7 +39,6 @@ _ZOOKEEPER = """
 
 
 def zookeeper_libs(java: str, cache: Path) -> Path:
-    """Directory of ZooKeeper's jars, fetched once."""
     libs = (cache / "zookeeper-3.8.4" / "libs").absolute()
     fetch_once(java, libs, _ZOOKEEPER, print, "ZooKeeper")
     return libs
@@ -129,7 +128,6 @@ class RunningCluster:
 
     @property
     def url(self) -> str:
-        """For `--clickhouse`."""
         return ",".join(node.endpoint("writer").url for node in self.nodes)
 
     def wait_in_sync(self) -> None:

@@ -14,7 +14,6 @@ REQUIREMENTS = Path(__file__).parents[2] / "deploy" / "spark" / "requirements.tx
 
 
 def requirements() -> list[Requirement]:
-    """Those of the file."""
     lines = REQUIREMENTS.read_text().splitlines()
     return [Requirement(line) for line in lines if line and not line.startswith("#")]
 
@@ -32,7 +31,6 @@ def make_executor_python(place: Path) -> Path:
 
 
 def _with_dependencies(named: list[Requirement]) -> Iterator[importlib.metadata.Distribution]:
-    """The distributions of these and of what they require."""
     waiting, seen = list(named), set[tuple[str, frozenset[str]]]()
     while waiting:
         requirement = waiting.pop()

@@ -50,7 +50,6 @@ def scored(seeds: Iterable[int]) -> Scores:
 
 
 def figures(own: list[dict[str, float | str]]) -> dict[str, float]:
-    """The figures of one method's rows."""
     numbers = {key: np.array([float(row[key]) for row in own]) for key in own[0] if key != "method"}
     total = {key: float(np.nansum(values)) for key, values in numbers.items()}
     errors = numbers["lead_error"][~np.isnan(numbers["lead_error"])]
@@ -64,7 +63,6 @@ def figures(own: list[dict[str, float | str]]) -> dict[str, float]:
 
 
 def clock(days: int) -> tuple[Array, Array]:
-    """Hour of the day and day number of each step."""
     steps = np.arange(days * DAY)
     return steps % DAY / HOUR, (steps // DAY).astype(float)
 

@@ -9,7 +9,6 @@ from headroom.demo.processes import LOOPBACK
 
 
 def free_range(size: int) -> int:
-    """The first of `size` consecutive free ports."""
     for port in range(20_000, 30_000, size):
         with ExitStack() as stack:
             try:

@@ -91,12 +91,10 @@ def config_of(manifests: dict[tuple[str, str], Any], directory: Path, **flags: A
 
 
 def pod_of(manifests: dict[tuple[str, str], Any]) -> dict[str, Any]:
-    """Of the gateway."""
     return dict(manifests["StatefulSet", "prod-headroom"]["spec"]["template"]["spec"])
 
 
 def job_of(manifests: dict[tuple[str, str], Any]) -> dict[str, Any]:
-    """The pod of the job."""
     return dict(manifests["CronJob", "prod-headroom-quota"]["spec"]["jobTemplate"]["spec"]["template"]["spec"])
 
 

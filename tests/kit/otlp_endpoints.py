@@ -88,14 +88,12 @@ class Received:
         return response
 
     def values(self) -> list[float]:
-        """Of all data points of gauges, sorted."""
         return sorted(point.as_double for metric in self.metrics() for point in metric.gauge.data_points)
 
     def metrics(self) -> list[Any]:
         return [metric for request in self.requests for metric in metrics_of(request)]
 
     def resources(self) -> list[dict[str, str | int]]:
-        """The attributes of each resource."""
         return [
             {pair.key: pair.value.string_value or pair.value.int_value for pair in each.resource.attributes}
             for request in self.requests

@@ -74,7 +74,6 @@ class OpenOtlp:
         self.spool.close()
 
     def pushes(self) -> list[Push]:
-        """All that is in the spool."""
         reader = SpoolReader(self._directory)
         try:
             batch = reader.next_batch(10_000, 1 << 24)

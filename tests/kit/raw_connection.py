@@ -35,7 +35,6 @@ class RawConnection:
         return self._read(length)[4 + (APIS[api_key].flexible(version) and api_key != 18) :]
 
     def frame(self, api_key: int, version: int, body: bytes) -> bytes:
-        """The next request."""
         self._correlation_id += 1
         return wire.request(api_key, body, b"raw", version, self._correlation_id)
 

@@ -41,7 +41,6 @@ def recorded(*loads: Used) -> list[UsageSample]:
 
 
 def columns(rows: Iterable[UsageSample]) -> dict[ClientAtBroker, Recorded]:
-    """The rows of each client as columns."""
     of_client: dict[ClientAtBroker, list[UsageSample]] = {}
     for row in rows:
         of_client.setdefault(ClientAtBroker(row.quota_key, row.user, row.client_id, row.broker_id), []).append(row)

@@ -72,7 +72,6 @@ class SecureCluster(Service):
         return path
 
     def client_properties(self, protocol: str, mechanism: str = "PLAIN", user: str = "alice") -> dict[str, str]:
-        """As a Java client takes them."""
         properties = {"security.protocol": "SSL" if protocol == "MTLS" else protocol}
         if protocol.endswith("SSL") or protocol == "MTLS":
             properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authority.ca)}
@@ -114,7 +113,6 @@ class SecureCluster(Service):
 
 
 def login(mechanism: str, user: str, secret: str | None = None) -> str:
-    """A client's sasl.jaas.config."""
     if mechanism == "OAUTHBEARER":
         return f'{_LOGIN}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{user}";'
     module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"

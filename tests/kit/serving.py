@@ -76,7 +76,6 @@ class Served:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Of the Kafka receiver."""
         host, _, port = self.kafka.rpartition(":")
         return host, int(port)
 

@@ -94,7 +94,6 @@ class Surfaces:
         return {(row[0], row[1]): row[2:] for row in stored}
 
     def live_causes(self, cluster: str) -> list[Causes]:
-        """What API and view tell."""
         api = self._get("/api/v1/headroom", cluster=cluster, limit="1000").json()
         told = {(row["user"], row["client_id"], row["quota_key"]): row["cause"] for row in api}
         return [told, self._causes("headroom_now", f"cluster = '{cluster}'")]

@@ -83,7 +83,6 @@ def fleet(vector: str, size: int, points: int = 0) -> Iterator[Client]:
 
 
 def spooled(directory: Path, clients: list[Client], turns: range) -> None:
-    """Each client pushes once in each turn."""
     spool = SpoolWriter(directory, "bench", segment_bytes=64 << 20, max_bytes=8 << 30)
     for turn in turns:
         for client in clients:

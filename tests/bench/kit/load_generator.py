@@ -18,8 +18,6 @@ MAX_CONNECTIONS = 15_000
 
 
 class Measured(NamedTuple):
-    """Results of the clients in a measured period."""
-
     seconds: float
     sent: int
     acknowledged: int

@@ -63,13 +63,11 @@ class Serve(Served):
         self._directory.cleanup()
 
     def restart(self) -> None:
-        """Restarts it on the same data, on other ports."""
         self.stop()
         self.__enter__()
 
     @property
     def url(self) -> str:
-        """Of the managed ClickHouse."""
         return f"http://{self.sql}"
 
     def query(self, sql: str) -> list[str]:

@@ -49,7 +49,6 @@ def tree_s(processes: tuple[subprocess.Popen[bytes], ...]) -> float:
 
 
 def locally(options: list[str]) -> tuple[float, float]:
-    """CPU-seconds and seconds of a run on this machine."""
     before, started_s = spent_s(), time.monotonic()
     command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *options]
     with Descendants(os.getpid()) as descendants:

@@ -47,7 +47,6 @@ class Stream:
         write(clickhouse, LIMIT, cluster=name, from_s=(START - 2 * HOURS_AGO_MS) // 1000)
 
     def arrive(self, minute: int, parts: int, start_ms: int = START) -> None:
-        """The rows of a minute, or a part of them."""
         bounds = {"first": minute * ROWS_OF_A_MINUTE, "rows": ROWS_OF_A_MINUTE, "parts": parts}
         write(self._clickhouse, FILL, cluster=self.name, start=start_ms, **bounds)
 

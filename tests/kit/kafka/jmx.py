@@ -6,7 +6,6 @@ from headroom.demo.processes import LOOPBACK
 
 
 def jmx_options(port: int) -> list[str]:
-    """JVM options that open JMX on the loopback address."""
     settings = {
         "port": port,
         "rmi.port": port,

@@ -6,7 +6,6 @@ from quota_metrics.config.quota_file import DeclaredQuota, parse_declared_file
 
 
 def quotas_of(content: str | bytes) -> list[DeclaredQuota]:
-    """The quotas of a file that has no errors."""
     file = parse_declared_file(content)
     assert file.errors == []
     return file.quotas or []

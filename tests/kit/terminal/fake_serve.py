@@ -48,7 +48,6 @@ class FakeServe:
 
 
 def client_row(client_id: str, level: str, **other: Any) -> dict[str, Any]:
-    """A row of `/api/v1/headroom`."""
     return {
         "cluster": "prod",
         "source": "gateway",

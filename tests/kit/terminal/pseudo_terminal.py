@@ -91,7 +91,6 @@ class PseudoTerminal:
 
 
 def plain(text: str) -> str:
-    """Without escape sequences of the terminal."""
     return _CONTROLS.sub("", text).replace("\r\n", "\n")
 
 
