@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -83,7 +82,13 @@ def fill(clickhouse: RunningClickHouse, cluster: str, rows: int) -> None:
 
 def plain_sql(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:
     """CPU time of the server for the yardstick, an hour at a time, since memory is limited."""
-    return sum(_spent(clickhouse, f"{YARDSTICK} FORMAT Null", hour) for hour in _hours(cluster, when))
+    key = {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate", "window_ms": when.window_ms}
+    before = cpu_s(clickhouse.process)
+    with connected(clickhouse.writer) as client:
+        for start in range(when.from_ms, when.to_ms, SQL_MS):
+            hour = {"from_ms": start, "to_ms": min(start + SQL_MS, when.to_ms)}
+            client.command(f"{YARDSTICK} FORMAT Null", {**hour, **key})
+    return cpu_s(clickhouse.process) - before
 
 
 def windows_cpu_s(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:
@@ -105,11 +110,9 @@ def windows_cpu_s(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) 
     return spent
 
 
-def _hours(cluster: str, when: TimeRange) -> Iterator[dict[str, object]]:
-    key = {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate"}
-    for start in range(when.from_ms, when.to_ms, SQL_MS):
-        bounds = {"from_ms": start, "to_ms": min(start + SQL_MS, when.to_ms), "window_ms": when.window_ms}
-        yield {**bounds, **key}
+def options_of(url: str, cluster: str, when: TimeRange) -> list[str]:
+    between = ["--from", str(when.from_ms // 1000), "--to", str(when.to_ms // 1000)]
+    return ["--url", url, "--cluster", cluster, *between, "--output", "json"]
 
 
 def job(
@@ -117,10 +120,8 @@ def job(
 ) -> None:
     """Runs the job over the range in a process of its own; tells its CPU time and memory."""
     server, children = cpu_s(clickhouse.process), spent_s()
-    start_s, end_s = when.from_ms // 1000, when.to_ms // 1000
-    asked = ["quota-headroom", "--url", clickhouse.url, "--cluster", cluster, "--from", str(start_s)]
-    output = ["--to", str(end_s), "--output", "json", "--path", str(directory / "out.json")]
-    command = [sys.executable, "-m", "headroom", "job", *asked, *output]
+    options = [*options_of(clickhouse.url, cluster, when), "--path", str(directory / "out.json")]
+    command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *options]
     with subprocess.Popen(command) as process, Descendants(process.pid) as descendants:
         process.wait()
     assert process.returncode == 0, command
@@ -132,13 +133,6 @@ def job(
     goal = 14.0 + 16.0 * max(rows - 1_000_000, 0) / 9_000_000  # 30 for 10 million
     tell(f"{name}_spark", every - server, "cpu_s", (every - server) / goal, "goal")
     tell(f"{name}_server", server, "cpu_s", server / max(sql, 0.01), "plain_sql_of_the_same_windows")
-
-
-def _spent(clickhouse: RunningClickHouse, sql: str, parameters: dict[str, object]) -> float:
-    before = cpu_s(clickhouse.process)
-    with connected(clickhouse.writer) as client:
-        client.command(sql, parameters)
-    return cpu_s(clickhouse.process) - before
 
 
 class Descendants(threading.Thread):

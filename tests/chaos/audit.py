@@ -76,7 +76,9 @@ async def rested(headroom: Headroom) -> tuple[str, bool]:
         # The counts on both sides of the spool agree, the spool is empty, and no hour is waiting for its rollup.
         has_rested = is_at_rest(metrics) and not metrics["headroom_rollups_pending"]
         if has_rested or time.monotonic() > deadline:
-            return _counts(metrics), has_rested
+            counts = {"received": metrics["headroom_records_received_total"]}
+            counts |= {state: metrics[f"headroom_records:{state}"] for state in ("written", "dropped", "buffered")}
+            return " ".join(f"{name}={count:.0f}" for name, count in counts.items()), has_rested
         await asyncio.sleep(0.5)
 
 
@@ -106,12 +108,6 @@ def audit(server: int | Endpoint, acknowledged: Set[int], *, after_faults: bool 
         faults=faults,
         values=stored.keys(),
     )
-
-
-def _counts(metrics: dict[str, float]) -> str:
-    counts = {"received": metrics["headroom_records_received_total"]}
-    counts |= {state: metrics[f"headroom_records:{state}"] for state in ("written", "dropped", "buffered")}
-    return " ".join(f"{name}={count:.0f}" for name, count in counts.items())
 
 
 def command(sql_port: int, statement: str) -> None:

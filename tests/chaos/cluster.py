@@ -40,7 +40,8 @@ async def killed_in_turn(
     headroom.begin()
     try:
         await headroom.opened()
-        await until(lambda: _is_written(headroom), "the schema")
+        # The worker applies the schema before it writes.
+        await until(lambda: headroom.metrics()["headroom_store_up"] == 1, "the schema")
         with clickhouse.nodes[0].admin() as client:
             client.command(NO_MERGES.format(table="points_local"))
         load = Load(CLIENTS, lambda: (LOOPBACK, headroom.kafka_port), rng)
@@ -68,11 +69,6 @@ async def killed_in_turn(
         return found
     finally:
         headroom.stop()
-
-
-def _is_written(headroom: Headroom) -> bool:
-    """The worker applies the schema before it writes."""
-    return headroom.metrics()["headroom_store_up"] == 1
 
 
 def main(seed: int, kills: int, shards: int) -> int:

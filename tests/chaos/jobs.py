@@ -23,6 +23,7 @@ import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,16 +198,11 @@ class Field:
         return True
 
 
-def _executors(worker: int) -> list[psutil.Process]:
-    children = psutil.Process(worker).children(recursive=True)
-    return [child for child in children if "CoarseGrainedExecutorBackend" in _command_line(child)]
-
-
-def _command_line(process: psutil.Process) -> str:
-    """Empty when the process has ended: the worker has many that do not live long."""
-    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return " ".join(process.cmdline())
-    return ""
+def _executors(worker: int) -> Iterator[psutil.Process]:
+    for child in psutil.Process(worker).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # many do not live long
+            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                yield child
 
 
 def undisturbed(field: Field) -> tuple[list[Any], float]:

@@ -35,10 +35,7 @@ async def managed(upstream: str, directory: Path, rng: random.Random, kills: int
     try:
         await headroom.opened()
         load = await loaded(headroom, headroom.sql_port, rng)
-        victims = {
-            "network": lambda: kill_network(headroom, rng),
-            "network_child": lambda: kill_child(headroom, rng),
-            "worker": lambda: kill_worker(headroom),
+        victims = processes_of(headroom, rng) | {
             "managed_server": lambda: kill_managed_server(headroom),
             "hanging_server": lambda: hang_managed_server(headroom, rng),
             "full_store": lambda: refuse_for_a_while(headroom.sql_port, rng),
@@ -57,12 +54,7 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
     """The same with a separate server, which is killed as well; then a server outage during which the worker is
     killed."""
     async with before_server(upstream, directory, rng) as (headroom, server, load):
-        victims = {
-            "network": lambda: kill_network(headroom, rng),
-            "network_child": lambda: kill_child(headroom, rng),
-            "worker": lambda: kill_worker(headroom),
-            "server": lambda: kill_server(server, headroom),
-        }
+        victims = processes_of(headroom, rng) | {"server": lambda: kill_server(server, headroom)}
         killed = await kill(victims, [*victims, "server"], rng, kills)
         await headroom.opened()
         server.kill()
@@ -71,6 +63,15 @@ async def served(upstream: str, directory: Path, rng: random.Random, kills: int)
         await fill_the_spool(load)
         await server.start()
         return await concluded(headroom, server.port, load, killed)
+
+
+def processes_of(headroom: Headroom, rng: random.Random) -> dict[str, Callable[[], Awaitable[None]]]:
+    """How each is killed."""
+    return {
+        "network": lambda: kill_network(headroom, rng),
+        "network_child": lambda: kill_child(headroom, rng),
+        "worker": lambda: kill_worker(headroom),
+    }
 
 
 @asynccontextmanager

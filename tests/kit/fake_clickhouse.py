@@ -30,12 +30,10 @@ class FakeClickHouse:
                 return
             with connection:
                 connection.settimeout(30)
-                connection.sendall(self._answer(_request(connection)))
-
-    def _answer(self, request: bytes) -> bytes:
-        greeting = self._greeting(request)
-        (self.requests if greeting is None else self.greetings).append(request)
-        return self._response if greeting is None else http(greeting)
+                request = _request(connection)
+                greeting = self._greeting(request)
+                (self.requests if greeting is None else self.greetings).append(request)
+                connection.sendall(self._response if greeting is None else http(greeting))
 
     def _greeting(self, request: bytes) -> bytes | None:
         if not self._version:

@@ -46,11 +46,16 @@ def entity_of_fields(entity_type: Any, fields: Mapping[str, Any]) -> Any:
     )
 
 
-def _given(field: dataclasses.Field[Any], value: Any) -> Any:
+def _type_of(field: dataclasses.Field[Any]) -> tuple[Any, bool]:
+    """And whether it may be null."""
     annotation: Any = field.type
     options = [part for part in typing.get_args(annotation) if part is not type(None)]
     optional = len(options) == 1 and type(None) in typing.get_args(annotation)
-    inner = options[0] if optional else annotation
+    return options[0] if optional else annotation, optional
+
+
+def _given(field: dataclasses.Field[Any], value: Any) -> Any:
+    inner, optional = _type_of(field)
     if value is None and optional:
         return None
     if typing.get_origin(inner) is tuple:
@@ -73,10 +78,7 @@ def random_entity(rng: random.Random, entity_type: Any) -> Any:
 
 
 def _field(rng: random.Random, field: dataclasses.Field[Any]) -> Any:
-    annotation: Any = field.type
-    options = [part for part in typing.get_args(annotation) if part is not type(None)]
-    optional = len(options) == 1 and type(None) in typing.get_args(annotation)
-    inner = options[0] if optional else annotation
+    inner, optional = _type_of(field)
     if optional and rng.random() < 0.3:
         return None
     if typing.get_origin(inner) is tuple:

@@ -70,7 +70,7 @@ class Received:
     def take(self, request: Any, headers: dict[str, str], bad_request: Refusal) -> Refusal | Any:
         """A refusal, or the response."""
         answer: Refusal | int = self.answers.popleft() if self.answers else 0
-        names = metric_names(request)
+        names = [metric.name for metric in metrics_of(request)]
         if (self.refuses_metric and self.refuses_metric in names) or (self.refuses_empty and not names):
             answer = self.refuses_with or bad_request
         if request.ByteSize() > self.max_bytes:
@@ -108,10 +108,6 @@ def metrics_of(request: Any) -> list[Any]:
         for scope_metrics in each.scope_metrics
         for metric in scope_metrics.metrics
     ]
-
-
-def metric_names(request: Any) -> list[str]:
-    return [metric.name for metric in metrics_of(request)]
 
 
 @contextmanager

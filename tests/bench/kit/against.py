@@ -80,11 +80,6 @@ class Tree(NamedTuple):
         return float(reported.stdout.split()[-1])
 
 
-def extract(commit: str, directory: Path) -> None:
-    archive = subprocess.run(["git", "archive", commit], stdout=subprocess.PIPE, check=True)
-    subprocess.run(["tar", "-x", "-C", str(directory)], input=archive.stdout, check=True)
-
-
 def compiled(directory: Path) -> Tree | None:
     """The compiled build of an extracted commit, if it has one. Raises subprocess.SubprocessError."""
     if not (directory / "hatch_build.py").exists():
@@ -97,7 +92,8 @@ def compiled(directory: Path) -> Tree | None:
 def main(commit: str, rounds: int, names: list[str]) -> int:
     failed = []
     with tempfile.TemporaryDirectory(prefix="headroom-against-") as temporary:
-        extract(commit, Path(temporary))
+        archive = subprocess.run(["git", "archive", commit], stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "-x", "-C", temporary], input=archive.stdout, check=True)
         trees = {commit: Tree(Path(temporary), {"HEADROOM_PURE": "1"})}
         baselines = {commit: commit, "interpreted": commit, "compiled": commit}
         if (before := compiled(Path(temporary))) is not None:

@@ -22,18 +22,11 @@ from exporters.clickhouse.connection import PASSWORD
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
-from tests.bench.spark_jobs import CLIENTS, START, Descendants, fill, is_python_worker, spent_s
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.bench.spark_jobs import CLIENTS, START, Descendants, fill, is_python_worker, options_of, spent_s
+from tests.kit.clickhouse import running_clickhouse
 from tests.kit.spark_cluster import running_cluster, submitted
 
 ROWS, WORKERS, CLUSTER = 1_000_000, 2, "beside"
-
-
-def options_of(clickhouse: RunningClickHouse, rows: int) -> list[str]:
-    seconds = -(-rows // CLIENTS)
-    when = TimeRange(START, START + -(-seconds // 60) * 60_000)
-    between = ["--from", str(when.from_ms // 1000), "--to", str(when.to_ms // 1000)]
-    return ["--url", clickhouse.writer.url, "--cluster", CLUSTER, *between, "--output", "json"]
 
 
 def tree_s(processes: tuple[subprocess.Popen[bytes], ...]) -> float:
@@ -73,7 +66,8 @@ def main(rows: int) -> None:
     with tempfile.TemporaryDirectory() as scratch, running_clickhouse(Path(scratch) / "data") as clickhouse:
         os.environ[PASSWORD] = clickhouse.writer.password
         fill(clickhouse, CLUSTER, rows)
-        options = options_of(clickhouse, rows)
+        minutes = -(-rows // (60 * CLIENTS))
+        options = options_of(clickhouse.writer.url, CLUSTER, TimeRange(START, START + minutes * 60_000))
         local, local_s = locally(options)
         cluster, cluster_s = on_a_cluster(Path(scratch), options)
     name = f"spark_cluster_{rows // 1000}k_rows"

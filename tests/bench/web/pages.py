@@ -62,22 +62,17 @@ def paths(number: int) -> dict[str, str]:
     }
 
 
-def request_ms(browser: httpx.Client, path: str) -> float:
-    began = time.perf_counter()
-    answer = browser.get(path)
-    took_ms = (time.perf_counter() - began) * 1000
-    assert answer.status_code == 200, (path, answer.text[:300])
-    return took_ms
-
-
 def measured(browser: httpx.Client) -> dict[str, list[float]]:
     """ms of each request; the first round warms caches and connections."""
     took: dict[str, list[float]] = {}
     for number in range(ROUNDS + 1):
-        began = time.monotonic()
+        began_s = time.monotonic()
         for name, path in paths(number).items():
-            took.setdefault(name, []).append(request_ms(browser, path))
-        time.sleep(max(CACHED_S - (time.monotonic() - began), 0))
+            asked_s = time.perf_counter()
+            answer = browser.get(path)
+            took.setdefault(name, []).append((time.perf_counter() - asked_s) * 1000)
+            assert answer.status_code == 200, (path, answer.text[:300])
+        time.sleep(max(CACHED_S - (time.monotonic() - began_s), 0))
     return {name: times[1:] for name, times in took.items()}
 
 
