@@ -24,7 +24,7 @@ from headroom.errors import ServeError
 from headroom.owners import OwnersInForce
 from headroom.server.health import ARRIVED_BYTES, Health, Verbose
 from headroom.server.http import web_app
-from headroom.server.listeners.network import NetworkService
+from headroom.server.listeners.gateway import NetworkService
 from headroom.server.metrics import Snapshot
 from headroom.version import version_line
 from headroom.web.access import AccessControl

@@ -6,21 +6,25 @@ OTLP or gRPC.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
-from exporters import self_metrics as catalogue
 from exporters.clickhouse.client import ClickHouse
+from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import now_ms
-from headroom.config.settings import ServeConfig
-from headroom.server.cluster.cluster_refresh import BrokerRefresh, TokenOwnersRefresh
+from headroom.config.settings import Address, ServeConfig
+from headroom.server.addresses import listening
+from headroom.server.cluster.cluster_metadata import BrokerRefresh, TokenOwnersRefresh
 from headroom.server.cluster.facts_in_force import FactsInForce
-from headroom.server.listeners.network import NetworkService, open_network
+from headroom.server.metrics import Readings
 from headroom.server.periodic import PeriodicTask, first
+from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.assembly import (
     ClusterView,
     listener_readings,
@@ -29,14 +33,53 @@ from headroom.server.processes.assembly import (
     subscriptions_task,
     telemetry_receiver,
 )
+from headroom.server.processes.network_processes import NetworkProcesses
 from headroom.server.quotas.quota_state import QuotaState
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.client_metrics import read_subscriptions
-from quota_metrics.kafka.cluster import Cluster
+from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import UnsupportedError
+from quota_metrics.measure.topic_meter import TopicCount
+from telemetry.gateway.responses import Observe
+from telemetry.gateway.server import Gateway
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 
 log = structlog.get_logger(__name__)
+
+
+class NetworkService(NamedTuple):
+    """The running listeners and processes; `address` is the bootstrap address."""
+
+    address: Address | None  # None: an observer, which has no listeners
+    periodic_tasks: list[PeriodicTask]
+    readings: Readings
+    gateway: Gateway
+    network: NetworkProcesses
+    follow: Callable[[ServeConfig], Awaitable[None]]  # takes over reloaded settings, and reads subscriptions again
+    quotas: QuotaState | None = None  # None: there is no cluster
+
+
+async def open_network(
+    config: ServeConfig,
+    gateway: Gateway,
+    nodes: Iterable[Node],
+    stack: AsyncExitStack,
+    take: Observe = lambda _: None,
+    addresses: AddressQuotas | None = None,
+    topics: Callable[[TopicCount], None] = lambda _: None,
+) -> tuple[Address | None, NetworkProcesses]:
+    """Opens the listeners of this process, then starts the other network processes, with the same quotas on addresses.
+    `take` and `topics` get what those measured. An observer has neither. Raises ServeError."""
+    address = None if config.observe else await listening(gateway.start(nodes), config.listen)
+    network = NetworkProcesses(config, address, gateway, take, addresses, topics)
+    grace_s = config.gateway.drain_ms / 1000
+
+    async def close() -> None:
+        await asyncio.gather(gateway.close(grace_s), network.stop(grace_s))
+
+    stack.push_async_callback(close)
+    await network.start()
+    return address, network
 
 
 async def open_gateway(
@@ -81,7 +124,7 @@ async def open_gateway(
         quotas.facts.follow(new.quotas)
         await first(subscriptions)
 
-    def readings() -> dict[catalogue.SelfMetric, catalogue.Values]:
+    def readings() -> dict[SelfMetric, Values]:
         return listener_readings(gateway) | quotas.readings()
 
     return NetworkService(address, tasks, readings, gateway, network, follow, quotas)

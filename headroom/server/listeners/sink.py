@@ -14,7 +14,7 @@ from exporters.spool.writer import PushSpool
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.errors import ServeError
-from headroom.server.listeners.network import NetworkService, open_network
+from headroom.server.listeners.gateway import NetworkService, open_network
 from headroom.server.periodic import first
 from headroom.server.processes.assembly import (
     administrators,

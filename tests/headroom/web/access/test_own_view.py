@@ -19,7 +19,7 @@ from headroom.cli.top.tables import client_lines
 from headroom.config.settings import ServeConfig
 from headroom.owners import OwnersInForce
 from headroom.server.health import Health
-from headroom.server.listeners.network import NetworkService
+from headroom.server.listeners.gateway import NetworkService
 from headroom.server.metrics import Snapshot
 from headroom.server.pages import guarded, http_app
 from tests.headroom.web.conftest import HOSTILE
