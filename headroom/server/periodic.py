@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import NamedTuple
 
 import structlog
 
 from exporters.clickhouse.errors import is_without_schema
-from exporters.model import QuotaLimit, RecordKind, StoredFacts, UsageSample
+from exporters.model import QuotaLimit, RecordKind, StoredFacts, TopicSample, UsageSample
 from exporters.spool.records import encode_rows
 from exporters.spool.writer import SpoolFull, SpoolWriter
 from headroom.clock import now_ms
@@ -23,11 +23,8 @@ _ROWS_PER_RECORD = 1_000
 
 
 class PeriodicTask(NamedTuple):
-    """Calls `step` every `interval_ms`; it may raise ClusterError, OSError and SpoolFull.
-
-    `on_the_clock`: at wall times that are multiples of the interval, so that rows of several gateways have equal
-    timestamps.
-    """
+    """Calls `step` every `interval_ms`; it may raise ClusterError, OSError and SpoolFull. `on_the_clock`: at wall times
+    that are multiples of the interval, so that rows of several gateways have equal timestamps."""
 
     name: str
     interval_ms: int
@@ -48,7 +45,7 @@ class QuotaRecorder:
         now_ms: Callable[[], int],
         further: Callable[[int], Sequence[UsageSample]] = lambda _now_ms: (),
     ) -> None:
-        self.usage_rows_lost = 0
+        self.rows_lost = 0
         self._spool = spool
         self._meter = meter
         self._read_changes = read_changes
@@ -57,24 +54,24 @@ class QuotaRecorder:
         self._unsaved: list[QuotaLimit] = []
 
     async def write_usage(self) -> None:
-        """Writes the usage of the interval. Raises OSError."""
+        """Raises OSError."""
         at_ms = self._now_ms()
-        self.write_rows([*self._meter.samples(at_ms), *self._further(at_ms)])
+        self.write_rows(RecordKind.USAGE, [*self._meter.samples(at_ms), *self._further(at_ms)])
 
-    def write_rows(self, rows: Sequence[UsageSample]) -> None:
-        """Writes rows of quota_usage. After an OSError all of them are lost and counted."""
+    def write_rows(self, kind: RecordKind, rows: Sequence[UsageSample | TopicSample]) -> None:
+        """What finds no room, and after an OSError all of them, is lost and counted."""
         queued = 0
         for start in range(0, len(rows), _ROWS_PER_RECORD):
             part = rows[start : start + _ROWS_PER_RECORD]
             try:
-                self._spool.append(RecordKind.USAGE, encode_rows(RecordKind.USAGE, part))
+                self._spool.append(kind, encode_rows(kind, part))
                 queued += len(part)
             except SpoolFull:
-                self.usage_rows_lost += len(part)
+                self.rows_lost += len(part)
         try:
             self._spool.flush()
         except OSError:
-            self.usage_rows_lost += queued
+            self.rows_lost += queued
             raise
 
     async def write_limits(self) -> None:
@@ -87,36 +84,35 @@ class QuotaRecorder:
 
 
 def write_facts(spool: SpoolWriter, facts: Sequence[StoredFacts]) -> None:
-    """Writes rows of cluster_facts. Raises OSError, SpoolFull; a retry writes the same rows."""
+    """Raises OSError, SpoolFull; a retry writes the same rows."""
     if facts:
         spool.append(RecordKind.FACTS, encode_rows(RecordKind.FACTS, facts))
         spool.flush()
 
 
 async def run_periodic_tasks(
-    periodic_tasks: Iterable[PeriodicTask],
-    until: asyncio.Event,
-    beside: Awaitable[object],
-    faults: Counter[str] | None = None,
+    periodic_tasks: Iterable[PeriodicTask], until: asyncio.Event, beside: Awaitable[object], faults: Counter[str]
 ) -> None:
-    """Runs all tasks, and `beside`, until the event is set. An unexpected exception of `beside` stops all and is
-    raised.
+    """Runs all tasks, and `beside`, until the event is set; raises what `beside` raises. An exception of a step is a
+    bug in that task: it is logged, counted in `faults` by the task's name, and retried."""
+    await run_until(until, beside, [_every(task, faults) for task in periodic_tasks])
 
-    An exception of a step is a bug in that task: it is logged, counted in `faults` by the task's name, and retried.
-    """
-    counted: Counter[str] = Counter() if faults is None else faults
+
+async def run_until(
+    stop: asyncio.Event, beside: Awaitable[object], coroutines: Iterable[Coroutine[object, object, object]]
+) -> None:
+    """Runs the coroutines until the event is set, or one of them or `beside` ends; cancels them then. Raises what has
+    ended one."""
     loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[object] = loop.create_task(until.wait())
-    running: list[asyncio.Future[object]] = [loop.create_task(_every(task, counted)) for task in periodic_tasks]
-    watching: asyncio.Future[object] = asyncio.ensure_future(beside)
+    running: list[asyncio.Future[object]] = [loop.create_task(part) for part in (stop.wait(), *coroutines)]
     try:
-        done, _ = await asyncio.wait([stopped, watching, *running], return_when=asyncio.FIRST_COMPLETED)
-        for ended in done - {stopped}:
+        done, _ = await asyncio.wait([asyncio.ensure_future(beside), *running], return_when=asyncio.FIRST_COMPLETED)
+        for ended in done:
             ended.result()
     finally:
-        for task in (stopped, *running):
+        for task in running:
             task.cancel()
-        await asyncio.gather(stopped, *running, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def first(task: PeriodicTask) -> None:

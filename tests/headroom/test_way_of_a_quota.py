@@ -23,7 +23,7 @@ from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.server.cluster.cluster_start import ClusterStart
+from headroom.server.cluster.cluster_metadata import ClusterStart
 from headroom.server.listeners.gateway import open_gateway
 from headroom.server.processes.assembly import open_push_spool, open_spool
 from headroom.server.processes.level_schedule import LevelSchedule

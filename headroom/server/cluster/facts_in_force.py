@@ -163,7 +163,6 @@ class FactsInForce:
         ]
 
     def _log(self) -> None:
-        """Each line once."""
         lines = [*self.facts.remarks(), *self.differences()]
         lines += [f"{fact.what} cannot be read ({fact.error}): {fact.means}" for fact in self.facts.unread]
         for line in lines:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -66,7 +67,6 @@ _MAX_NAME_CHARS = _MAX_ROWS * 256  # bounds memory when clients use names of up 
 
 
 def main() -> int:
-    """Runs until the parent sends stop or dies."""
     ignore_signals()
     configure_logging()
     tune_for_connections()
@@ -117,7 +117,6 @@ class _NetworkProcess:
         stack.push_async_callback(lambda: self._gateway.close(self._grace_s))
 
     async def run(self) -> None:
-        """Runs until the parent sends stop or dies."""
         await listening(self._gateway.start([]), self._config.listen)
         await self._follow_listeners()
         self._parent.send(READY)
@@ -127,7 +126,7 @@ class _NetworkProcess:
             PeriodicTask("tell", _REPORT_EVERY_MS, self._report),
             PeriodicTask("listeners", _FOLLOW_EVERY_MS, self._follow_listeners),
         ]
-        await run_periodic_tasks(periodic_tasks, self._stop, self._hear())
+        await run_periodic_tasks(periodic_tasks, self._stop, self._hear(), Counter())
 
     def _behind_a_gateway(self) -> Gateway:
         self._asked = AskedAddresses(self._parent.send, is_limited=self._first["addresses_limited"])
@@ -217,7 +216,6 @@ class AskedAddresses:
         self._waiting: dict[int, asyncio.Future[int]] = {}
 
     def answered(self, number: int, answer: int) -> None:
-        """The parent's answer to question `number`."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
@@ -255,7 +253,6 @@ class ExchangeLog:
             self._is_due()
 
     def take(self) -> list[Exchange]:
-        """Removes and returns the buffered exchanges, oldest first."""
         exchanges, self._exchanges, self._name_chars = self._exchanges, [], 0
         return exchanges
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from headroom.server.cluster.cluster_refresh import BrokerRefresh
+from headroom.server.cluster.cluster_metadata import BrokerRefresh
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.cluster import Cluster, Node
 

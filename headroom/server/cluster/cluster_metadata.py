@@ -1,25 +1,69 @@
-"""Reads the cluster again when a client shows that a broker or the owner of a delegation token is not known yet."""
+"""The cluster's brokers and owners of delegation tokens: read until the cluster answers, which may be long after the
+start, and again when a client shows that one of them is not known yet."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 
 import structlog
 
+from headroom.config.settings import ServeConfig
+from headroom.server.periodic import run_until
+from headroom.server.processes.security import broker_security
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.cluster import Node
+from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import ClusterError
 from telemetry.gateway.broker_ports import BrokerPorts
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 
 log = structlog.get_logger(__name__)
 
+_RETRY_S = 0.5  # at the start; doubled after each attempt
+_RETRY_MAX_S = 5.0
 _AT_MOST_EVERY_S = 1.0  # limits readings that clients trigger by responses that name an unknown broker
 _AGAIN_AFTER_S = 1.0
 _AGAIN_AFTER_AT_MOST_S = 60.0  # for tokens that Headroom may not see
+
+
+class ClusterStart:
+    """The first request to the cluster, repeated until it is answered. `reason`: why that is not so yet. No answer ends
+    the process: brokers start later, names are resolved later, and users are created later."""
+
+    def __init__(self, config: ServeConfig, stack: AsyncExitStack) -> None:
+        addresses = config.upstream or config.observe
+        bootstrap = [(address.host, address.port) for address in addresses]
+        self.admin = KafkaAdmin(bootstrap, security=broker_security(config), is_paced=True)  # beside the gateway
+        stack.push_async_callback(self.admin.close)
+        self._cluster = f"the cluster at {', '.join(map(str, addresses))}"
+        self.reason = f"{self._cluster} has not answered yet"
+        self._answer: Cluster | None = None
+
+    async def answered(self, stop: asyncio.Event, beside: Awaitable[object]) -> Cluster | None:
+        """None when `stop` is set first. Raises what `beside` raises."""
+        await run_until(stop, beside, [self._ask()])
+        return self._answer
+
+    async def _ask(self) -> None:
+        began_s, wait_s = time.monotonic(), _RETRY_S
+        logged: set[type[ClusterError]] = set()
+        while True:
+            try:
+                self._answer = await self.admin.describe_cluster()
+            except ClusterError as exc:
+                self.reason = f"cannot reach {self._cluster}: {exc}"
+                if type(exc) not in logged:  # once for each kind, however long it takes
+                    logged.add(type(exc))
+                    log.warning("no Kafka client is served until the cluster answers, will retry", error=self.reason)
+            else:
+                if logged:
+                    log.info("the cluster answers", after_s=round(time.monotonic() - began_s, 1))
+                return
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _RETRY_MAX_S)
 
 
 class BrokerRefresh:
@@ -52,7 +96,7 @@ class BrokerRefresh:
             self._following = asyncio.get_running_loop().create_task(self._changed())
 
     def soon(self) -> None:
-        """Reads the metadata again, at most once a second."""
+        """At most once a second."""
         if self._soon is None or self._soon.done():
             self._soon = asyncio.get_running_loop().create_task(self._step_soon())
 
