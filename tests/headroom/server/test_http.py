@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headroom.server import http, http_connection
+from headroom.server import http
 from headroom.server.http import HttpServer
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.grpc_servers import in_loop
@@ -101,7 +101,7 @@ async def test_idle_connections_keep_nobody_out() -> None:
 
 @in_loop
 async def test_peers_that_do_not_send_or_read_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "_CHECK_S", 0.01)
+    monkeypatch.setattr(http, "_CHECK_S", 0.01)
     async with serving(peer_s=0.05) as (server, address):
         for sent in (b"", b"GET / HTTP/1.1\r\nHost:"):
             with closing(socket.create_connection(address)) as client:
