@@ -18,6 +18,5 @@ network_process.py        a further network process: accepts clients at its pare
 network_processes.py      the parent's side of the further network processes: starts them, exchanges messages,
                           restarts and stops them
 parent_pipes.py           the child's side of the pipes to its parent: messages by standard input and output
-storage_counts.py         the counts of records for /metrics, and the difference between them
 storage_process.py        the storage worker's process: follows the spool and writes to ClickHouse
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from headroom.server.processes.storage_counts import CountDifference
+from headroom.server.storage import CountDifference
 
 
 def run(difference: CountDifference, seconds: int, *, missing: int = 0, start: int = 0, lag: float = 1.0) -> int:
