@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import structlog
@@ -18,16 +17,17 @@ from exporters.model import UsageSample
 from exporters.self_metrics import SelfMetric, Values
 from headroom.clock import now_ms
 from headroom.config.quotas import JmxConfig
+from headroom.daemon_thread import in_daemon_thread
 from quota_metrics.jmx.scrape import ScrapeError, Target, scrape
 from quota_metrics.jmx.sensors import SensorReading, usage_samples
 
 log = structlog.get_logger(__name__)
 
-_THREADS = 4  # its own pool, so that a hanging broker does not delay the periodic tasks that write to disk
+_MOST_AT_ONCE = 4
 
 
 class JmxScraper:
-    """Reads all targets in parallel. `step` is for a PeriodicTask; `close` does not wait."""
+    """Reads all targets in parallel. `step` is for a PeriodicTask."""
 
     def __init__(
         self,
@@ -50,17 +50,13 @@ class JmxScraper:
         self._blocking_read = read
         self._targets = [Target(target.broker_id, target.agent, target.url) for target in config.targets]
         self._failing: set[Target] = set()
-        self._logged_ambiguous: set[Target] = set()
         self._without_sensors: set[Target] = set()
-        self._logged_without_sensors: set[Target] = set()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="jmx")
+        self._warned: set[tuple[Target, str]] = set()
+        self._calls = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def step(self) -> None:
         """Reads all targets once. Raises OSError when the rows cannot be written."""
         await asyncio.gather(*map(self._read, self._targets))
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def readings(self) -> dict[SelfMetric, Values]:
         return {
@@ -78,7 +74,8 @@ class JmxScraper:
             clients=self._clients(),
         )
         try:
-            reading = await asyncio.get_running_loop().run_in_executor(self._threads, read)
+            async with self._calls:
+                reading = await in_daemon_thread(read)
         except ScrapeError as exc:
             self.failures += 1
             if target not in self._failing:
@@ -92,22 +89,24 @@ class JmxScraper:
             self._without_sensors.discard(target)
         else:
             self._without_sensors.add(target)
-        if target in self._without_sensors - self._logged_without_sensors:
-            self._logged_without_sensors.add(target)
-            log.warning(
+            self._warn_once(
+                target,
                 "this broker answers without a quota sensor that Headroom knows, which reads as no usage: no client"
                 " has used it for an hour, or its exporter leaves them out or names them in another way (docs/jmx.md)",
-                broker_id=target.broker_id,
             )
         for reason in ("ambiguous", "malformed", "left_out"):
             if getattr(reading, reason):
                 self.left_out[reason] += getattr(reading, reason)
-        if reading.ambiguous and target not in self._logged_ambiguous:
-            self._logged_ambiguous.add(target)
-            log.warning(
+        if reading.ambiguous:
+            self._warn_once(
+                target,
                 "this broker's JMX exporter builds metric names from client names, and some of them are ambiguous:"
                 " add the rules of deploy/jmx/kafka-quotas.yml before its own",
-                broker_id=target.broker_id,
                 values=reading.ambiguous,
             )
         self._take(usage_samples(reading.values.items(), self._cluster, target.broker_id, self._now_ms()))
+
+    def _warn_once(self, target: Target, text: str, **values: int) -> None:
+        if (target, text) not in self._warned:
+            self._warned.add((target, text))
+            log.warning(text, broker_id=target.broker_id, **values)

@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import structlog
 
 from exporters.model import RecordKind, TopicSample
-from exporters.spool.records import encode_rows
-from exporters.spool.writer import SpoolFull, SpoolWriter
 from headroom.clock import now_ms
 from headroom.server.periodic import PeriodicTask
 from quota_metrics.kafka.errors import ClusterError
@@ -25,7 +23,6 @@ from telemetry.wire.topic_bytes import ID_MARK
 log = structlog.get_logger(__name__)
 
 _EVERY_MS = 60_000
-_ROWS_PER_RECORD = 1_000
 _MAX_ASKED = 1_000  # ids in one minute, those of most bytes first
 _MAX_KNOWN = 20_000  # names; twice as many as the meter can hold
 _ASK_TIMEOUT_S = 5.0
@@ -42,17 +39,16 @@ class TopicUsage:
         gateway_id: str,
         sample: float,
         names_of: NamesOf,
-        spool: SpoolWriter,
+        write_rows: Callable[[RecordKind, Sequence[TopicSample]], None],
         now_ms: Callable[[], int] = now_ms,
     ) -> None:
         """`sample`: the share of frames that is read; 0: none."""
         self.meter = TopicMeter()
-        self.rows_lost = 0
         self._cluster = cluster
         self._gateway_id = gateway_id
         self._sample = sample
         self._names_of = names_of
-        self._spool = spool
+        self._write_rows = write_rows
         self._now_ms = now_ms
         self._written_ms = now_ms()  # until when rows are written
         self._is_unanswered = False
@@ -62,18 +58,10 @@ class TopicUsage:
         return [PeriodicTask("topics", _EVERY_MS, self.write, on_the_clock=True)] if self._sample else []
 
     async def write(self) -> None:
-        """Writes what was read since the last call. After OSError and SpoolFull it is lost and counted."""
+        """Writes what was read since the last call. Raises OSError."""
         counts = self.meter.take()
         await self._learn(counts)
-        rows = self._rows(counts)
-        for start in range(0, len(rows), _ROWS_PER_RECORD):
-            part = rows[start : start + _ROWS_PER_RECORD]
-            try:
-                self._spool.append(RecordKind.TOPICS, encode_rows(RecordKind.TOPICS, part))
-                self._spool.flush()
-            except (OSError, SpoolFull):
-                self.rows_lost += len(rows) - start
-                raise
+        self._write_rows(RecordKind.TOPICS, self._rows(counts))
 
     def _rows(self, counts: Sequence[TopicCount]) -> list[TopicSample]:
         """Of one client, what was counted under a topic's name and under its id is one row."""

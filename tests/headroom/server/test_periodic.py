@@ -93,10 +93,10 @@ def test_unwritten_usage_is_counted_as_lost() -> None:
     cluster.spool.full, cluster.spool.broken = False, True
     with pytest.raises(OSError):
         cluster.use()
-    assert cluster.recorder.usage_rows_lost == 2
+    assert cluster.recorder.rows_lost == 2
     cluster.spool.broken = False
     cluster.use()
-    assert (cluster.recorder.usage_rows_lost, len(cluster.spool.written)) == (2, 1)
+    assert (cluster.recorder.rows_lost, len(cluster.spool.written)) == (2, 1)
 
 
 def test_failing_task_does_not_stop_itself_or_others() -> None:

@@ -15,7 +15,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings, write_document
 from exporters.model import QuotaLimit
-from headroom.server.quotas.stored_limits import stored_limits
+from headroom.server.quotas.quota_state import stored_limits
 from headroom.server.store_readings import StoreReadings
 from headroom.web.data import Data
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES

@@ -54,7 +54,6 @@ class Brokers:
         with capture_logs() as logged:
             for _ in range(count):
                 asyncio.run(self.scraper.step())
-        self.scraper.close()
         return [f"{line['log_level']} {line['broker_id']}" for line in logged]
 
 
