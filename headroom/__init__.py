@@ -21,7 +21,6 @@ subscription_preview.py  which clients in the store a subscription would match, 
 version.py               `headroom --version`: version, build, Python and ClickHouse engine
 """
 
-from headroom.interpreted import is_wanted, prefer_source
+from headroom.interpreted import prefer_source_if_wanted
 
-if is_wanted():
-    prefer_source()
+prefer_source_if_wanted()

@@ -11,8 +11,10 @@ VARIABLE = "HEADROOM_PURE"
 _PACKAGES = ("telemetry", "exporters", "quota_metrics")  # that have compiled modules
 
 
-def prefer_source() -> None:
+def prefer_source_if_wanted() -> None:
     """Makes the import system skip extension modules in the packages. Must be called before they are imported."""
+    if os.environ.get(VARIABLE, "") in ("", "0"):
+        return
     roots = tuple(str(Path(__file__).parent.parent / package) for package in _PACKAGES)
 
     def source_only(path: str) -> FileFinder:
@@ -23,8 +25,3 @@ def prefer_source() -> None:
     sys.path_hooks.insert(0, source_only)
     for path in [path for path in sys.path_importer_cache if path.startswith(roots)]:
         del sys.path_importer_cache[path]
-
-
-def is_wanted() -> bool:
-    """Whether the environment variable is set."""
-    return os.environ.get(VARIABLE, "") not in ("", "0")

@@ -14,7 +14,6 @@ _least = [logging.INFO]  # of this process
 
 
 def set_level(name: str) -> None:
-    """The least level that is logged from now on, one of LEVELS."""
     _least[0] = LEVELS[name]
 
 

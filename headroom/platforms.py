@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 
 class Platform(NamedTuple):
-    """A Python and the machine below it."""
-
     python: tuple[int, ...]
     abi: str  # as in the names of extension modules: cpython-312-x86_64-linux-musl
     system: str  # sys.platform

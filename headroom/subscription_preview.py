@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from exporters.clickhouse.client import ClickHouse, Row
+from exporters.clickhouse.client import ClickHouse
 from telemetry.subscriptions.java.hash import uuid_text
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS
 from telemetry.subscriptions.subscription import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
@@ -108,7 +108,6 @@ class Preview:
         return self.points_per_push * 1000 / self.interval_ms
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "known": self.known,
             "matching": self.matching,
@@ -122,7 +121,21 @@ def preview_of(
     subscription: Subscription, clickhouse: ClickHouse, since_ms: int, *, most: int = _ALL, shown: int = _ALL
 ) -> Preview:
     """Examines the client instances seen in the given time, at most `most`. Raises ConnectionError."""
-    groups = _groups(subscription, clickhouse, since_ms, most, shown)
+    patterns = [(key, pattern) for key, pattern in subscription.match.items() if key not in _NOT_STORED]
+    conditions = [
+        f"match(substringUTF8({_SUBJECTS[key]}, 1, {MAX_SUBJECT_CHARS}), {{pattern{number}:String}})"
+        for number, (key, _) in enumerate(patterns)
+    ]
+    parameters = {
+        "since_ms": since_ms,
+        "most": most,
+        "shown": shown,
+        "all": int(ALL_METRICS in subscription.metrics),
+        "prefixes": subscription.metrics,
+        **{f"pattern{number}": pattern.re2 for number, (_, pattern) in enumerate(patterns)},
+    }
+    sql = _QUERY.format(condition=" AND ".join(conditions) or "true")
+    groups = clickhouse.rows(sql, parameters, max_bytes=_MAX_BYTES)
     matching = [group for group in groups if group["is_match"]]
     points_per_push, clients = 0, list[KnownClient]()
     for group in matching:
@@ -141,24 +154,6 @@ def preview_of(
         points_per_push=points_per_push,
         clients=clients[:shown],
     )
-
-
-def _groups(subscription: Subscription, clickhouse: ClickHouse, since_ms: int, most: int, shown: int) -> Sequence[Row]:
-    patterns = [(key, pattern) for key, pattern in subscription.match.items() if key not in _NOT_STORED]
-    conditions = [
-        f"match(substringUTF8({_SUBJECTS[key]}, 1, {MAX_SUBJECT_CHARS}), {{pattern{number}:String}})"
-        for number, (key, _) in enumerate(patterns)
-    ]
-    parameters = {
-        "since_ms": since_ms,
-        "most": most,
-        "shown": shown,
-        "all": int(ALL_METRICS in subscription.metrics),
-        "prefixes": subscription.metrics,
-        **{f"pattern{number}": pattern.re2 for number, (_, pattern) in enumerate(patterns)},
-    }
-    sql = _QUERY.format(condition=" AND ".join(conditions) or "true")
-    return clickhouse.rows(sql, parameters, max_bytes=_MAX_BYTES)
 
 
 def usual_points(software_name: str, software_version: str) -> int:

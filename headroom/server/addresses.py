@@ -17,19 +17,17 @@ from headroom.errors import ServeError
 
 
 def address_faults(config: ServeConfig) -> list[str]:
-    """One line for each address that cannot be opened, with its flag or setting.
-
-    Without `sql`: the managed server waits for a predecessor that may hold its port, and reserves it before it starts.
-    """
+    """One line for each address that cannot be opened, with its flag or setting. Without `sql`: the managed server
+    waits for a predecessor that may hold its port, and reserves it before it starts."""
     grpc, otlp = config.grpc, config.otlp
     addresses = {"--http": config.http, "--grpc": grpc.listen, "--otlp-grpc": otlp.grpc, "--otlp-http": otlp.http}
     if not config.observe:
         further = {f"listeners[{number}].listen": listener.listen for number, listener in enumerate(config.listeners)}
         addresses = {"--listen": config.listen, **further, **addresses}
-    return [fault for flag, address in addresses.items() if address and (fault := address_fault(flag, address))]
+    return [f"{flag}: {fault}" for flag, address in addresses.items() if address and (fault := address_fault(address))]
 
 
-def address_fault(flag: str, address: Address, error: OSError | None = None) -> str:
+def address_fault(address: Address, error: OSError | None = None) -> str:
     """Why the address cannot be opened, by `error` or by opening and closing it; empty when it can."""
     if error is None:
         try:
@@ -42,7 +40,7 @@ def address_fault(flag: str, address: Address, error: OSError | None = None) -> 
     why = (
         os.strerror(error.errno) if error.errno and not isinstance(error, socket.gaierror) else error.strerror or error
     )
-    return f"{flag}: cannot listen on {address}: {why}"
+    return f"cannot listen on {address}: {why}"
 
 
 async def listening(opening: Awaitable[tuple[str, int]], wanted: Address) -> Address:
@@ -50,16 +48,13 @@ async def listening(opening: Awaitable[tuple[str, int]], wanted: Address) -> Add
     try:
         host, port = await opening
     except OSError as exc:
-        # asyncio's message repeats the address
-        raise ServeError(f"cannot listen on {wanted}: {os.strerror(exc.errno) if exc.errno else exc}") from exc
+        raise ServeError(address_fault(wanted, exc)) from exc
     return Address(host=host, port=port)
 
 
 def _open_once(address: Address) -> None:
-    """Binds to each address of the host. Raises OSError. A connection that is closing does not keep a port.
-
-    As in asyncio, one that this machine lacks is no fault beside others: `localhost` may name ::1 where IPv6 is off.
-    """
+    """Raises OSError. A connection that is closing does not keep a port. As in asyncio, an address that this machine
+    lacks is no fault beside others: `localhost` may name ::1 where IPv6 is off."""
     if is_any_of_ipv6(address.host):
         listening_socket(address.host, address.port).close()
         return

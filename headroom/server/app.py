@@ -9,7 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -24,11 +24,10 @@ from headroom.errors import ServeError
 from headroom.logs import configure_logging, set_level
 from headroom.owners import OwnersInForce, owners_of
 from headroom.server.addresses import address_faults, listening
-from headroom.server.cluster.cluster_start import ClusterStart
+from headroom.server.cluster.cluster_metadata import ClusterStart
 from headroom.server.health import Health
 from headroom.server.http import HttpServer, Replaceable, starting_app
-from headroom.server.listeners.gateway import open_gateway
-from headroom.server.listeners.network import NetworkService
+from headroom.server.listeners.gateway import NetworkService, open_gateway
 from headroom.server.listeners.sink import open_sink
 from headroom.server.metrics import Readings, Snapshot, summed
 from headroom.server.pages import guarded, http_app
@@ -38,27 +37,22 @@ from headroom.server.processes.assembly import open_push_spool, open_spool, push
 from headroom.server.processes.forward_process import open_forwarding
 from headroom.server.processes.levels_process import LevelsWorker, open_levels
 from headroom.server.processes.messages import network_lock
-from headroom.server.processes.storage_counts import StorageReadings
 from headroom.server.reload import Reload
 from headroom.server.startup_check import startup_faults
-from headroom.server.storage import Storage, open_storage
+from headroom.server.storage import Storage, StorageReadings, open_storage
 from headroom.server.store_readings import StoreReadings
 
 _PREDECESSORS_S = 10.0
-_PRIVATE_UMASK = 0o077
-_DIRECTORIES = ("spool", "quarantine", "forward", "clickhouse")
 
 
 def run(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
     """Serves until SIGTERM or SIGINT; returns 0. Raises ConfigError before anything is started, ServeError later.
-
-    SIGHUP reads the settings again, by `load`.
-    """
+    SIGHUP reads the settings again, by `load`."""
     if faults := startup_faults(config):
         raise ConfigError(faults)
     configure_logging()
     set_level(config.log_level)
-    _keep_files_private(config.data)
+    os.umask(0o077)  # files hold passwords and clients' data; children inherit it
     allow_open_files()
     tune_for_connections()
     if not config.core_dumps:
@@ -130,7 +124,6 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
 
 
 def _stopped_by_signals() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -150,22 +143,9 @@ def _reload_on_hangup(reload: Reload) -> None:
     loop.add_signal_handler(signal.SIGHUP, hangup)
 
 
-def _keep_files_private(data: Path) -> None:
-    """Directories 0700 and files 0600, whatever the umask: they hold passwords and clients' data. Children inherit it.
-
-    Directories of earlier versions are changed; the data directory itself is the operator's, unless it is created here.
-    """
-    os.umask(_PRIVATE_UMASK)
-    for name in _DIRECTORIES:
-        with suppress(OSError):  # not there yet, or another user's
-            (data / name).chmod(0o777 & ~_PRIVATE_UMASK)
-
-
 async def _lock(data: Path, stack: AsyncExitStack) -> None:
-    """Locks the data directory: one Headroom at a time uses it.
-
-    Waits for the network processes of a killed one: they hold its ports until they notice and exit.
-    """
+    """One Headroom at a time uses the data directory. Waits for the network processes of a killed one: they hold its
+    ports until they notice and exit."""
     try:
         data.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing is served yet
         file = stack.enter_context((data / "lock").open("a"))

@@ -54,7 +54,6 @@ class Verbose(NamedTuple):
     oldest_s: dict[str, float]  # age of the oldest record that is not stored, by kind; 0 without one
 
     def lines(self) -> list[str]:
-        """As `/readyz?verbose` prints it."""
         ages = (f"oldest record of {kind} that is not stored: {age_s:.1f} s" for kind, age_s in self.oldest_s.items())
         return [self.reason or "ready", *(f"degraded: {text}" for text in self.degraded), *ages]
 
@@ -68,9 +67,7 @@ class Recent(NamedTuple):
 
 class Health:
     """Samples once a second. `counts`: readings with those of _LOSSES. `late_ms`: above it a kind of data is late.
-
-    `is_draining`: whether Kafka's listeners are about to close; nothing else takes them out of service.
-    """
+    `is_draining`: whether Kafka's listeners are about to close; nothing else takes them out of service."""
 
     def __init__(
         self,
@@ -94,7 +91,6 @@ class Health:
         return PeriodicTask("health", _EVERY_MS, self.sample)
 
     async def sample(self) -> None:
-        """Examines the spool and the counts."""
         self.count(time.monotonic())
         try:
             self._oldest_ms = await in_daemon_thread(partial(oldest_ms, self._spool, REPLAY_WRITER))
@@ -129,7 +125,6 @@ class Health:
         return "draining" if self._is_draining() else ""
 
     def verbose(self, now_s: float | None = None) -> Verbose:
-        """`now_s`: wall time."""
         ages = self.oldest_s(time.time() if now_s is None else now_s)
         late = [
             f"{kind}: the oldest record waits for {age_s:.0f} s" for kind, age_s in ages.items() if age_s > self._late_s
@@ -149,12 +144,10 @@ class Health:
         return {kind: max(0.0, now_s - at_ms / 1000) if (at_ms := self._oldest_ms.get(kind)) else 0.0 for kind in KINDS}
 
     def recent(self) -> Recent:
-        """What was counted in the last ten minutes."""
         if not self._counted:
             return Recent(0.0, {})
         (first_s, first), (last_s, last) = self._counted[0], self._counted[-1]
         return Recent(last_s - first_s, {metric: max(0.0, last[metric] - first[metric]) for metric in last})
 
     def readings(self) -> dict[SelfMetric, Values]:
-        """For /metrics."""
         return {catalogue.SPOOL_OLDEST: self.oldest_s(time.time())}

@@ -28,7 +28,6 @@ class Snapshot(Collector):
         ]
 
     def totals(self) -> dict[SelfMetric, float]:
-        """The sum of each metric over its labels."""
         return {metric: float(total(values)) for metric, values in self._values}
 
     def collect(self) -> Iterator[Metric]:
@@ -41,12 +40,10 @@ class Snapshot(Collector):
 
 
 def total(values: Values) -> float:
-    """The sum over all labels."""
     return sum(values.values()) if isinstance(values, Mapping) else values
 
 
 def receiver_readings(receiver: TelemetryReceiver) -> dict[SelfMetric, Values]:
-    """The counts of the telemetry receiver."""
     gets, pushes = receiver.counts.gets, receiver.counts.pushes
     return {
         catalogue.CLIENT_INSTANCES: len(receiver.rules.instances),

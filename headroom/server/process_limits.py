@@ -71,6 +71,5 @@ def allow_open_files() -> None:
 
 
 def open_files() -> int:
-    """How many this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_FILES if soft == resource.RLIM_INFINITY else soft

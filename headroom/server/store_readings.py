@@ -8,6 +8,7 @@ compute none of their own.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -109,17 +110,7 @@ class StoreReadings:
 
 
 def _series(rows: Iterable[Row]) -> dict[SelfMetric, Values]:
-    metrics = (
-        catalogue.WINDOW_UTILIZATION,
-        catalogue.WINDOW_MUTED,
-        catalogue.CLIENT_LEVEL,
-        catalogue.CLIENT_IMPACT,
-        catalogue.CLIENT_LIMIT,
-        catalogue.CLIENT_USAGE,
-        catalogue.CLIENT_UTILIZATION,
-        catalogue.CLIENT_THROTTLE,
-    )
-    series: dict[SelfMetric, dict[tuple[str, ...], float]] = {metric: {} for metric in metrics}
+    series: defaultdict[SelfMetric, dict[tuple[str, ...], float]] = defaultdict(dict)
     for row in rows:
         quota_key = str(row["quota_key"])
         labels: tuple[str, ...] = (

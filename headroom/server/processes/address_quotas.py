@@ -41,10 +41,8 @@ Mode: TypeAlias = Literal["off", "observe", "enforce"]
 
 
 class AddressQuotas:
-    """`gate` is what the gateway asks.
-
-    `mode`: `observe` measures rates and admits everybody; then nobody counts connections, which would not be right.
-    """
+    """`gate` is what the gateway asks. `mode`: `observe` measures rates and admits everybody; then nobody counts
+    connections, which would not be right."""
 
     def __init__(
         self, cluster: str, gateway_id: str, window_at: Callable[[int], QuotaWindow], mode: Mode = "enforce"
@@ -62,7 +60,6 @@ class AddressQuotas:
 
     @property
     def left_out(self) -> int:
-        """Addresses that `samples` left out since the start."""
         return self._quotas.left_out
 
     async def follow_facts(self, facts: ClusterFacts) -> None:
@@ -83,7 +80,6 @@ class AddressQuotas:
             self._follow()
 
     def follow_rules(self, rules: Rules) -> None:
-        """The cluster's quotas, those of addresses among them."""
         rates = address_rates(rules)
         if rates != self._rates:
             self._rates = rates
@@ -141,7 +137,6 @@ class AddressQuotas:
 
 
 async def _addresses(name: str) -> tuple[str, Sequence[str]]:
-    """A host name with its addresses; none when it cannot be resolved in time."""
     loop = asyncio.get_running_loop()
     try:
         infos = await asyncio.wait_for(loop.getaddrinfo(name, None), _RESOLVE_TIMEOUT_S)

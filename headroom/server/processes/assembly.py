@@ -47,7 +47,7 @@ _OTHER_OPEN_FILES = 128  # listeners, spool, pipes
 
 
 def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
-    """A spool writer with its own segments. Raises ServeError."""
+    """Raises ServeError."""
     try:
         spool = _writer(config, name)
     except OSError as exc:
@@ -57,7 +57,7 @@ def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWr
 
 
 def open_push_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> PushSpool:
-    """The spool of a network process's pushes. Raises ServeError."""
+    """Raises ServeError."""
     try:
         spool = PushSpool(partial(_writer, config), name)
     except OSError as exc:
@@ -82,7 +82,7 @@ def sync_task(spool: SpoolWriter | PushSpool, config: ServeConfig) -> PeriodicTa
 
 
 def push_sync_tasks(pushes: PushSpool, config: ServeConfig) -> list[PeriodicTask]:
-    """The sync task of the spool of pushes; none when each flush syncs."""
+    """None when each flush syncs."""
     return [] if config.spool.fsync == "each" else [sync_task(pushes, config)]
 
 
@@ -99,7 +99,7 @@ def push_flush(pushes: PushSpool, config: ServeConfig) -> Callable[[], None]:
 
 
 def telemetry_receiver(config: ServeConfig, pushes: PushSpool) -> TelemetryReceiver:
-    """The receiver, whose rules have no subscriptions yet."""
+    """Its rules have no subscriptions yet."""
     limits = config.telemetry
     validate_payload = None
     if limits.validate == "receive":  # before pushes are acknowledged
@@ -123,7 +123,6 @@ def telemetry_receiver(config: ServeConfig, pushes: PushSpool) -> TelemetryRecei
 
 
 def new_rules(config: TelemetryConfig) -> ClientMetrics:
-    """Rules without subscriptions."""
     return ClientMetrics(
         new_id=lambda: uuid.uuid4().bytes,
         max_instances=config.max_instances,
@@ -133,9 +132,7 @@ def new_rules(config: TelemetryConfig) -> ClientMetrics:
 
 class ClusterView(NamedTuple):
     """Whom a gateway asks about its cluster: may an address connect, who owns a token, what is an unknown broker.
-
-    `follows`: another process opens the listeners first.
-    """
+    `follows`: another process opens the listeners first."""
 
     addresses: AddressGate
     token_owners: TokenOwners
@@ -219,10 +216,8 @@ def listeners_of(config: ServeConfig, view: ClusterView) -> list[ListenerOptions
 
 
 def admission_limits(config: ServeConfig) -> AdmissionLimits:
-    """The limits of one process: its share of the connections. A connection takes one open file, with a broker two.
-
-    All other endpoints may have as many connections as they allow.
-    """
+    """The limits of one process: its share of the connections. A connection takes one open file, with a broker two. All
+    other endpoints may have as many connections as they allow."""
     limits, grpc, otlp = config.gateway, config.grpc, config.otlp
     receivers = ((grpc.listen, grpc), (otlp.grpc, otlp), (otlp.http, otlp))
     callers = sum(receiver.max_connections for address, receiver in receivers if address is not None)
@@ -256,7 +251,6 @@ def subscriptions_path(config: ServeConfig) -> Path:
 
 
 def listener_readings(gateway: Gateway) -> dict[SelfMetric, Values]:
-    """The counters of the telemetry receiver and the sockets."""
     return receiver_readings(gateway.receiver) | {
         catalogue.CONNECTIONS: gateway.counts.connections,
         catalogue.CONNECTIONS_TOTAL: gateway.counts.connections_total,
@@ -284,7 +278,7 @@ def loaded_subscriptions(path: Path, rules: ClientMetrics) -> SubscriptionFile:
 def subscriptions_task(
     config: ServeConfig, rules: ClientMetrics, refresh: Callable[[], Awaitable[None]]
 ) -> PeriodicTask:
-    """The task that calls `refresh` to update subscriptions, and removes expired instances."""
+    """`refresh` updates the subscriptions; the task also removes expired instances."""
 
     async def step() -> None:
         rules.instances.expire(monotonic_ms())

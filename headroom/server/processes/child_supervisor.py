@@ -41,12 +41,9 @@ class ChildError(ServeError):
 
 @dataclass(frozen=True, slots=True)
 class ChildValues:
-    """What differs between the kinds of processes.
-
-    `answers`: for a process without messages, whether it is ready; its output goes to the file `output`, and it leads a
-    session of its own, so that Ctrl-C does not reach it. `silent_s`: a process that sends no message for so long is
-    killed.
-    """
+    """What differs between the kinds of processes. `answers`: for a process without messages, whether it is ready; its
+    output goes to the file `output`, and it leads a session of its own, so that Ctrl-C does not reach it. `silent_s`: a
+    process that sends no message for so long is killed."""
 
     title: str  # as in "the storage worker ended"
     argv: tuple[str, ...]
@@ -139,7 +136,6 @@ class ChildProcess:
                 process.stdin.write(line(message))
 
     def kill(self) -> None:
-        """Kills the process if it runs."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -213,7 +209,6 @@ class ChildProcess:
 
 
 def passed_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that a child process gets."""
     return {
         name: value
         for name, value in environment.items()

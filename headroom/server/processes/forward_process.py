@@ -61,7 +61,6 @@ class Forwarding:
         self._failures_before = 0  # of processes that ended
 
     def readings(self) -> dict[SelfMetric, Values]:
-        """For /metrics."""
         counts = self._counts
         return {
             catalogue.FORWARD_POINTS: counts["points"],
@@ -83,10 +82,8 @@ class Forwarding:
 
 
 def open_forwarding(config: ServeConfig, stack: AsyncExitStack) -> Forwarding | None:
-    """None when forwarding is off. Call it before the storage process links segments.
-
-    Raises ServeError when the data directory does not support hard links.
-    """
+    """None when forwarding is off. Call it before the storage process links segments. Raises ServeError when the data
+    directory does not support hard links."""
     if config.forward.endpoint is None:
         return None
     try:
@@ -101,7 +98,6 @@ def open_forwarding(config: ServeConfig, stack: AsyncExitStack) -> Forwarding | 
 
 
 def main() -> int:
-    """Runs until the parent sends stop."""
     parent = parent_of_background_process()
     settings = ForwardSettings(**parent.settings)
     stamina.instrumentation.set_on_retry_hooks([])  # _Reports logs a receiver that does not answer
@@ -133,7 +129,7 @@ def main() -> int:
 
 
 def sender_of(config: ForwardConfig) -> OtlpSender:
-    """A sender of the protocol. Raises OSError when a certificate cannot be read."""
+    """Raises OSError when a certificate cannot be read."""
     headers = {name: value.get_secret_value() for name, value in config.headers.items()}
     timeout_s = config.timeout_ms / 1000
     pem_files = (config.ca, config.certificate, config.private_key)

@@ -102,7 +102,6 @@ class LevelSchedule:
         return {str(row["service"]) for row in computing} - {self._service}
 
     def _look(self, newest_s: int) -> None:
-        """Notes the minutes whose rows have changed."""
         self._looked_at_ms = began_ms = self._now_ms()
         first_s = newest_s - _REACH_S
         span = {"since_ms": self._since_ms, "first_s": first_s, "last_s": newest_s}

@@ -8,7 +8,6 @@ LevelsWorker is its parent's side; messages.py has the protocol. Its settings in
 from __future__ import annotations
 
 import sys
-import threading
 import time
 import uuid
 from contextlib import AsyncExitStack
@@ -64,7 +63,6 @@ class LevelsWorker:
         self._settings = settings
 
     async def follow(self, config: ServeConfig) -> None:
-        """Takes over changed thresholds and owners."""
         self._settings = self._settings.model_copy(update={"levels": config.levels, "owners": config.owners})
         self.child.send(self._settings.model_dump(include={"levels", "owners"}))
 
@@ -87,7 +85,6 @@ def open_levels(config: ServeConfig, nodes: tuple[Endpoint, ...], stack: AsyncEx
 
 
 def main() -> int:
-    """Runs until the parent sends stop."""
     parent = parent_of_background_process()
     settings = LevelsSettings(**parent.settings)
     tune_for_batches()
@@ -105,14 +102,8 @@ def main() -> int:
     changes: list[Message] = [parent.settings]
     parent.follow(changes.append)
     parent.send(READY)
-    _run(schedule, teams, changes, parent.stopping)
-    store.close()
-    return 0
-
-
-def _run(schedule: LevelSchedule, teams: Teams, changes: list[Message], stopping: threading.Event) -> None:
     fault = ""
-    while not stopping.is_set():
+    while not parent.stopping.is_set():
         while changes:
             message = changes.pop(0)
             schedule.thresholds = LevelsConfig(**message["levels"]).thresholds
@@ -126,12 +117,14 @@ def _run(schedule: LevelSchedule, teams: Teams, changes: list[Message], stopping
             if str(exc) != fault and not is_without_schema(exc):  # the storage worker makes the schema
                 fault = str(exc)
                 log.warning("cannot compute levels", error=fault)
-            stopping.wait(_AFTER_FAULT_S)
+            parent.stopping.wait(_AFTER_FAULT_S)
             continue
         if fault:
             log.info("levels are computed again")
             fault = ""
-        stopping.wait(_POLL_S - time.time() % _POLL_S)
+        parent.stopping.wait(_POLL_S - time.time() % _POLL_S)
+    store.close()
+    return 0
 
 
 if __name__ == "__main__":

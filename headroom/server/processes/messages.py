@@ -50,7 +50,6 @@ _NOT_FOR_NETWORK: Any = {
 
 
 def line(message: Message) -> bytes:
-    """The bytes of a message."""
     return orjson.dumps(message, default=_plain) + b"\n"
 
 

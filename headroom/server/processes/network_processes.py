@@ -82,7 +82,6 @@ class NetworkProcesses:
         return PeriodicTask("tell", _TELL_EVERY_MS, self.tell)
 
     async def tell(self) -> None:
-        """Sends what has changed in this process."""
         if not self._children:
             return
         before, self._told = self._told, self._state()
@@ -99,18 +98,15 @@ class NetworkProcesses:
 
     @property
     def not_ready_reason(self) -> str | None:
-        """Why the service is not ready; None when it is."""
         missing = [child.number for child in self._children if not child.process.alive]
         return f"network process {missing[0]} is not running" if missing else None
 
     @property
     def records(self) -> int:
-        """Records that the processes have written to the spool, by their last messages."""
         return sum(child.records for child in self._children)
 
     @property
     def restarts(self) -> int:
-        """Number of restarts of all processes."""
         return sum(child.process.restarts for child in self._children)
 
     def worst_payers(self, count: int) -> list[PayerUse]:

@@ -99,7 +99,6 @@ class StorageWorker:
 
     @property
     def store_up(self) -> bool:
-        """Whether the store accepts rows."""
         return self.child.alive and self._fault is None
 
     @property
@@ -144,11 +143,9 @@ class StorageWorker:
 
 
 class StoreProgress:
-    """Tracks when the worker last wrote or was idle, and whether the store refuses all records.
-
-    A client can send a record that the store refuses. A refusal therefore does not affect readiness as long as other
-    records are written, in the same batch or a later one.
-    """
+    """Tracks when the worker last wrote or was idle, and whether the store refuses all records. A client can send a
+    record that the store refuses. A refusal therefore does not affect readiness as long as other records are written,
+    in the same batch or a later one."""
 
     def __init__(self) -> None:
         self._settled: int | None = None  # records written or dropped, as last reported
@@ -170,7 +167,6 @@ class StoreProgress:
         self._written, self._refused = written, refused
 
     def not_ready_reason(self, stalled_s: float, now_s: float, fault: str | None) -> str | None:
-        """Why the store is not ready; None when it is."""
         if now_s - self._refused_at_s < stalled_s:
             return "the store refuses records"
         if not self._waiting or now_s - self._moved_at_s < stalled_s:
@@ -248,10 +244,8 @@ class _Follower:
         )
 
     def begin(self) -> None:
-        """Tries to reach the store for _FIRST_TRY_S, then sends the first message, with a fault if that failed.
-
-        A server that cannot be used is a fault like one that is away: Kafka's clients do not need it.
-        """
+        """Tries to reach the store for _FIRST_TRY_S, then sends the first message, with a fault if that failed. A
+        server that cannot be used is a fault like one that is away: Kafka's clients do not need it."""
         self._parent.follow()
         threading.Thread(target=self._report_progress, daemon=True).start()
         self._first_try.start()
@@ -260,7 +254,6 @@ class _Follower:
         self._send({**READY, "counts": self.counts(), "fault": fault})
 
     def run(self) -> None:
-        """Runs until the parent sends stop."""
         while self._first_try.is_alive():
             if self._stopping.wait(_FIRST_TRY_POLL_S):
                 return
@@ -281,7 +274,7 @@ class _Follower:
             self._failed(exc)
 
     def counts(self) -> dict[str, Any]:
-        """The counts of all records since the spool was created."""
+        """Of all records since the spool was created."""
         return {**self._ingester.as_dict(), "segments_not_forwarded": self._mirror.skipped if self._mirror else 0}
 
     def _drain(self, attempts: int | None) -> None:
@@ -304,10 +297,8 @@ class _Follower:
             log.warning("stopped before everything was written: the spool keeps the rest", error=one_line(exc))
 
     def _migrate(self) -> None:
-        """Migrates once and verifies that the store stores rows, and that all tables and views can be read.
-
-        Raises TransientWriteError, PermanentWriteError.
-        """
+        """Once; verifies that the store stores rows, and that all tables and views can be read. Raises
+        TransientWriteError, PermanentWriteError."""
         if not self._migrated:
             self._store.migrate(SCHEMA_VALUES)
             self._store.check()

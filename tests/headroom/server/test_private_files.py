@@ -31,8 +31,6 @@ def open_to_others(directory: Path) -> list[str]:
 
 def test_files_are_private_and_children_get_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADROOM_WEB__TOKEN", "a-secret-of-32-characters-or-more")
-    (tmp_path / "data" / "spool").mkdir(mode=0o755, parents=True)  # of an earlier version
-    (tmp_path / "data").chmod(0o700)
     before = os.umask(0)
     try:
         served = Served(tmp_path)

@@ -74,7 +74,7 @@ def test_port_of_either_family_in_use_is_a_fault() -> None:
     for host in (IPV4, "0.0.0.0", IPV6):
         with closing(listening_socket(host, 0)) as taken:
             port = taken.getsockname()[1]
-            assert "Address already in use" in address_fault("--listen", Address(host="::", port=port))
+            assert "Address already in use" in address_fault(Address(host="::", port=port))
 
 
 @pytest.mark.parametrize("host", ["::", "0:0:0:0:0:0:0:0", "::0"])
