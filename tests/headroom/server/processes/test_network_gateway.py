@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalClus
             assert address is not None
             asked = asyncio.to_thread(asked_of_the_child, gateway, address.port)
             stop = asyncio.Event()
-            telling = asyncio.create_task(run_periodic_tasks([network.task()], stop, network.watch()))
+            telling = asyncio.create_task(run_periodic_tasks([network.task()], stop, network.watch(), Counter()))
             first, then = await asked
             stop.set()
             await telling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headroom.server.cluster.cluster_refresh import TokenOwnersRefresh
+from headroom.server.cluster.cluster_metadata import TokenOwnersRefresh
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import BrokerUnreachableError
 from telemetry.gateway.security.sasl_tokens import TokenOwners
