@@ -23,6 +23,8 @@ from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.serving import eventually
 
 SECRET = "what-nobody-may-read"
+# 1 GB for a reader that does not read it.
+LONG_ANSWER = b"GET /?query=SELECT+repeat('x',1000)+FROM+numbers(1000000) HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _PAUSE_S = 0.1  # each check of the store creates a part of a table
 _ERROR_NAME = re.compile(r"\(([A-Z_]{5,})\)")
 

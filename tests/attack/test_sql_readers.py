@@ -15,8 +15,7 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.managed.configuration import ServerSettings
-from tests.attack.sql_statements import LONG_ANSWER
-from tests.attack.sql_victim import SqlVictim, half_sent, sql_victim
+from tests.attack.sql_victim import LONG_ANSWER, SqlVictim, half_sent, sql_victim
 from tests.attack.victim import MB, Bystander, p99
 from tests.kit.serving import eventually
 

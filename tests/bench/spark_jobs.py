@@ -2,7 +2,7 @@
 
     python -m tests.bench.spark_jobs [ROWS ...], or `make bench SIZES="120000 1000000"`
 
-The plain SQL is tests/bench/kit/yardstick.py, by another hand: the windows alone, no levels, hysteresis or telemetry,
+The plain SQL is YARDSTICK, by another hand: the windows alone, no levels, hysteresis or telemetry,
 and no writes. It has to give the same numbers as the product's windows. The job runs in a separate process; its CPU
 includes that of Spark's JVM and Python workers (`_spark`), and the server's, but not that of the minutes of usage_1m,
 which are stored before (`_storing_usage_1m`, as `headroom serve` does). `_windows`: reading these minutes and making
@@ -33,7 +33,6 @@ from spark_jobs.jobs.usage_windows import counted, slice_of_minutes, slices_of
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
 from tests.bench.kit.serve import cpu_s
-from tests.bench.kit.yardstick import NUMBERS, YARDSTICK
 from tests.bench.performance import JOB_PEAK_MIB
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.usage_rows import FILL_SECONDS
@@ -44,6 +43,54 @@ WATCH_S = 0.25
 SQL_MS = 3_600_000
 CHUNK = 10_000_000  # rows per INSERT
 DEFAULT_ROWS = (CLIENTS * 60, 1_000_000, 10_000_000)
+
+# Plain SQL for the windows of the rows: nothing of it comes from quota_metrics. It takes for granted what the product
+# cannot: one gateway, a row for each second, one limit that all rows know, and no duplicates.
+_SAMPLES = """
+FROM headroom.quota_usage
+WHERE cluster = {cluster:String} AND quota_key = {quota_key:String} AND source = 'gateway'
+  AND ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"""
+_SECONDS = "least(60, intDiv({to_ms:Int64}, 1000) - minute)"
+
+# Buckets of one client have its figures; only of shared ones the rates are added up second by second.
+YARDSTICK = f"""
+WITH clients AS (
+    SELECT intDiv(toUnixTimestamp(ts), 60) * 60 AS minute, user, client_id, broker_id, count() AS samples,
+           max(throttle_ms) AS throttle_ms, sum(muted_ms) AS muted_ms, sum(bytes) AS bytes, any(`limit`) AS quota,
+           any(bucket_user) AS bucket_user, any(bucket_client_id) AS bucket_client_id,
+           sum(rate) / {_SECONDS} AS usage, quantileExact(0.95)(rate) AS usage_p95, max(rate) AS usage_max
+    {_SAMPLES}
+    GROUP BY minute, user, client_id, broker_id
+),
+shared AS (
+    SELECT minute, bucket_user, bucket_client_id, broker_id, count() AS members
+    FROM clients
+    GROUP BY minute, bucket_user, bucket_client_id, broker_id
+    HAVING members > 1
+),
+together AS (
+    SELECT minute, bucket_user, bucket_client_id, broker_id, sum(rate) / {_SECONDS} AS group_usage,
+           quantileExact(0.95)(rate) AS group_p95
+    FROM (
+        SELECT intDiv(toUnixTimestamp(ts), 60) * 60 AS minute, toUnixTimestamp(ts) AS second, bucket_user,
+               bucket_client_id, broker_id, sum(rate) AS rate
+        {_SAMPLES} AND (bucket_user, bucket_client_id) IN (SELECT bucket_user, bucket_client_id FROM shared)
+        GROUP BY minute, second, bucket_user, bucket_client_id, broker_id
+    )
+    GROUP BY minute, bucket_user, bucket_client_id, broker_id
+)
+SELECT c.minute AS minute, c.user AS user, c.client_id AS client_id, c.broker_id AS broker_id, samples, throttle_ms,
+       muted_ms, bytes, quota, usage, usage_p95, usage_max,
+       if(t.minute = 0, usage, t.group_usage) AS group_usage, if(t.minute = 0, usage_p95, t.group_p95) AS group_p95
+FROM clients AS c
+LEFT JOIN together AS t USING (minute, bucket_user, bucket_client_id, broker_id)"""
+
+# Fields of a Window, and the columns that they have to equal.
+NUMBERS = {
+    "samples": "samples", "throttle_ms": "throttle_ms", "muted_ms": "muted_ms", "bytes": "bytes", "limit": "quota",
+    "usage": "usage", "usage_p95": "usage_p95", "usage_max": "usage_max", "group_usage": "group_usage",
+    "group_p95": "group_p95",
+}  # fmt: skip
 
 
 def main(sizes: tuple[int, ...]) -> None:
