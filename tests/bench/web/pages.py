@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import httpx
 
 from tests.bench.figure import tell
-from tests.bench.kit.usage_rows import BUSY, CLUSTER, fill
+from tests.bench.live_views import BUSY, CLUSTER, fill
 from tests.bench.performance import PAGE_MS, WHAT_IF_MS
 from tests.kit.clickhouse import running_clickhouse
 from tests.kit.serving import Served
