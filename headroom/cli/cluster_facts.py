@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.options import HttpAddress, Output
+from headroom.cli.options import HttpAddress, Output, TableOrJson
 from headroom.errors import ArgumentError
 
 app = typer.Typer(help="The cluster that Headroom stands before.", no_args_is_help=True)
 
-
 _HEADINGS = ("broker", "release", "quota window", "callback class", "threads", "telemetry.max.bytes", "limits")
 _LAYOUT = Layout(numbers=("broker", "telemetry.max.bytes"), lists=("limits",))
-
-
-@app.callback()
-def _group() -> None:
-    """The cluster that Headroom stands before."""
+app.callback()(lambda: None)  # a group, although it has one command
 
 
 @app.command()
@@ -32,7 +27,7 @@ def show(
     http: HttpAddress = "127.0.0.1:9644",
     command_config: CommandConfig = None,
     timeout_ms: TimeoutMs = 10_000,
-    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
     """Show versions, quota windows, callback class, limits per address, replication throttles, ACLs with hosts.
 

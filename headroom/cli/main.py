@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from headroom.cli.options import HttpAddress, Output, fail
+from headroom.cli.options import URL, HttpAddress, Output, TableOrJson, Url, fail
 from headroom.errors import ArgumentError, ServeError
 
 _EXTRA_OF = {
@@ -203,9 +203,7 @@ def _run_service(config: Path | None, flags: dict[str, Any]) -> int:
 @app.command(context_settings={"ignore_unknown_options": True})  # SQL may begin with a comment: "-- ..."
 def sql(
     query: Annotated[str, typer.Argument(help="SQL.")],
-    url: Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")] = (
-        "http://127.0.0.1:8123"
-    ),
+    url: Url = URL,
     format: Annotated[str | None, typer.Option(help="Any ClickHouse format.")] = None,
 ) -> None:
     """Run SQL; prints a table on a terminal, TSV in a pipe. Password: HEADROOM_CLICKHOUSE_PASSWORD(_FILE)."""
@@ -234,9 +232,7 @@ def top(
     ] = "client",
     interval: Annotated[float, typer.Option(min=0.5, help="Seconds between refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table and exit; the default in a pipe.")] = False,
-    output: Annotated[
-        Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or the rows of the API as JSON, once.")
-    ] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
     """Show clients near a limit, refreshed until q: / filters, s sorts, g groups, Enter shows one, p pauses."""
     from headroom.cli.serve_api import token_of
@@ -262,9 +258,7 @@ def top(
 def status(
     http: HttpAddress = "127.0.0.1:9644",
     raw: Annotated[bool, typer.Option("--raw", help="Headroom's own metrics instead of five lines.")] = False,
-    output: Annotated[
-        Literal[Output.TABLE, Output.JSON], typer.Option(help="Lines for people, or the API's document as JSON.")
-    ] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
     """Show Headroom's health. Exit 0, 1 when something is late or dropped, 3 when it does not answer."""
     from headroom.cli.status import run_status
@@ -320,7 +314,3 @@ def main() -> None:
             raise
         fail(f"cannot write: {exc.strerror}")
         os._exit(1)  # an exit that flushes would fail again
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,6 +16,8 @@ from headroom.errors import ArgumentError
 
 Data = Annotated[Path, typer.Option(envvar="HEADROOM_DATA", help="The data directory of `headroom serve`.")]
 DEFAULT_DATA = Path("headroom-data")
+Url = Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")]
+URL = "http://127.0.0.1:8123"
 
 HttpAddress = Annotated[
     str,
@@ -26,8 +28,7 @@ HttpAddress = Annotated[
 class Output(StrEnum):
     """`text` is the format of Kafka's own command, `table` is for people, `json` for scripts,
     `markdown` for a pull request, `junit` for a build server.
-
-    A command names those that it has: `Literal[Output.TABLE, Output.JSON]`.
+    A command names those that it has.
     """
 
     TEXT = "text"
@@ -35,6 +36,9 @@ class Output(StrEnum):
     JSON = "json"
     MARKDOWN = "markdown"
     JUNIT = "junit"
+
+
+TableOrJson = Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")]
 
 
 def fail(*messages: str, code: int = 1) -> typer.Exit:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from exporters.text_table import Layout
 from headroom.capacity.model import Workload, load_figures, plan
-from headroom.cli.options import Output
+from headroom.cli.options import Output, TableOrJson
 from headroom.cli.output.tables import print_table
 from quota_metrics.amounts import bytes_text
 
@@ -29,7 +29,7 @@ def plan_command(
     retention_days: Annotated[float, typer.Option(min=0.1, help="Days that points are kept.")] = 14.0,
     replicas: Annotated[int, typer.Option(min=1, help="ClickHouse nodes that hold each row.")] = 2,
     outage_hours: Annotated[float, typer.Option(min=0, help="Hours without ClickHouse that spools hold.")] = 4.0,
-    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table or JSON.")] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
     """Gateways, cores, memory, disk and network for N clients, from figures measured per core."""
     work = Workload(

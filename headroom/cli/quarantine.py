@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from exporters.model import DropReason, Push, RecordKind
 from exporters.printable import json_text, printable
 from exporters.spool.records import push_origin, push_record, sender_bytes
 from exporters.spool.writer import SpoolFull, SpoolWriter
-from headroom.cli.options import DEFAULT_DATA, Data, Output, one_line_errors, time_text
+from headroom.cli.options import DEFAULT_DATA, Data, Output, TableOrJson, one_line_errors, time_text
 from headroom.config.settings import SpoolConfig
 from headroom.errors import ArgumentError
 from telemetry.ingest.progress import REPLAY_WRITER
@@ -30,7 +30,7 @@ def list_(
     data: Data = DEFAULT_DATA,
     reason: Annotated[DropReason | None, typer.Option(help="Only pushes dropped for this reason.")] = None,
     client_id: Annotated[str | None, typer.Option(help="Only this client id.")] = None,
-    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
     """List quarantined pushes, newest first."""
     facts = {key: value for key, value in {"reason": reason, "client_id": client_id}.items() if value is not None}

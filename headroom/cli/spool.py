@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from exporters.spool.records import (
     scan,
 )
 from exporters.spool.waiting import waiting_segments
-from headroom.cli.options import DEFAULT_DATA, Data, Output, one_line_errors, time_text
+from headroom.cli.options import DEFAULT_DATA, Data, Output, TableOrJson, one_line_errors, time_text
 from headroom.errors import ArgumentError
 from telemetry.ingest.progress import Counts
 
@@ -31,7 +31,7 @@ _NO_SUCH_SEGMENT = "no segment of the spool is called {!r}: see `headroom spool 
 @app.command()
 def status(
     data: Data = DEFAULT_DATA,
-    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
     """Show segments with records that are not stored yet, and totals so far. `serve` may be running."""
     with one_line_errors(data):

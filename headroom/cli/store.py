@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
 from exporters.printable import json_text, printable
 from headroom.cli.cluster import reported_in_one_line
-from headroom.cli.options import Output
+from headroom.cli.options import Output, TableOrJson
 from headroom.errors import ArgumentError
 
 if TYPE_CHECKING:  # imported late: it is slow
     from exporters.clickhouse.server_checks import ServerFinding
 
 app = typer.Typer(help="The ClickHouse that keeps the rows.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    """The ClickHouse that keeps the rows."""
+app.callback()(lambda: None)  # a group, although it has one command
 
 
 @app.command("check")
@@ -35,7 +31,7 @@ def check_command(
         ),
     ],
     cluster: Annotated[str, typer.Option(metavar="NAME", help="As store.cluster.name.")] = "",
-    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="Table, or JSON.")] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
     """Check a ClickHouse before the first row is stored: its release, the user's profile and rights, proxies that drop
     settings or hide errors, several servers behind one address. Keeps nothing. Exit 1 when a check fails, 2 for invalid

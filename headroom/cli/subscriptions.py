@@ -14,7 +14,7 @@ import typer
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, clickhouse_of, reported_in_one_line, utf8
-from headroom.cli.options import Output
+from headroom.cli.options import URL, Output, Url
 from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from headroom.subscription_preview import Preview
@@ -150,9 +150,7 @@ def preview(
     match: MatchBy = None,
     bootstrap_server: BootstrapServer = HERE,
     command_config: CommandConfig = None,
-    url: Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")] = (
-        "http://127.0.0.1:8123"
-    ),
+    url: Url = URL,
     since: Annotated[str, typer.Option(metavar="DURATION", help="Clients seen since: 15m, 24h, 7d.")] = "24h",
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,19 +22,10 @@ _unreadable = SparseLog(__name__, longest=300)
 def api_routes(data: Data) -> list[Route]:
     """GET only. 400 for invalid parameters, 503 while the store cannot be read."""
 
-    async def subscriptions(_: Any) -> Any:
-        return data.subscriptions()
-
-    async def status(_: Any) -> Any:
-        return data.status()
-
     async def freshness(_: Any) -> Any:
         return (await data.watch.freshness()).document()
 
-    async def cluster(_: Any) -> Any:
-        return data.status()["cluster"]
-
-    answers: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    answers: dict[str, Callable[[Any], Any]] = {
         "headroom": data.headroom,
         "usage": data.usage,
         "clients": data.clients,
@@ -44,19 +36,20 @@ def api_routes(data: Data) -> list[Route]:
         "what-if": data.what_if,
         "payers": data.payers,
         "topics": data.topics,
-        "subscriptions": subscriptions,
+        "subscriptions": lambda _: data.subscriptions(),
         "subscription-preview": data.subscription_preview,
-        "status": status,
+        "status": lambda _: data.status(),
         "freshness": freshness,
-        "cluster": cluster,
+        "cluster": lambda _: data.status()["cluster"],
     }
     return [Route(f"/api/v1/{name}", _endpoint(answer), methods=["GET"]) for name, answer in answers.items()]
 
 
-def _endpoint(answer: Callable[[Any], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(answer: Callable[[Any], Any]) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
         try:
-            return json_response(await answer(request.query_params))
+            result = answer(request.query_params)
+            return json_response(await result if inspect.isawaitable(result) else result)
         except BadRequestError as exc:
             return json_response({"error": str(exc)}, 400)
         except UnavailableError as exc:

@@ -271,13 +271,8 @@ class Data:
             counts = caught.get((rule["cluster"], rule["quota_key"], text), {})
             found.append(
                 {
-                    "cluster": rule["cluster"],
+                    **rule,
                     "entity": text,
-                    "user": rule["user"],
-                    "client_id": rule["client_id"],
-                    "quota_key": rule["quota_key"],
-                    "value": rule["value"],
-                    "since": rule["since"],
                     "clients": int(counts.get("clients", 0)),
                     "throttled": int(counts.get("throttled", 0)),
                     "utilization": counts.get("fullest"),

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.options import Output
+from headroom.cli.options import URL, Output, Url
 from headroom.cli.output import quota_plan as output_of_plans
 from headroom.cli.output.quota_plan import PlanReport
 from headroom.cli.quotas.cluster_state import (
@@ -26,7 +26,7 @@ from headroom.cli.quotas.cluster_state import (
     writable_state,
 )
 from headroom.cli.quotas.commands import BootstrapServer, FromFile, app, content_of, exit_when_incomplete, rules_of
-from headroom.cli.quotas.what_if import URL, ClusterName, Url, recording, time_range
+from headroom.cli.quotas.what_if import ClusterName, recording, time_range
 from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from quota_metrics.amounts import count_text
@@ -50,6 +50,9 @@ from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, answer, h
 from spark_jobs.cli import add_job
 
 File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The quotas as YAML: docs/quotas.md.")]
+OutputForm = Annotated[
+    Literal[Output.TABLE, Output.JSON, Output.MARKDOWN], typer.Option(help="A table, JSON, or for a pull request.")
+]
 Prune = Annotated[bool, typer.Option("--prune", help="Also remove what the file does not name.")]
 
 DIFFERS = 4  # exit status: the cluster differs, or the harm is above --max-harm
@@ -71,9 +74,7 @@ def plan(
     replay: Annotated[bool, typer.Option(help="Replay recorded usage under the changed quotas.")] = True,
     cluster: ClusterName = "",
     url: Url = URL,
-    output: Annotated[
-        Literal[Output.TABLE, Output.JSON, Output.MARKDOWN], typer.Option(help="A table, JSON, or for a pull request.")
-    ] = Output.TABLE,
+    output: OutputForm = Output.TABLE,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
     """Show what `apply` would change, which recorded clients each change hits, and who would have been throttled."""
@@ -166,9 +167,7 @@ def drift(
     bootstrap_server: BootstrapServer = None,
     from_file: FromFile = None,
     command_config: CommandConfig = None,
-    output: Annotated[
-        Literal[Output.TABLE, Output.JSON, Output.MARKDOWN], typer.Option(help="A table, JSON, or for a pull request.")
-    ] = Output.TABLE,
+    output: OutputForm = Output.TABLE,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
     """Exit with 4 when the cluster differs from the file's sections, also by values that the file does not name."""

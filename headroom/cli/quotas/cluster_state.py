@@ -66,32 +66,23 @@ def writable_state(state: ClusterState) -> tuple[ClusterState, list[str]]:
 
 def valid_subscriptions(content: Any) -> tuple[DeclaredSubscriptions, list[str]]:
     """Those of a section that are valid, and one line for each error of the others."""
+    if not isinstance(content, dict):
+        return {}, ["subscriptions: not a mapping of subscriptions"]
     valid: dict[str, Mapping[str, str | None]] = {}
     errors: list[str] = []
-    sections = [{name: keys} for name, keys in content.items()] if isinstance(content, dict) else [content]
-    for section in sections:
+    for name, keys in content.items():
+        absent: dict[str, None] = {}  # a key without a value must not exist
+        present = keys
+        if isinstance(keys, dict):
+            absent = dict.fromkeys(key for key, value in keys.items() if value is None and key in DEFAULTS)
+            present = {key: value for key, value in keys.items() if key not in absent}
         try:
-            valid |= declared_subscriptions(section)
+            resources = parsed({name: present}, MATCH_KEYS)
         except SubscriptionFileError as exc:
             errors += [f"subscriptions: {fault}" for fault in exc.faults]
+        else:
+            valid[name] = {key: value or None for key, value in resources.get(name, {}).items()} | absent
     return valid, errors
-
-
-def declared_subscriptions(content: Any) -> DeclaredSubscriptions:
-    """The section of a file. A key without a value must not exist. Raises SubscriptionFileError."""
-    absent: dict[str, dict[str, None]] = {}
-    present = content
-    if isinstance(content, dict):
-        present = dict(content)
-        for name, keys in content.items():
-            if isinstance(keys, dict):
-                absent[name] = dict.fromkeys(key for key, value in keys.items() if value is None and key in DEFAULTS)
-                present[name] = {key: value for key, value in keys.items() if key not in absent[name]}
-    resources = parsed(present, MATCH_KEYS)
-    return {
-        name: {key: value or None for key, value in resources.get(name, {}).items()} | absent.get(name, {})
-        for name in [*resources, *(absent.keys() - resources.keys())]
-    }
 
 
 async def apply_plan(admin: KafkaAdmin, plan: QuotaPlan) -> int:

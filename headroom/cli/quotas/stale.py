@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.options import Output
+from headroom.cli.options import Output, TableOrJson
 from headroom.cli.output.tables import print_table
 from headroom.cli.quotas.as_code import DIFFERS
 from quota_metrics.cluster.document import throttles_document
@@ -25,7 +25,7 @@ def stale(
         str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Brokers, separated by commas.")
     ],
     command_config: CommandConfig = None,
-    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
     """Show replication throttles that a reassignment left behind or that are missing on one side.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from exporters.clickhouse.client import ClickHouse
 from headroom.cli.cluster import clickhouse_of, reported_in_one_line
-from headroom.cli.options import Output
+from headroom.cli.options import URL, Output, TableOrJson, Url
 from headroom.cli.quotas.arguments import changes, who
 from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app
 from headroom.clock import now_ms
@@ -30,8 +30,6 @@ from quota_metrics.what_if.answer import (
 )
 from quota_metrics.what_if.recording import TIMEOUT_S, GivenWindow
 
-Url = Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")]
-URL = "http://127.0.0.1:8123"
 ClusterName = Annotated[str, typer.Option(help="The cluster; optional when only one has usage.")]
 
 
@@ -57,7 +55,7 @@ def what_if(
     everything: Annotated[
         bool, typer.Option("--all", help="Examine all clients, however long it takes; without it the busiest.")
     ] = False,
-    output: Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")] = Output.TABLE,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
     """Show which clients would have been throttled under changed quotas, how long, and which would not any more.
 
