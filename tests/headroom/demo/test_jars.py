@@ -55,20 +55,15 @@ def test_path_is_used_when_java_home_is_too_old(tmp_path: Path) -> None:
     assert find_java(environ(home, path)) == str(path / "bin" / "java")
 
 
-def test_outdated_java_is_reported(tmp_path: Path) -> None:
-    home = fake_java(tmp_path, "1.8.0_402")
-    with pytest.raises(PrerequisiteError, match=r"Java 17 or newer is needed: .*/bin/java is Java 8; set JAVA_HOME"):
-        find_java(environ(home, None))
-
-
-def test_missing_java_is_reported() -> None:
-    with pytest.raises(PrerequisiteError, match="none in JAVA_HOME or PATH"):
-        find_java(environ(None, None))
-
-
-def test_invalid_java_home_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(PrerequisiteError, match="is not a Java that runs"):
-        find_java(environ(tmp_path / "gone", None))
+def test_missing_outdated_and_invalid_java_is_reported(tmp_path: Path) -> None:
+    old = fake_java(tmp_path, "1.8.0_402")
+    for home, reason in (
+        (None, "none in"),
+        (old, "/bin/java is Java 8; set JAVA_HOME"),
+        (tmp_path / "gone", "is not a"),
+    ):
+        with pytest.raises(PrerequisiteError, match=f"Java 17 or newer is needed: .*{reason}"):
+            find_java(environ(home, None))
 
 
 def test_jars_are_fetched_once(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -96,24 +95,6 @@ def test_topics_name_their_own_team(served: str) -> None:
     assert ask(served, "topics", topic_team="shop", team=UNOWNED) == []
     topics = page(served, "/clients/detail", cluster="prod", user="alice", client_id="app-warn").split('id="topics"')[1]
     assert '<td class="name">orders</td><td class="name">shop</td>' in topics
-
-
-def levels(result: Result) -> dict[str, str]:
-    """By client id, from the printed table."""
-    cells = [re.split(" {2,}", line) for line in result.stdout.splitlines()[1:]]
-    return {row[1]: row[0] for row in cells}
-
-
-def test_top_prints_clients_sorted_by_severity(serving: Served) -> None:
-    result = run("top", "--once", "--http", serving.http, "--cluster", "prod")
-    assert result.exit_code == 0, result.output
-    found = levels(result)
-    assert list(found.values())[:2] == ["throttled", "critical"]
-    assert found["app-throttled"] == "throttled"
-    assert len(found) == 6
-    near = levels(run("top", "--once", "--http", serving.http, "--level", "critical,throttled"))
-    assert near == {"app-throttled": "throttled", "app-critical": "critical"}
-    assert levels(run("top", "--once", "--http", serving.http, "--client-id", "app-ok")) == {"app-ok": "ok"}
 
 
 def test_status_of_a_healthy_service(serving: Served) -> None:

@@ -145,14 +145,6 @@ def test_name_that_reads_as_the_default_is_left_out_and_left_alone(tmp_path: Pat
         assert result.stderr.splitlines() == [named]
 
 
-def test_subscriptions_that_a_file_cannot_hold_are_named() -> None:
-    subscriptions = {"good": {"interval.ms": "1000"}, "odd": {"interval.ms": "5"}}
-    held, left_out = writable_state(ClusterState({}, subscriptions))
-    assert held.subscriptions == {"good": {"interval.ms": "1000"}}
-    assert len(left_out) == 1
-    assert left_out[0].startswith("subscriptions: odd: Invalid value 5 for interval.ms")
-
-
 def test_scram_users_are_named_as_ignored_and_the_quotas_are_taken(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.json"
     credentials = {"SCRAM-SHA-512": "iterations=4096"}
@@ -206,7 +198,10 @@ def test_odd_entries_of_the_file_are_named_and_the_rest_is_compared(tmp_path: Pa
         ]
 
 
-def test_an_odd_subscription_of_the_file_leaves_the_others_valid() -> None:
+def test_an_odd_subscription_of_file_or_cluster_is_named_and_leaves_the_others_valid() -> None:
+    held, left_out = writable_state(ClusterState({}, {"good": {"interval.ms": "1000"}, "odd": {"interval.ms": "5"}}))
+    assert held.subscriptions == {"good": {"interval.ms": "1000"}}
+    assert [line.partition(" for ")[0] for line in left_out] == ["subscriptions: odd: Invalid value 5"]
     valid, errors = valid_subscriptions({"good": {"interval.ms": "1000"}, "odd": {"interval.ms": "5"}, "none": 1})
     assert valid == {"good": {"interval.ms": "1000"}}
     assert [error.partition(": ")[2].partition(":")[0] for error in errors] == ["odd", "none"]

@@ -25,7 +25,6 @@ from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
-ENTITIES = 1_000
 OURS = "as-code-"
 
 
@@ -113,13 +112,6 @@ def test_refused_values_are_found_before_the_first_change(
     assert result.exit_code == 1
     assert "nothing was applied; refused: {ip=no%20address}: no address is not a valid IP" in result.stderr
     assert run(kafka, "drift", "-f", written(tmp_path / "base2.yaml", *base)).exit_code == 0
-
-
-def test_a_thousand_entities_take_one_request(kafka: LocalCluster, base: list[DeclaredQuota], tmp_path: Path) -> None:
-    quotas = [quota(f"many-{number}", 1e12 + number) for number in range(ENTITIES)]
-    applied = run(kafka, "apply", "-f", written(tmp_path / "many.yaml", *base, *quotas), "--yes")
-    assert f"{ENTITIES} values changed with 1 request\n" in applied.stdout
-    assert run(kafka, "drift", "-f", str(tmp_path / "many.yaml")).exit_code == 0
 
 
 SUBSCRIPTIONS = """
