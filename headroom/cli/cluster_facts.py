@@ -51,7 +51,6 @@ def show(
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
-    """A table of the brokers, then what differs from Kafka's defaults and what could not be read."""
     from headroom.cli.output.tables import print_table  # slow to import
 
     version = f", metadata.version {facts['metadata_version']}" if facts["metadata_version"] else ""

@@ -52,21 +52,6 @@ class PlannedListener(NamedTuple):
     names: BrokerNames | None = None
     advertised_port: int | None = None
 
-    def ports(self, cluster: Cluster) -> dict[int, str]:
-        """The ports that have to be free, and their purposes."""
-        ports = {self.port: "clients bootstrap from"}
-        if self.names is None:
-            ports |= {self.port + 1 + node.id: f"stands for broker {node.id}" for node in cluster.nodes}
-        return ports
-
-    def advertised(self, cluster: Cluster) -> dict[str, str]:
-        """The host names that clients are sent to, and their purposes."""
-        hosts = {self.advertised_host: "the advertised host"} if self.advertised_host else {}
-        if self.names is not None:
-            named = ((self.names.address_of(node.id, self.port)[0], node.id) for node in cluster.nodes)
-            hosts |= {host: f"broker {node_id}'s name at the gateway" for host, node_id in named}
-        return hosts
-
 
 @app.command("check")
 def check_command(
@@ -185,7 +170,6 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
 
 
 async def _listener_findings(listener: PlannedListener, cluster: Cluster) -> list[Finding]:
-    """Where clients would be sent, and whether the ports are free."""
     findings: list[Finding] = []
     host = listener.advertised_host
     if host or listener.names is None:
@@ -195,10 +179,17 @@ async def _listener_findings(listener: PlannedListener, cluster: Cluster) -> lis
                 await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
             )
         findings += single_address(host, [address[4][0] for address in addresses])
-    for name, purpose in listener.advertised(cluster).items():
+    names = {host: "the advertised host"} if host else {}
+    ports = {listener.port: "clients bootstrap from"}
+    for node in cluster.nodes:
+        if listener.names is None:
+            ports[listener.port + 1 + node.id] = f"stands for broker {node.id}"
+        else:
+            name, _ = listener.names.address_of(node.id, listener.port)
+            names[name] = f"broker {node.id}'s name at the gateway"
+    for name, purpose in names.items():
         what = f"{name}, {purpose}, resolves here"
         findings.append(await _resolves(name, what, "clients are sent to this name, and have to resolve it as well"))
-    ports = listener.ports(cluster)
     for number, purpose in ports.items():
         what = f"port {number}, which {purpose}, is free on {listener.host}"
         try:

@@ -69,7 +69,6 @@ class LazyGroups(TyperGroup):
         return [*super().list_commands(ctx), *GROUPS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Imports the group."""
         if (group := GROUPS.get(cmd_name)) is None:
             return super().get_command(ctx, cmd_name)
         app: typer.Typer = importlib.import_module(group.module).app
@@ -297,7 +296,6 @@ def missing_extra(exc: ModuleNotFoundError) -> str | None:
 
 
 def main() -> None:
-    """The console script."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # names may have characters that the encoding of the output has not
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -133,13 +133,11 @@ def _write_to_spool(directory: Path, pushes: Sequence[Push]) -> None:
 
 
 def _held(data: Path) -> Iterator[Held]:
-    """Raises OSError."""
     directory = data / "quarantine"
     return held(directory) if directory.is_dir() else iter(())
 
 
 def _only(candidates: list[Held], id_: str) -> Held:
-    """Raises ArgumentError."""
     if len(candidates) == 1:
         return candidates[0]
     raise ArgumentError(f"{len(candidates) or 'no'} pushes in quarantine have an id that begins with {id_!r}")

@@ -188,7 +188,6 @@ def preview(
 
 
 def _print_preview(preview: Preview, since: str) -> None:
-    """A table and a summary line."""
     from headroom.cli.output.tables import print_table  # slow to import
 
     rows = [
@@ -211,7 +210,6 @@ def _print_preview(preview: Preview, since: str) -> None:
 
 
 def _alter_file(path: Path, name: str, keys: Mapping[str, str | None]) -> None:
-    """Raises ArgumentError, InvalidSubscriptionError."""
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
     file = SubscriptionFile(path, rules, now_ms)
     try:

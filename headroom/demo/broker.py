@@ -119,7 +119,6 @@ class Broker:
             time.sleep(0.05)
 
     def check(self) -> None:
-        """Raises DemoError when the node ended."""
         if self._process is None or self._process.poll() is not None:
             raise DemoError(f"Kafka does not run: {complaint(self.log)}")
 
@@ -171,7 +170,6 @@ class LocalCluster(Service):
         start_brokers(self.brokers)
 
     def check(self) -> None:
-        """Raises DemoError when a broker ended."""
         for broker in self.brokers:
             broker.check()
 

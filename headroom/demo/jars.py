@@ -15,7 +15,7 @@ from xml.sax.saxutils import quoteattr
 import pyspark
 
 from headroom.demo.processes import exclusive, start, stop
-from headroom.demo.service import PrerequisiteError
+from headroom.demo.service import DemoError
 from spark_jobs.session import java_version
 
 KAFKA_VERSION = "4.3.1"
@@ -53,7 +53,7 @@ Progress = Callable[[str], None]
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> str:
-    """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH. Raises PrerequisiteError."""
+    """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH. Raises DemoError."""
     unfit: list[str] = []
     home = environ.get("JAVA_HOME")
     candidates = (home and str(Path(home) / "bin" / "java"), shutil.which("java", path=environ.get("PATH", "")))
@@ -63,7 +63,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> str:
             return java
         unfit.append(f"{java} is {f'Java {version}' if version else 'not a Java that runs'}")
     seen = "; ".join(unfit) or "none in JAVA_HOME or PATH"
-    raise PrerequisiteError(f"Java {JAVA_NEEDED} or newer is needed: {seen}; set JAVA_HOME to a newer one")
+    raise DemoError(f"Java {JAVA_NEEDED} or newer is needed: {seen}; set JAVA_HOME to a newer one")
 
 
 def kafka_libs(
@@ -72,12 +72,12 @@ def kafka_libs(
     """Directory of the Kafka jars; fetches them into `cache` (default `.cache/kafka-4.3.1`) if needed.
 
     `HEADROOM_KAFKA_LIBS` names an existing directory (`libs` of a Kafka distribution) instead.
-    Raises PrerequisiteError.
+    Raises DemoError.
     """
     own = environ.get(LIBS_VARIABLE)
     if own:
         if not any(Path(own).glob("kafka_2.13-*.jar")):
-            raise PrerequisiteError(f"{LIBS_VARIABLE}={own} holds no kafka_2.13-*.jar")
+            raise DemoError(f"{LIBS_VARIABLE}={own} holds no kafka_2.13-*.jar")
         return Path(own)
     cache = cache or Path(".cache") / f"kafka-{KAFKA_VERSION}"
     libs = (cache / "libs").absolute()
@@ -86,7 +86,7 @@ def kafka_libs(
 
 
 def fetch_once(java: str, libs: Path, dependencies: str, progress: Progress, what: str) -> None:
-    """Fetches the jars of these elements of an Ivy module into `libs` unless they are there. Raises PrerequisiteError.
+    """Fetches the jars of these elements of an Ivy module into `libs` unless they are there. Raises DemoError.
 
     Of two processes that need them at once, the second waits: Ivy does not share its cache.
     """
@@ -106,7 +106,7 @@ def _fetch(java: str, libs: Path, dependencies: str, progress: Progress) -> None
         module.write_text(_IVY_MODULE.format(dependencies=dependencies))
         ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
         if ivy is None:
-            raise PrerequisiteError("cannot fetch the Kafka jars: this PySpark ships no Ivy")
+            raise DemoError("cannot fetch the Kafka jars: this PySpark ships no Ivy")
         arguments = ["-jar", str(ivy), "-cache", str(libs.parent / "ivy"), "-ivy", str(module)]
         arguments += ["-retrieve", f"{fetched}/[artifact]-[revision].[ext]", "-types", "jar", "bundle"]
         if mirror := os.environ.get(MIRROR_VARIABLE):
@@ -147,7 +147,7 @@ def proxy_options(proxies: Mapping[str, str]) -> Iterator[str]:
 
 
 def _run_ivy(argv: list[str], progress: Progress) -> None:
-    """Raises PrerequisiteError with Ivy's last warning when something is missing."""
+    """Raises DemoError with Ivy's last warning when something is missing."""
     downloaded, complaints = 0, list[str]()
     ivy = start(argv, stderr=subprocess.STDOUT, stdout=subprocess.PIPE)
     try:
@@ -165,4 +165,4 @@ def _run_ivy(argv: list[str], progress: Progress) -> None:
     if status or complaints:
         ranked = (complaint for word in _COMPLAINTS for complaint in complaints if word in complaint)
         reason = next(ranked, f"Ivy ended with {status}")
-        raise PrerequisiteError(f"cannot fetch the Kafka jars: {reason}; {MIRROR_VARIABLE} may name a mirror")
+        raise DemoError(f"cannot fetch the Kafka jars: {reason}; {MIRROR_VARIABLE} may name a mirror")

@@ -47,14 +47,12 @@ class JavaClients:
             self._running.append(self._pool.submit(_produce, self._jvm, self._bootstrap, client, self._stop))
 
     def check(self) -> None:
-        """Raises DemoError when a client ended."""
         for future in self._running:
             if future.done() and not self._stop.is_set():
                 reason = one_line(future.exception())
                 raise DemoError(f"a Java client ended: {reason[:300]}")
 
     def stop(self) -> None:
-        """Close all of them in parallel."""
         self._stop.set()
         self._pool.shutdown(wait=True)
 

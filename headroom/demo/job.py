@@ -28,7 +28,6 @@ def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None
 
 
 def main(url: str, from_ms: int, to_ms: int, output: Path) -> None:
-    """Runs in the child."""
     from spark_jobs.jobs import quota_headroom
     from spark_jobs.options import HeadroomOptions
     from spark_jobs.reports import headroom_report

@@ -85,7 +85,6 @@ class Jvm(Service):
         self._directory.cleanup()
 
     def properties(self, values: Mapping[str, str]) -> Any:
-        """A java.util.Properties."""
         properties = self.classes.java.util.Properties()
         for key, value in values.items():
             properties.setProperty(key, value)
@@ -111,7 +110,6 @@ class Jvm(Service):
         return self.classes.org.apache.kafka.clients.consumer.KafkaConsumer(self.properties(named))
 
     def admin(self, bootstrap: str, **config: str) -> Any:
-        """An Admin client."""
         named = {"bootstrap.servers": bootstrap, **_dotted(config)}
         return self.classes.org.apache.kafka.clients.admin.Admin.create(self.properties(named))
 
@@ -129,7 +127,6 @@ class Jvm(Service):
         return array
 
     def duration(self, ms: int) -> Any:
-        """A java.time.Duration."""
         return self.classes.java.time.Duration.ofMillis(ms)
 
 

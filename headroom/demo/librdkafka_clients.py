@@ -49,12 +49,10 @@ class LibrdkafkaClients:
         self._process.stdin.flush()
 
     def check(self) -> None:
-        """Raises DemoError when they ended."""
         if self._process is not None and self._process.poll() is not None:
             raise DemoError(f"the librdkafka clients ended: {complaint(self._log)}")
 
     def stop(self) -> None:
-        """Close all of them in parallel."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -43,7 +43,6 @@ class Interrupts:
             signal.signal(number, self._interrupt)
 
     def hold(self) -> None:
-        """Ignores further signals."""
         self._cleaning = True
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
@@ -94,7 +93,6 @@ def run_demo(output: Path, *, keep: bool = False) -> int:
 
 
 def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, keep: bool) -> None:
-    """Raises DemoError when something does not work."""
     try:  # the report of an earlier run goes
         output.mkdir(parents=True, exist_ok=True)
         for name in (REPORT, "report.html", "headroom.parquet"):

@@ -19,7 +19,7 @@ from headroom.demo.jvm import Jvm
 from headroom.demo.librdkafka_clients import LibrdkafkaClients
 from headroom.demo.processes import is_free
 from headroom.demo.script import TOPICS, quotas
-from headroom.demo.service import PrerequisiteError
+from headroom.demo.service import DemoError
 from headroom.demo.serving import Serving
 
 PUSH_INTERVAL_MS = 5_000
@@ -57,15 +57,12 @@ class Scenario:
         stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
 
     def build(self, jvm_options: Sequence[str] = ()) -> None:
-        """Starts everything, the broker's JVM with `jvm_options`.
-
-        Raises DemoError, or PrerequisiteError before anything is started.
-        """
+        """Starts everything, the broker's JVM with `jvm_options`. Raises DemoError."""
         java = find_java()
         try:
             find_program(None)
         except ServerError as exc:
-            raise PrerequisiteError(str(exc)) from exc
+            raise DemoError(str(exc)) from exc
         libs = kafka_libs(java, progress=self._tell)
         self._stack.callback(self._tell, "everything stopped")
         self._tell("starting Apache Kafka 4.3.1 (KRaft, one node) and a JVM for the Java clients")

@@ -49,8 +49,6 @@ SCRIPT: dict[str, Habit] = {
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One scripted client."""
-
     family: str
     role: str
     habit: str

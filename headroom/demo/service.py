@@ -7,11 +7,7 @@ from typing import Self
 
 
 class DemoError(Exception):
-    """A part of the demo failed; the message is one line."""
-
-
-class PrerequisiteError(DemoError):
-    """A prerequisite is missing: Java, the Kafka jars."""
+    """A part of the demo failed, or Java or the Kafka jars are missing; the message is one line."""
 
 
 class Service(ABC):

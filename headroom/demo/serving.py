@@ -48,7 +48,6 @@ class Serving(Service):
         self.kafka, self.http, self.sql = ready.groups()
 
     def check(self) -> None:
-        """Raises DemoError when it ended."""
         if self._process is not None and self._process.poll() is not None:
             raise DemoError(f"headroom serve ended with {self._process.returncode}: {complaint(self.log)}")
 

@@ -23,7 +23,7 @@ def api_routes(data: Data) -> list[Route]:
     """GET only. 400 for invalid parameters, 503 while the store cannot be read."""
 
     async def freshness(_: Any) -> Any:
-        return (await data.watch.freshness()).document()
+        return (await data.watch.freshness())._asdict()
 
     answers: dict[str, Callable[[Any], Any]] = {
         "headroom": data.headroom,

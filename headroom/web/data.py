@@ -236,7 +236,6 @@ class Data:
         return {**names, **chosen._asdict(), **shown}
 
     async def clients(self, query: Given) -> list[Row]:
-        """Active clients, and whether they push telemetry."""
         parameters: dict[str, object] = {name: text_of(query, name) for name in ("cluster", "user", "client_id")}
         parameters |= {
             "search": text_of(query, "q").strip(" "),
@@ -246,7 +245,6 @@ class Data:
         return await self._rows(queries.CLIENTS, parameters)
 
     async def client_count(self, query: Given) -> int:
-        """Of `clients`, before paging."""
         (counted,) = await self._rows(queries.CLIENT_COUNT, {"search": text_of(query, "q").strip(" ")})
         return int(counted["total"])
 

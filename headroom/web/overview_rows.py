@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from exporters.model import DEFAULT_ENTITY
 from exporters.printable import shortened
-from headroom.web.tiles import TREND_STEPS
 from headroom.web.what_if import FormQuestion
 from quota_metrics.config.entities import CLIENT_ID, USER, entity_of, entity_of_names, entity_text
 from quota_metrics.simulation.outcomes import KEYS
@@ -89,12 +88,6 @@ def _rounded_up(value: float) -> float:
         return 1.0 if value <= 1 else LARGEST_RATE
     unit: float = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit
-
-
-def trend_line(trend: Mapping[str, Any]) -> dict[str, str]:
-    """The trend of a tile as a sparkline of 360 by 24, now at its right edge."""
-    values = trend["values"]
-    return sparkline(list(enumerate(values, start=TREND_STEPS - len(values))), None)
 
 
 def sparkline(points: list[tuple[int, float]], limit: float | None) -> dict[str, str]:

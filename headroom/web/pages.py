@@ -19,13 +19,14 @@ from exporters.clickhouse.client import Row
 from exporters.printable import shortened
 from headroom.web import usage_chart
 from headroom.web.data import LEVELS, MOST_SEEN, Data
-from headroom.web.overview_rows import question, question_of_rule, row_id, short_reason, sparkline, trend_line
+from headroom.web.overview_rows import question, question_of_rule, row_id, short_reason, sparkline
 from headroom.web.own_view import own_routes
 from headroom.web.parameters import BadRequestError, Paging, UnavailableError
 from headroom.web.queries import GROUPS
 from headroom.web.rendering import environment
 from headroom.web.runbooks import blocks, runbook
 from headroom.web.sparse_log import SparseLog
+from headroom.web.tiles import TREND_STEPS
 from headroom.web.what_if import RANGES
 from quota_metrics.simulation.outcomes import KEYS
 
@@ -47,7 +48,6 @@ Page = Callable[[Request], Coroutine[Any, Any, tuple[str, dict[str, Any]]]]
 
 
 def page_routes(data: Data) -> list[BaseRoute]:
-    """The pages and their static files."""
     pages: dict[str, Page] = {
         "/": partial(_overview, data),
         "/clients/detail": partial(_client, data),
@@ -147,7 +147,7 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         "kept": {name: value for name, value in query.items() if name != "offset"},
         "levels": LEVELS,
         "groupings": GROUPS,
-        "page": page.shown(len(rows) + len(groups), total),
+        "page": page.of_rows(len(rows) + len(groups), total),
     }
 
 
@@ -195,7 +195,7 @@ async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     values = {
         "rules": rows,
         "clusters": clusters,
-        "page": page.shown(len(rows), len(rules)),
+        "page": page.of_rows(len(rows), len(rules)),
         "changes": changes,
         "given": query,
         "not_understood": (data.status()["cluster"] or {}).get("not_understood", []),
@@ -230,9 +230,9 @@ async def _subscriptions(data: Data, request: Request) -> tuple[str, dict[str, A
     ]
     return "subscriptions.html", {
         "subscriptions": page.cut(matching),
-        "page": page.shown(len(page.cut(matching)), len(matching)),
+        "page": page.of_rows(len(page.cut(matching)), len(matching)),
         "clients": clients,
-        "pushing": pushing.shown(len(clients), count),
+        "pushing": pushing.of_rows(len(clients), count),
         "given": query,
         "asked": {},
     }
@@ -257,7 +257,8 @@ async def _status(data: Data, _: Request) -> tuple[str, dict[str, Any]]:
     status, freshness = data.status(), await data.watch.freshness()
     tiles = [{**tile, "runbook": tile["runbook"] or _RUNBOOKS.get(tile["name"], "")} for tile in status["tiles"]]
     for tile in tiles:
-        tile["spark"] = trend_line(tile["trend"])
+        values = tile["trend"]["values"]  # of an hour at most, now at the right edge
+        tile["spark"] = sparkline(list(enumerate(values, start=TREND_STEPS - len(values))), None)
         if tile["name"] == "store" and freshness.error:  # the storage process finds out later
             tile |= {"level": "critical", "text": f"does not answer: {freshness.error}"}
     return "status.html", {"status": status, "tiles": tiles, "jobs": jobs, "freshness": freshness}

@@ -41,20 +41,16 @@ def number_of(query: Given, name: str, default: int, most: int) -> int:
     return int(text)
 
 
-class ShownPage(NamedTuple):
-    """`shown` of `total` rows, from the row `offset` on (0 is the first)."""
-
-    offset: int
-    limit: int
-    shown: int
-    total: int
-
-
 class Paging(NamedTuple):
-    """The part of a list that a request asks for."""
+    """The part of a list that a request asks for: `limit` rows, from the row `offset` on (0 is the first).
+
+    `shown` of `total` rows, once they were read.
+    """
 
     offset: int
     limit: int
+    shown: int = 0
+    total: int = 0
 
     @classmethod
     def of(cls, query: Given, offset: str = "offset") -> Paging:
@@ -64,11 +60,10 @@ class Paging(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Of a query of data.py."""
         return {"limit": str(self.limit), "offset": str(self.offset)}
 
     def cut(self, every: Sequence[Item]) -> Sequence[Item]:
         return every[self.offset : self.offset + self.limit]
 
-    def shown(self, rows: int, total: int) -> ShownPage:
-        return ShownPage(self.offset, self.limit, rows, max(total, self.offset + rows))
+    def of_rows(self, shown: int, total: int) -> Paging:
+        return self._replace(shown=shown, total=max(total, self.offset + shown))

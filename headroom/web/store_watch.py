@@ -36,23 +36,13 @@ class Freshness(NamedTuple):
 
     state: str
     shown_s: int | None  # end of the newest 60 seconds
+    age_s: int | None  # of the newest levels
     now_s: int
     since_s: int | None
     error: str  # host and cause; empty unless away
 
-    @property
-    def age_s(self) -> int | None:
-        """Of the newest levels."""
-        return None if self.shown_s is None else max(0, self.now_s - self.shown_s)
-
-    def document(self) -> dict[str, object]:
-        """As `/api/v1/freshness` has it."""
-        return {**self._asdict(), "age_s": self.age_s}
-
 
 class StoreWatch:
-    """Looks at `clickhouse` when asked."""
-
     def __init__(self, clickhouse: ClickHouse) -> None:
         self._store = clickhouse
         self._shown_s: int | None = None
@@ -77,7 +67,8 @@ class StoreWatch:
         now_s = int(time.time())
         is_late = self._shown_s is None or now_s - self._shown_s > LATE_S
         state = "away" if self._error else "late" if is_late else "live"
-        return Freshness(state, self._shown_s, now_s, self._since_s, self._error)
+        age_s = None if self._shown_s is None else max(0, now_s - self._shown_s)
+        return Freshness(state, self._shown_s, age_s, now_s, self._since_s, self._error)
 
     async def answer(self, question: Coroutine[Any, Any, Answer]) -> Answer:
         """Its result. Raises what it raises, and UnavailableError as soon as the store is found away meanwhile."""

@@ -37,7 +37,6 @@ class FormQuestion(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Of the form that asks the same."""
         named = {kind: DEFAULT_ENTITY if name is None else name for kind, name in self.entity}
         value = "" if self.value is None else f"{self.value:.0f}"
         rest = {"quota_key": self.quota_key, "value": value, "since": self.since, "cluster": self.cluster}

@@ -46,7 +46,7 @@ def has_client_metrics(release: str) -> bool:
 
 
 def release_libs(java: str, release: str, cache: Path) -> Path:
-    """Directory of a release's jars; fetches them if needed. Raises PrerequisiteError."""
+    """Directory of a release's jars; fetches them if needed. Raises DemoError."""
     if release == KAFKA_VERSION:
         return kafka_libs(java, cache / f"kafka-{release}")
     libs = (cache / f"kafka-{release}" / "libs").absolute()

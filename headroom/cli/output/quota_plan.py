@@ -62,7 +62,6 @@ class PlanReport:
 
     @property
     def summary(self) -> list[str]:
-        """One sentence each."""
         changes = len(self.plan.all_changes)
         lines = [f"{count_text(changes, 'change')} of values" if changes else "nothing changes"]
         unmanaged = len(self.plan.unmanaged) + len(self.plan.unmanaged_subscriptions)
@@ -85,7 +84,6 @@ class PlanReport:
 
 
 def print_report(report: PlanReport, output: Output) -> None:
-    """Of `headroom quotas plan`."""
     if output is Output.JSON:
         typer.echo(json_text(_report_document(report)))
         return

@@ -37,7 +37,6 @@ def print_rules(rules: Rules) -> None:
 
 
 def print_rules_table(rules: Rules) -> None:
-    """A row per value."""
     rows = [(text(entity), key, number(values[key])) for entity, values in _in_order(rules) for key in sorted(values)]
     print_table(("entity", "quota", "value"), rows, Layout(numbers=("value",)))
 
@@ -58,7 +57,6 @@ def print_resolutions(resolved: Iterable[Resolved], *, named: bool) -> None:
 
 
 def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
-    """A row per client and quota."""
     rows, unlimited = [], []
     for client, quotas, classes, implied, foreign in resolved:
         if not quotas:

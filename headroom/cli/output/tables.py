@@ -11,7 +11,6 @@ from exporters.text_table import Layout, table_lines
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], layout: Layout = Layout()) -> None:
-    """Prints cells of plain text."""
     console = Console()
     for line in table_lines(headings, rows, terminal_width(console), layout):
         console.print(Text(line.text), soft_wrap=True)

@@ -19,7 +19,6 @@ class Who:
     any_name: list[str] = field(default_factory=list)
 
     def components(self) -> list[FilterComponent]:
-        """As a filter."""
         return [
             FilterComponent(kind, MatchType.DEFAULT if name is None else MatchType.EXACT, name)
             for kind, name in self.names.items()

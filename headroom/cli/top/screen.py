@@ -67,7 +67,6 @@ def _head(state: TopState) -> str:
 
 
 def _table(state: TopState, width: int, height: int) -> list[DrawnLine]:
-    """The rows around the selected one."""
     rows = state.shown
     if not rows:
         return [DrawnLine(NO_CLIENT)]

@@ -86,7 +86,6 @@ def keys_of(typed: bytes) -> list[str]:
 
 
 def pressed(state: TopState, key: str) -> TopState:
-    """The state after a key."""
     if state.is_typing:
         return _typed(state, key)
     if state.detail is not None and key in (ESCAPE, ENTER, BACKSPACE):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headroom.demo.jars import KAFKA_VERSION, MARKER, MIRROR_VARIABLE, find_java, kafka_libs, proxy_options
-from headroom.demo.service import PrerequisiteError
+from headroom.demo.service import DemoError
 from tests.kit.kafka.client_jars import client_libs
 from tests.kit.proxy import running_proxy
 
@@ -62,7 +62,7 @@ def test_missing_outdated_and_invalid_java_is_reported(tmp_path: Path) -> None:
         (old, "/bin/java is Java 8; set JAVA_HOME"),
         (tmp_path / "gone", "is not a"),
     ):
-        with pytest.raises(PrerequisiteError, match=f"Java 17 or newer is needed: .*{reason}"):
+        with pytest.raises(DemoError, match=f"Java 17 or newer is needed: .*{reason}"):
             find_java(environ(home, None))
 
 
@@ -95,14 +95,14 @@ def test_directory_without_marker_is_fetched_again(tmp_path: Path) -> None:
 
 def test_failed_download_reports_the_cause_and_leaves_no_files(tmp_path: Path) -> None:
     java = script(tmp_path / "java", FAILS)
-    with pytest.raises(PrerequisiteError, match=r"cannot fetch the Kafka jars: Server access error .*refused"):
+    with pytest.raises(DemoError, match=r"cannot fetch the Kafka jars: Server access error .*refused"):
         kafka_libs(java, tmp_path / "cache", lambda _text: None, {})
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_jars_from_the_environment_variable_are_used(tmp_path: Path) -> None:
     own = {"HEADROOM_KAFKA_LIBS": str(tmp_path)}
-    with pytest.raises(PrerequisiteError, match=r"holds no kafka_2\.13"):
+    with pytest.raises(DemoError, match=r"holds no kafka_2\.13"):
         kafka_libs("java", environ=own)
     (tmp_path / "kafka_2.13-4.3.1.jar").touch()
     assert kafka_libs("java", environ=own) == tmp_path
@@ -153,7 +153,7 @@ def test_a_jvm_gets_the_environment_s_exceptions(names: str, patterns: str) -> N
 def test_jars_come_through_the_proxy(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_proxy() as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy.address}")
-        with pytest.raises(PrerequisiteError):
+        with pytest.raises(DemoError):
             client_libs(java, KAFKA_VERSION, tmp_path, lambda _: None)
     assert proxy.requests
     assert all(line.startswith("CONNECT ") and line.split()[1].endswith(":443") for line in proxy.requests)
@@ -163,7 +163,7 @@ def test_jars_come_through_the_proxy(java: str, tmp_path: Path, monkeypatch: pyt
 def test_jars_come_from_a_mirror(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_proxy() as mirror:
         monkeypatch.setenv(MIRROR_VARIABLE, f"http://{mirror.address}/maven?a=1&b")
-        with pytest.raises(PrerequisiteError, match=MIRROR_VARIABLE):
+        with pytest.raises(DemoError, match=MIRROR_VARIABLE):
             client_libs(java, KAFKA_VERSION, tmp_path, lambda _: None)
     artifact = f"/org/apache/kafka/kafka-clients/{KAFKA_VERSION}/kafka-clients-{KAFKA_VERSION}.pom"
     assert [line for line in mirror.requests if artifact in line]

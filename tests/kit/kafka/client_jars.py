@@ -10,7 +10,7 @@ from headroom.demo.jars import Progress, fetch_once
 def client_libs(java: str, version: str, cache: Path, progress: Progress = print) -> Path:
     """Their directory; fetches them into `cache` if needed.
 
-    Raises PrerequisiteError.
+    Raises DemoError.
     """
     libs = (cache / "libs").absolute()
     what = f"the jars of the Java client {version} (about 17 MB, once)"
