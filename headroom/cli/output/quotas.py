@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeAlias
 from exporters.printable import json_text
 from exporters.text_table import Layout
 from headroom.cli.output.tables import print_table
-from quota_metrics.amounts import rate_text
 from quota_metrics.config.entities import Entity, Rules, entity_of, text
 from quota_metrics.config.json_file import json_number
 from quota_metrics.config.resolution import Resolution, Rule
@@ -18,13 +17,11 @@ Client: TypeAlias = tuple[str | None, str | None, str | None]  # user, client-id
 
 
 class Resolved(NamedTuple):
-    """A client's quotas, the classes of brokers that decide instead, what throttle times imply, and rules of other
-    vendors that may apply; all but the classes by key."""
+    """A client, its quotas by key, classes of brokers that decide instead, rules of other vendors that may apply."""
 
     client: Client
     quotas: Mapping[str, Resolution]
     callback_classes: tuple[str, ...] = ()
-    implied_limits: Mapping[str, float] = {}
     not_understood: Mapping[str, Sequence[Rule]] = {}
 
 
@@ -43,14 +40,13 @@ def print_rules_table(rules: Rules) -> None:
 
 def print_resolutions(resolved: Iterable[Resolved], *, named: bool) -> None:
     """`key=value {entity}`, followed by the rules it overrides. `named`: print each client above its quotas."""
-    for client, quotas, classes, implied, foreign in resolved:
+    for client, quotas, classes, foreign in resolved:
         lines = [text(_client(client))] if named else []
         if not quotas:
             lines.append(_unlimited(client))
         for key, resolution in sorted(quotas.items()):
             lines.append(f"{key}={number(resolution.value)} {text(resolution.entity)}")
             lines += [f"  overrides {_rule(rule)}" for rule in resolution.overridden]
-            lines += [f"  implied limit {rate_text(implied[key], key)}"] if key in implied else []
         lines += [f"{key}: not understood, may apply: {_rule(rule)}" for key in foreign for rule in foreign[key]]
         lines += [f"the brokers use {name}, which may ignore these rules" for name in classes]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
@@ -58,7 +54,7 @@ def print_resolutions(resolved: Iterable[Resolved], *, named: bool) -> None:
 
 def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
     rows, unlimited = [], []
-    for client, quotas, classes, implied, foreign in resolved:
+    for client, quotas, classes, foreign in resolved:
         if not quotas:
             unlimited.append(client)
         for key, resolution in sorted(quotas.items()):
@@ -67,13 +63,12 @@ def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
             rows.append(
                 (
                     *(text(_client(client)), key, number(resolution.value), text(resolution.entity), overridden),
-                    rate_text(implied[key], key) if key in implied else "-",
                     "\n".join(others) or "-",
                 )
             )
     if rows:
         layout = Layout(numbers=("value",), lists=("overrides", "decided by"))
-        headings = ("client", "quota", "value", "rule", "overrides", "implied limit", "decided by")
+        headings = ("client", "quota", "value", "rule", "overrides", "decided by")
         print_table(headings, rows, layout)
     for client in unlimited:
         sys.stdout.write(f"{_unlimited(client)}\n")
@@ -82,7 +77,7 @@ def print_resolutions_table(resolved: Iterable[Resolved]) -> None:
 def print_resolutions_json(resolved: Iterable[Resolved]) -> None:
     """A list in the order of the clients, written one by one because it may be long."""
     separator = "[\n"
-    for (user, client_id, ip), quotas, classes, implied, foreign in resolved:
+    for (user, client_id, ip), quotas, classes, foreign in resolved:
         document = {
             "user": user,
             "client_id": client_id,
@@ -97,7 +92,6 @@ def print_resolutions_json(resolved: Iterable[Resolved]) -> None:
                 for key, resolution in quotas.items()
             },
             "callback_classes": classes,
-            "implied_limits": implied,
             "not_understood": {key: _rule_documents(rules) for key, rules in foreign.items()},
         }
         sys.stdout.write(separator + json_text(document, 0))

@@ -91,9 +91,6 @@ def resolve(
         Path | None,
         typer.Option(metavar="FILE", help="JSON list of [user, client-id] or [user, client-id, ip].", dir_okay=False),
     ] = None,
-    http: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Ask this `headroom serve` for implied limits, too.")
-    ] = None,
     output: OutputForm = Output.TEXT,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
@@ -116,7 +113,6 @@ def resolve(
                 client,
                 resolver.resolve(*client),
                 classes,
-                _implied_limits(http, *client[:2]),
                 {key: foreign for key in CLIENT_KEYS if (foreign := resolver.not_understood(key, *client[:2]))},
             )
             for client in clients
@@ -160,19 +156,6 @@ def alter(
         change = partial(KafkaAdmin.alter_client_quotas, alterations=[alteration], validate_only=validate_only)
         for result in asked(change, _one_of(bootstrap_server, from_file), command_config, timeout_ms):
             _check_change(result.entity, result.error_code, result.error_message)
-
-
-def _implied_limits(http: str | None, user: str | None, client_id: str | None) -> dict[str, float]:
-    """By quota key, what the throttle times of the newest minute imply. Raises ConnectionError, ArgumentError."""
-    from headroom.cli.serve_api import ask
-
-    if http is None or user is None or client_id is None:  # "" stands for all clients there
-        return {}
-    rows = ask(http, "/api/v1/headroom", {"user": user, "client_id": client_id})
-    own = [row for row in rows if (row["user"], row["client_id"]) == (user, client_id)]
-    if len({row["cluster"] for row in own}) > 1:
-        raise ArgumentError("several clusters of that service have this client")
-    return {row["quota_key"]: row["implied_limit"] for row in own if row["implied_limit"] is not None}
 
 
 def _check_change(entity: Entity, code: int, message: str | None) -> None:

@@ -96,7 +96,6 @@ def test_resolve_prints_json(rules: str) -> None:
                 },
             },
             "callback_classes": [],
-            "implied_limits": {},
             "not_understood": {},
         }
     ]
