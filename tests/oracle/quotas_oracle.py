@@ -31,7 +31,7 @@ from tests.oracle.mutations_oracle import run_mutations
 from tests.oracle.subjects import Finding, Subject, of_cases, run_subjects
 
 KEY = "producer_byte_rate"
-NAMES = ["a", "b", "a b", "ü*~", "<default>", "CN=x,O=y", "absent"]
+NAMES = ["a", "b", "a b", "ü*~", "%41+x.y-z_@R", "<default>", "CN=x,O=y", "absent"]
 CASES_PER_MANAGER = 50  # its sensors stay for an hour
 PAIRS_PER_CASE = 5
 STEPS = 40

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-
-import pytest
 
 from quota_metrics.windows import (
     LONG_MAX,
@@ -16,38 +13,8 @@ from quota_metrics.windows import (
 )
 
 
-def rate_of(records: Iterable[tuple[float, int]], *, samples: int = 11, window_ms: int = 1000) -> Rate:
-    rate = Rate(samples, window_ms)
-    for value, now_ms in records:
-        rate.record(value, now_ms)
-    return rate
-
-
 def throttle_of(rate: Rate, bound: float, now_ms: int) -> int:
     return throttle_time_ms(rate.measure(now_ms), bound, rate.elapsed_ms(now_ms))
-
-
-@pytest.mark.parametrize(
-    ("now_ms", "expected", "elapsed_ms"),
-    [
-        (0, 1000.1, 10000),
-        (999, 909.2644785889626, 10999),
-        (1000, 1000.1, 10000),
-        (9999, 909.2644785889626, 10999),
-        (10000, 1000.1, 10000),
-        (10999, 909.2644785889626, 10999),
-        (11000, 0.0, 10000),
-    ],
-)
-def test_vector_a_rate_rises_again_at_each_window_boundary(now_ms: int, expected: float, elapsed_ms: int) -> None:
-    rate = rate_of([(10001, 0)])
-    assert rate.measure(now_ms) == expected
-    assert rate.elapsed_ms(now_ms) == elapsed_ms
-
-
-def test_vector_a_one_byte_above_the_bound_is_throttled() -> None:
-    assert throttle_of(rate_of([(10000, 0)]), 1000, 0) == 0
-    assert throttle_of(rate_of([(10001, 0)]), 1000, 0) == 1
 
 
 def test_vector_b_steady_seconds_read_ten_percent_high() -> None:

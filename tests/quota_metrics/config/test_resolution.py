@@ -11,34 +11,14 @@ import pytest
 from quota_metrics.config.entities import (
     Entity,
     Rules,
-    desanitize,
     entity_of,
     kafka_configs_line,
-    sanitize,
     stored_rules,
     text,
 )
 from quota_metrics.config.resolution import Resolver, Rule
 
 ALICE = entity_of({"user": "alice"})
-
-
-@pytest.mark.parametrize(
-    ("name", "sanitized"),
-    [
-        ("user with spaces", "user%20with%20spaces"),
-        ("CN=app,OU=x,O=y", "CN%3Dapp%2COU%3Dx%2CO%3Dy"),
-        ("a+b", "a%2Bb"),
-        ("user@REALM", "user%40REALM"),
-        ("x.y-z_~", "x.y-z_%7E"),
-        ("%41", "%2541"),
-        ("a*", "a%2A"),
-        ("ü", "%C3%BC"),
-    ],
-)
-def test_names_are_sanitized_as_in_kafka(name: str, sanitized: str) -> None:
-    assert sanitize(name) == sanitized
-    assert desanitize(sanitized) == name
 
 
 def test_text_uses_the_notation_of_kip_546() -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 
-from exporters.model import Exchange, ExchangeValues, UsageSample
+from exporters.model import Exchange, ExchangeValues
 from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, fetch_once
@@ -240,31 +240,6 @@ def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple
                     pairs.setdefault((bucket, what), []).append((mine, theirs))
         time.sleep(EVERY_S)
     return {place: Compared(*map(statistics.fmean, zip(*values, strict=True))) for place, values in pairs.items()}
-
-
-def usage_of_window(truth: Truth, gateway: RunningGateway, seconds: int) -> dict[Bucket, tuple[float, float]]:
-    """Usage as DECISIONS 19 defines it, ours and that of the broker's sensor, by bucket. One row per second; a missing
-    sensor counts as 0. The load runs meanwhile."""
-
-    async def rows() -> list[UsageSample]:
-        return gateway.meter.samples(now_ms())
-
-    gateway.run(rows())
-    began_ms = now_ms()
-    ours: dict[Bucket, float] = {}
-    brokers: dict[Bucket, float] = {}
-    last_ms = began_ms
-    for _ in range(seconds):
-        time.sleep(1.0)
-        sensors, at_ms = truth.sensors(), now_ms()
-        for row in gateway.run(rows()):
-            bucket = bucket_of(row.quota_key, row.client_id)
-            ours[bucket] = ours.get(bucket, 0.0) + row.rate * row.interval_ms
-        for bucket, (rate, _throttle) in sensors.items():
-            brokers[bucket] = brokers.get(bucket, 0.0) + (rate if rate > 0 else 0.0) * (at_ms - last_ms)
-        last_ms = at_ms
-    window_ms = last_ms - began_ms
-    return {bucket: (ours.get(bucket, 0.0) / window_ms, total / window_ms) for bucket, total in brokers.items()}
 
 
 def measured(gateway: RunningGateway) -> dict[Bucket, tuple[float, float]]:
