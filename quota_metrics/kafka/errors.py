@@ -26,7 +26,6 @@ class RefusedError(ClusterError):
 
     def __init__(self, asked: str, code: int, message: str | None) -> None:
         self.code = code
-        self.message = message
         said = f": {message}" if message else ""
         super().__init__(f"{asked} was refused with {error_name(code)} ({code}){said}")
 

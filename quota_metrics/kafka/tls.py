@@ -35,10 +35,6 @@ class _Store(NamedTuple):
     content: bytes
 
     @property
-    def is_pem(self) -> bool:
-        return is_pem(self.content)
-
-    @property
     def pem(self) -> str:
         return self.content.decode("latin-1")
 
@@ -57,7 +53,7 @@ def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     if store is not None:
         _check_type(store, properties.get("ssl.truststore.type", ""))
         password = properties.get("ssl.truststore.password", "")
-        trusted = store.pem if store.is_pem else store.pkcs12(password).trusted
+        trusted = store.pem if is_pem(store.content) else store.pkcs12(password).trusted
     try:
         context = ssl.create_default_context(cadata=_blocks(trusted))
     except (ssl.SSLError, ValueError) as exc:
@@ -80,7 +76,7 @@ def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
 
 def _check_type(store: _Store, kind: str) -> None:
     """Without a type, the content tells it. Java reads PKCS12 as JKS, too. Raises PropertiesError."""
-    kinds = ("PEM",) if store.is_pem else ("JKS", "PKCS12")
+    kinds = ("PEM",) if is_pem(store.content) else ("JKS", "PKCS12")
     if kind and kind.upper() not in kinds:
         raise PropertiesError(f"{store.name}={store.location} is {kinds[-1]} and not of the type {kind}")
 
@@ -114,7 +110,7 @@ def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> No
         if store is None:
             return
         _check_type(store, properties.get("ssl.keystore.type", ""))
-        if not store.is_pem:
+        if not is_pem(store.content):
             key_store = store.pkcs12(properties.get("ssl.keystore.password", ""))
             try:
                 load_key(context, key_store)
@@ -124,7 +120,7 @@ def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> No
         chain = store.pem
     key = properties.get("ssl.keystore.key") or properties.get("ssl.key.pem")
     if not key and (store := _read_file(properties, "ssl.key.location")) is not None:
-        if not store.is_pem:
+        if not is_pem(store.content):
             raise PropertiesError(f"{store.name}={store.location} is not PEM")
         key = store.pem
     # Python reads a key from files only. An empty password keeps OpenSSL from asking for one on the terminal.

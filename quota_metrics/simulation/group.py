@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,24 +14,14 @@ _STEP_MS = 30_000  # of usage that is replayed at a time
 _NEVER = -(2**62)
 
 
-class Spent(NamedTuple):
-    """The replay of one client. `throttled_ms`: in each part of the time."""
-
-    throttled_ms: list[int]
-    longest_ms: int
-    delayed_bytes: int
-    delay_ms_max: int
-    waiting_bytes: int
-    given_up_bytes: int
-
-
 class ReplayedGroup:
-    """`expect` once, `run` for each part of the time, then `spent`."""
+    """`expect` once, then `run` for each part of the time. `clients`: in the order of the usages; `throttled_ms`: of
+    each client in each part."""
 
     def __init__(self, usages: Sequence[Recorded], *, fetches: bool, window: QuotaWindow) -> None:
         self.requests = 0
-        self._clients = [ReplayedClient(fetches=fetches) for _ in usages]
-        self._throttled_ms: list[list[int]] = [[] for _ in usages]
+        self.clients = [ReplayedClient(fetches=fetches) for _ in usages]
+        self.throttled_ms: list[list[int]] = [[] for _ in usages]
         self._arrivals = Arrivals(usages)
         self._fetches = fetches
         self._window = window
@@ -70,7 +59,7 @@ class ReplayedGroup:
         `most_requests`."""
         # A sensor lives as long as its tags, even when the limit changes.
         clients_by_quota: dict[Hashable, list[ReplayedClient]] = {}
-        for client, (key, bound) in zip(self._clients, limits, strict=True):
+        for client, (key, bound) in zip(self.clients, limits, strict=True):
             if key not in self._quotas:
                 self._quotas[key] = ReplayedQuota(fetches=self._fetches, window=self._window)
             self._quotas[key].bound = bound
@@ -83,7 +72,7 @@ class ReplayedGroup:
             part = (column[self._place : stop].tolist() for column in columns)
             for member, start_ms, ts_ms, size in zip(*part, strict=True):
                 if size > 0:
-                    self._clients[member].arrive(start_ms, ts_ms, size)
+                    self.clients[member].arrive(start_ms, ts_ms, size)
             self.requests += int(self._requests_of[self._place : stop].sum())
             self._place = stop
             if self.requests > most_requests:
@@ -93,31 +82,17 @@ class ReplayedGroup:
                 quota.run(clients, min(following, end_ms))
         for quota, clients in members:
             quota.run(clients, end_ms)
-        for client, throttled_ms in zip(self._clients, self._throttled_ms, strict=True):
+        for client, throttled_ms in zip(self.clients, self.throttled_ms, strict=True):
             client.give_up(end_ms)
             throttled_ms.append(client.throttled_ms(end_ms) - sum(throttled_ms))
         return True
-
-    def spent(self) -> list[Spent]:
-        """Of each client, in the order of the usages."""
-        return [
-            Spent(
-                throttled_ms,
-                client.longest_ms,
-                client.delayed_bytes,
-                client.longest_delay_ms,
-                client.waiting_bytes,
-                client.given_up_bytes,
-            )
-            for client, throttled_ms in zip(self._clients, self._throttled_ms, strict=True)
-        ]
 
     def _find_next(self, end: int) -> int | None:
         """Moves `_place` to the rows to replay next, and returns their end; None: there are no more before `end`."""
         ts_ms = self._arrivals.ts_ms
         # While bytes wait, or a window holds bytes that came late, no row is skipped.
         throttled_until_ms = max((quota.throttled_until_ms for quota in self._quotas.values()), default=_NEVER)
-        has_waiting = any(client.waiting_bytes for client in self._clients)
+        has_waiting = any(client.waiting_bytes for client in self.clients)
         if self._place < end and not has_waiting and ts_ms[self._place] > throttled_until_ms + self._tail_ms:
             after = int(np.searchsorted(self._wanted, self._place))
             self._place = min(int(self._wanted[after]) if after < len(self._wanted) else end, end)

@@ -17,7 +17,7 @@ from exporters.model import DEFAULT_ENTITY, QuotaKey, QuotaLimit
 from quota_metrics.config.entities import QuotaAlteration, text
 from quota_metrics.config.resolution import Resolution
 from quota_metrics.config.timeline import Epoch, Pair, bucket_key, epochs
-from quota_metrics.simulation.group import ReplayedGroup, Spent
+from quota_metrics.simulation.group import ReplayedGroup
 from quota_metrics.simulation.replay import GIVE_UP_MS
 from quota_metrics.simulation.usage import NOTHING, BrokerWindows, ClientAtBroker, Recorded
 
@@ -122,10 +122,13 @@ class Simulation:
             if not replayed.run(limited, end_ms, most_requests):
                 self.skip(group)
                 return replayed.requests
-        for run, spent in zip(runs, replayed.spent(), strict=True):
-            run.spent = spent
+        for run, client, throttled_ms in zip(runs, replayed.clients, replayed.throttled_ms, strict=True):
+            run.replayed_ms, run.longest_ms = throttled_ms, client.longest_ms
+            outcome = run.outcome
+            outcome.delayed_bytes, outcome.delay_ms_max = client.delayed_bytes, client.longest_delay_ms
+            outcome.waiting_bytes, outcome.given_up_bytes = client.waiting_bytes, client.given_up_bytes
             if replayed.peak is not None:
-                run.outcome.peak = replayed.peak
+                outcome.peak = replayed.peak
         return replayed.requests
 
     def skip(self, group: Iterable[ClientAtBroker]) -> None:
@@ -149,7 +152,7 @@ class Simulation:
         """One outcome for each client that was seen, apart from the skipped ones. Once."""
         for number, epoch in enumerate(self._epochs):
             for run in self._runs.values():
-                if run.recorded or run.spent:
+                if run.recorded or run.replayed_ms:
                     run.settle(number, may_use_more=epoch.may_use_more(run.pair))
         newest = self._epochs[-1]
         for run in self._runs.values():
@@ -207,22 +210,19 @@ class _Run:
         self.outcome = ClientOutcome(client)
         self.pair: Pair = (client.quota_key, client.user, client.client_id)
         self.recorded: list[tuple[float, float]] = []  # muted ms and longest throttle time in each epoch
-        self.spent: Spent | None = None
+        self.replayed_ms: list[int] = []  # likewise, without a replay empty
+        self.longest_ms = 0
 
     def settle(self, epoch: int, *, may_use_more: bool) -> None:
         """Adds the throttled time of an epoch. A throttled client wanted to send more than was recorded: unless it may
         use more after the change, it is throttled for at least as long."""
-        before, after, spent = self.outcome.before, self.outcome.after, self.spent
+        before, after = self.outcome.before, self.outcome.after
         recorded_ms, recorded_longest_ms = self.recorded[epoch] if self.recorded else (0.0, 0.0)
-        replayed_ms = spent.throttled_ms[epoch] if spent else 0
+        replayed_ms = self.replayed_ms[epoch] if self.replayed_ms else 0
         before.throttled_ms += recorded_ms
         before.throttle_ms_max = max(before.throttle_ms_max, recorded_longest_ms)
         after.throttled_ms += replayed_ms if may_use_more else max(recorded_ms, replayed_ms)
-        longest_ms = (spent.longest_ms if spent else 0, 0 if may_use_more else recorded_longest_ms)
-        after.throttle_ms_max = max(after.throttle_ms_max, *longest_ms)
-        if spent:
-            self.outcome.delayed_bytes, self.outcome.delay_ms_max = spent.delayed_bytes, spent.delay_ms_max
-            self.outcome.waiting_bytes, self.outcome.given_up_bytes = spent.waiting_bytes, spent.given_up_bytes
+        after.throttle_ms_max = max(after.throttle_ms_max, self.longest_ms, 0 if may_use_more else recorded_longest_ms)
 
 
 class _Joined:
@@ -234,11 +234,9 @@ class _Joined:
     def join(self, clients: Iterable[ClientAtBroker]) -> None:
         groups = {id(group): group for group in (self._group_of.get(client, [client]) for client in clients)}
         biggest, *others = sorted(groups.values(), key=len, reverse=True)
-        for group in (biggest, *others):
-            if group is not biggest:
-                biggest.extend(group)
-            for client in group if group is not biggest else biggest:
-                self._group_of[client] = biggest
+        for group in others:
+            biggest.extend(group)
+        self._group_of.update(dict.fromkeys(biggest, biggest))
 
     def groups(self) -> list[list[ClientAtBroker]]:
         return list({id(group): group for group in self._group_of.values()}.values())

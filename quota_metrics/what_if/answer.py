@@ -18,7 +18,6 @@ from quota_metrics.what_if.recording import GivenWindow, Recording, SeenClient, 
 Names = tuple[str, str]  # user, client-id
 
 COMPLETE_AFTER_MS = 4_000  # by then the rows of a minute are stored
-_EVERYTHING = 2**53
 _BROKERS_OWN = GivenWindow()
 
 
@@ -31,14 +30,9 @@ class ReplayBudget:
     rows: int = 1_000_000
     requests: int = 1_000_000
 
-    @classmethod
-    def of_plan(cls) -> ReplayBudget:
-        """For changes of many quotas, whose answer may take minutes."""
-        return cls(clients=100_000, rows=20_000_000, requests=20_000_000)
 
-    @classmethod
-    def unlimited(cls) -> ReplayBudget:
-        return cls(_EVERYTHING, _EVERYTHING, _EVERYTHING)
+BUDGET_OF_PLAN = ReplayBudget(100_000, 20_000_000, 20_000_000)  # of many quotas: the answer may take minutes
+UNLIMITED_BUDGET = ReplayBudget(2**53, 2**53, 2**53)
 
 
 @dataclass(frozen=True, slots=True)

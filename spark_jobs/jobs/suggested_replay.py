@@ -19,7 +19,7 @@ from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of_names
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.suggested_quotas import Replayed, Suggestion, ThrottledClient
-from quota_metrics.what_if.answer import ReplayBudget, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
+from quota_metrics.what_if.answer import BUDGET_OF_PLAN, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
 from spark_jobs.arrow import arrow_schema, collected
 from spark_jobs.clickhouse.queries import schema
 from spark_jobs.clickhouse.source import in_tasks
@@ -66,7 +66,7 @@ def with_replay(
 
     def answers(number: int) -> Iterator[pa.Table]:
         try:
-            what_if = answer(questions[number], clickhouse, time.time_ns() // 1_000_000, ReplayBudget.of_plan())
+            what_if = answer(questions[number], clickhouse, time.time_ns() // 1_000_000, BUDGET_OF_PLAN)
             rows = list(_throttled(what_if, questions[number]))
         except UnrecordedClusterError:
             rows = [{"examined": 0, "clients": -1}]

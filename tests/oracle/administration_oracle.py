@@ -114,7 +114,6 @@ def describe(
 
 
 def listing(version: int, kinds: Sequence[int] = ()) -> bytes:
-    """ListConfigResources."""
     return _request(LIST_CONFIG_RESOURCES, version, resource_types=kinds)
 
 
@@ -209,7 +208,6 @@ class Comparison:
 
 
 def run(bootstrap: str, seed: int, cases: int) -> list[str]:
-    """What differs."""
     with RawConnection(bootstrap) as broker:
         comparison = Comparison(broker, f"oracle-{seed}", random.Random(f"administration/{seed}"))
         for _ in range(cases):

@@ -81,7 +81,6 @@ def their_name(jvm: Jvm, certificate: bytes) -> str:
 
 
 def run_principals(jvm: Jvm, seed: int, cases: int) -> list[str]:
-    """The differences."""
     differences = []
     for number in range(cases):
         certificate = certificate_of(drawn_name(random.Random(f"principals/{seed}/{number}")))

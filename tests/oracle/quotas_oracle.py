@@ -110,7 +110,6 @@ def _our_quota(resolver: Resolver, user: str, client_id: str) -> tuple[float, di
 
 
 def run_resolution(jvm: Jvm, seed: int, cases: int) -> Finding:
-    """What differs in `cases` configurations."""
     differences = []
     for first in range(0, cases, CASES_PER_MANAGER):
         manager = quota_manager(jvm)

@@ -77,8 +77,6 @@ class Kafka:
 
 
 class Broker:
-    """Kafka's manager with a clock that is ours."""
-
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
         self._clock = kafka.atomic_reference(START_MS)
@@ -117,7 +115,6 @@ class Broker:
         return self._instances.get(self._kafka.uuid(client_instance_id))
 
     def metrics_of(self, instance: Any) -> list[str]:
-        """In the order of its set."""
         return list(filter(None, self._kafka.join("\n", instance.metrics()).split("\n")))
 
     def _readable(self, body: bytes) -> Any:
@@ -322,7 +319,6 @@ class Case:
         return instance_subscription_id(selection.crc, client_instance_id)
 
     def _is_of(self, client_instance_id: bytes, client: int) -> bool:
-        """Whether the instance belongs to the client's connection."""
         instance = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
         return instance is not None and instance.connection_id == str(client)
 

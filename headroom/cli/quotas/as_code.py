@@ -46,7 +46,7 @@ from quota_metrics.config.quota_plan import (
     undo,
 )
 from quota_metrics.simulation.outcomes import KEYS
-from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, answer, harmed, hits, recorded_clients
+from quota_metrics.what_if.answer import BUDGET_OF_PLAN, WhatIfQuestion, answer, harmed, hits, recorded_clients
 from spark_jobs.cli import add_job
 
 File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The quotas as YAML: docs/quotas.md.")]
@@ -92,7 +92,7 @@ def plan(
                 clients = recorded_clients(question, clickhouse, now_ms())
                 report = replace(report, hits=hits(state.rules, planned.changes, clients))
                 if replayed:
-                    outcome = answer(question, clickhouse, now_ms(), ReplayBudget.of_plan())
+                    outcome = answer(question, clickhouse, now_ms(), BUDGET_OF_PLAN)
                     report = replace(report, answer=outcome, harmed=harmed(outcome))
         output_of_plans.print_report(report, output)
         exit_when_incomplete(is_complete)

@@ -22,6 +22,7 @@ from quota_metrics.config.broker_refusals import refusal
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import (
+    UNLIMITED_BUDGET,
     ReplayBudget,
     UnrecordedClusterError,
     WhatIfQuestion,
@@ -77,7 +78,7 @@ def what_if(
         from_ms, to_ms = time_range(since, start, end)
         window = GivenWindow(window_num, window_size_ms)
         question = WhatIfQuestion([alteration], from_ms, to_ms, cluster, window)
-        budget = ReplayBudget.unlimited() if everything else ReplayBudget()
+        budget = UNLIMITED_BUDGET if everything else ReplayBudget()
         with recording(url) as clickhouse:
             what_if_output.print_answer(answer(question, clickhouse, now_ms(), budget), output)
 

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module")
 def configured(java: str, kafka_libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Two brokers with facts other than Kafka's defaults."""
     properties = {
         "quota.window.num": "31",
         "client.quota.callback.class": CLASS,

@@ -69,7 +69,6 @@ class Exposed(NamedTuple):
     bootstrap: str
 
     def produce(self) -> None:
-        """A record of each client."""
         for client_id in CLIENTS:
             producer = self.jvm.producer(self.bootstrap, client_id)
             try:

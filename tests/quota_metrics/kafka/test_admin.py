@@ -209,8 +209,6 @@ SILENT, REFUSES, ANSWERS, SLOW = (("broker", port) for port in range(4))
 
 
 class Brokers:
-    """Connections to brokers whose names state their behaviour."""
-
     def __init__(self) -> None:
         self.tried: list[Address] = []
         self.cancelled: list[Address] = []

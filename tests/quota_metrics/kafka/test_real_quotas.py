@@ -73,7 +73,6 @@ async def until(
 
 @pytest.fixture(scope="module")
 def configured(kafka: LocalCluster) -> Iterator[dict[Entity, dict[str, float]]]:
-    """All kinds of entities, each with a value of its own."""
     values = {entity: {"producer_byte_rate": MANY + number} for number, entity in enumerate(ENTITIES)}
     values |= {entity: {"connection_creation_rate": 2e9 + number} for number, entity in enumerate(IP_ENTITIES)}
     results = alter(kafka, *(QuotaAlteration(entity, value) for entity, value in values.items()))

@@ -98,8 +98,6 @@ def loaded_broker(java: str, libs: Path, jvm: Jvm, root: Path, directory: Path) 
 
 
 class Truth:
-    """The broker's quota sensors, by JMX over RMI."""
-
     def __init__(self, jvm: Jvm, port: int) -> None:
         self._management = jvm.classes.javax.management
         url = self._management.remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{LOOPBACK}:{port}/jmxrmi")
@@ -110,7 +108,6 @@ class Truth:
         self._connector.close()
 
     def sensors(self) -> dict[Bucket, tuple[float, float]]:
-        """byte-rate and throttle-time."""
         values_by_client = {}
         for kind, quota_key in BEANS.items():
             for name in self._beans.queryNames(self._management.ObjectName(f"kafka.server:type={kind},*"), None):
@@ -156,8 +153,6 @@ class WitnessMeter(UsageMeter):
 
 
 class Compared(NamedTuple):
-    """Means over the same moments."""
-
     ours: float
     brokers: float
 

@@ -44,7 +44,6 @@ class SimulatedBroker:
 
 
 def estimates(limit: float, api_key: int, window: QuotaWindow, *, bursty: bool) -> list[float]:
-    """The estimate of each row of two minutes."""
     quotas = QuotasInForce()
     quotas.configure({entity_of({"user": "alice"}): {"producer_byte_rate": 1e9, "consumer_byte_rate": 1e9}})
     meter = UsageMeter("c", quota_of=quotas.of_client, window_at=lambda _: window)

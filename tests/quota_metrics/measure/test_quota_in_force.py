@@ -100,7 +100,6 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "quotas.md"
 
 @pytest.fixture
 def example() -> dict[str, Any]:
-    """The module that the documentation shows."""
     example = re.search(r"```python\n(# our_quotas.py.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
     assert example
     module: dict[str, Any] = {}
@@ -142,7 +141,6 @@ def test_documented_example_gives_what_kafkas_example_gives(example: dict[str, A
 
 @pytest.fixture
 def foreign() -> Iterator[types.ModuleType]:
-    """A third-party module."""
     module = types.ModuleType("foreign_callbacks")
     sys.modules[module.__name__] = module
     yield module

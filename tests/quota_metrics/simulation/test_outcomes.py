@@ -37,7 +37,6 @@ def question(
     rows: Sequence[UsageSample],
     window: QuotaWindow = QuotaWindow(),
 ) -> Simulation:
-    """Over the recording up to its last row."""
     most: dict[ClientAtBroker, Seen] = {}
     for row in rows:
         client = ClientAtBroker(row.quota_key, row.user, row.client_id, row.broker_id)
@@ -55,12 +54,10 @@ def replay(asking: Simulation, rows: Sequence[UsageSample]) -> None:
 
 
 def names(asking: Simulation) -> set[tuple[str, str]]:
-    """Users and client-ids of the replayed clients."""
     return {(client.user, client.client_id) for group in asking.groups for client in group}
 
 
 def asked(history: Sequence[QuotaLimit], alteration: QuotaAlteration, *loads: Used) -> dict[str, ClientOutcome]:
-    """By client-id."""
     rows = recorded(*loads)
     asking = question(history, alteration, rows)
     replay(asking, rows)
@@ -234,7 +231,6 @@ def test_usage_of_unseen_clients_is_ignored() -> None:
 
 
 def test_worst_first_order_puts_unaffected_clients_last() -> None:
-    """Clients that the change does not affect come last, even if they are throttled."""
     answer = asked(
         [limit("", "own", 100.0)],
         change({"client-id": None}, producer_byte_rate=1000),

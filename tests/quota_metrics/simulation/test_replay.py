@@ -165,7 +165,7 @@ def replayed_group(loads: Sequence[Sequence[int]], bound: float, *, fetches: boo
     group.expect(bound)
     end_ms = max(map(len, loads)) * SECOND
     assert group.run([("shared", bound)] * len(loads), end_ms, 10**9)
-    return group, [sum(spent.throttled_ms) for spent in group.spent()]
+    return group, [sum(throttled_ms) for throttled_ms in group.throttled_ms]
 
 
 def without_skipping(loads: Sequence[Sequence[int]], bound: float, *, fetches: bool) -> list[int]:

@@ -81,7 +81,6 @@ class Reported:
         return lambda event: self.events[client_id].append((time.time(), event.throttle_time))
 
     def throttled_s(self, client_id: str, end_s: float) -> float:
-        """Until `end_s`."""
         return sum(max(min(throttle_s, end_s - at_s), 0) for at_s, throttle_s in self.events[client_id])
 
 
@@ -171,7 +170,6 @@ class Run:
 
 
 def run(jvm: Jvm, bootstrap: str, group: str) -> Run:
-    """All of the load, once."""
     reported = Reported()
     with ExitStack() as stack:
         for client_id, topic in CONSUMERS:

@@ -17,7 +17,7 @@ from exporters.model import ANONYMOUS
 from headroom.cli.main import app
 from quota_metrics.config.entities import QuotaAlteration
 from quota_metrics.simulation.outcomes import OutcomeKind, verdict
-from quota_metrics.what_if.answer import ReplayBudget, WhatIfQuestion, answer
+from quota_metrics.what_if.answer import BUDGET_OF_PLAN, WhatIfQuestion, answer
 from spark_jobs.jobs import quota_suggest
 from spark_jobs.options import SuggestOptions
 from spark_jobs.reports.suggestions import REPORT
@@ -127,7 +127,7 @@ def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhou
 
 def newly_throttled(clickhouse: RunningClickHouse, alterations: list[QuotaAlteration]) -> set[str]:
     question = WhatIfQuestion(alterations, MIDNIGHT, MIDNIGHT + DAY * MINUTE - MINUTE, "fleet")
-    what_if = answer(question, ClickHouse((clickhouse.reader,)), time.time_ns() // 1_000_000, ReplayBudget.of_plan())
+    what_if = answer(question, ClickHouse((clickhouse.reader,)), time.time_ns() // 1_000_000, BUDGET_OF_PLAN)
     return {outcome.client.client_id for outcome in what_if.outcomes if verdict(outcome) is OutcomeKind.NEWLY}
 
 
