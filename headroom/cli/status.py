@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -14,10 +13,8 @@ from exporters.printable import json_text, printable
 from exporters.text_table import Layout, wrapped
 from headroom.cli.output.tables import print_table, terminal_width
 from headroom.cli.serve_api import ask
-from headroom.cli.top.tables import payer_lines
+from headroom.cli.top.tables import Row, payer_lines
 from quota_metrics.amounts import STYLES
-
-Row = dict[str, Any]
 
 _MOST_PAYERS = 3
 _MOST_FAULTS = 6

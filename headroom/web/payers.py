@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from exporters.clickhouse.client import Row
 from exporters.identity import CLAIMED, UNREAD_PRINCIPAL
 from exporters.model import ANONYMOUS
-
-Row = dict[str, Any]
 
 NAMES = {"anonymous": ANONYMOUS, "unread": UNREAD_PRINCIPAL, "claimed": CLAIMED}
 # As exporters.identity.payer_of has it, but for the network of an IPv6 address: what each sent in 15 minutes.

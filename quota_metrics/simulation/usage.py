@@ -25,16 +25,13 @@ class BrokerWindow(NamedTuple):
     is_recorded: bool = True
 
 
-_KAFKAS_DEFAULT = BrokerWindow(QuotaWindow())
-
-
 class BrokerWindows:
     """The quota window of each broker. A broker that is not known has that of another one, because brokers of a cluster
     usually agree."""
 
-    def __init__(self, windows: Mapping[int, BrokerWindow], default: BrokerWindow = _KAFKAS_DEFAULT) -> None:
+    def __init__(self, windows: Mapping[int, BrokerWindow]) -> None:
         self._windows = windows
-        self._other = next(iter(windows.values()), default)
+        self._other = next(iter(windows.values()), BrokerWindow(QuotaWindow()))
 
     def at(self, broker_id: int) -> BrokerWindow:
         return self._windows.get(broker_id, self._other)

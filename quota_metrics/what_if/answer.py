@@ -13,12 +13,11 @@ from quota_metrics.config.entities import Entity, QuotaAlteration, Rules
 from quota_metrics.config.quota_plan import QuotaDifference, alterations_of
 from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 from quota_metrics.simulation.outcomes import ClientOutcome, Simulation, worst_first
-from quota_metrics.what_if.recording import GivenWindow, Recording, SeenClient, SeenClients, divided
+from quota_metrics.what_if.recording import Recording, SeenClient, SeenClients, divided
 
 Names = tuple[str, str]  # user, client-id
 
 COMPLETE_AFTER_MS = 4_000  # by then the rows of a minute are stored
-_BROKERS_OWN = GivenWindow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +36,12 @@ UNLIMITED_BUDGET = ReplayBudget(2**53, 2**53, 2**53)
 
 @dataclass(frozen=True, slots=True)
 class WhatIfQuestion:
-    """Changes to make together, and the recorded time (from_ms, to_ms] to look at. `cluster` "": the only one.
-    `window`: instead of the brokers' own."""
+    """Changes to make together, and the recorded time (from_ms, to_ms] to look at. `cluster` "": the only one."""
 
     alterations: Sequence[QuotaAlteration]
     from_ms: int
     to_ms: int
     cluster: str = ""
-    window: GivenWindow = _BROKERS_OWN
 
     @property
     def keys(self) -> list[str]:
@@ -101,7 +98,7 @@ def answer(
     recording = Recording(clickhouse, question.cluster, question.keys, *when)
     recording = replace(recording, cluster=_choose_cluster(recording))
     history = recording.history()
-    brokers = recording.brokers(question.window)
+    brokers = recording.brokers()
     seen = recording.seen(question.alterations, history, brokers.windows, budget.clients)
     simulation = Simulation(
         history,

@@ -157,16 +157,6 @@ class SeenClients(NamedTuple):
     everyone: int  # also those that the change cannot affect
 
 
-class GivenWindow(NamedTuple):
-    """Instead of what the brokers have; None: as they have it."""
-
-    samples: int | None = None
-    window_ms: int | None = None
-
-    def over(self, window: QuotaWindow) -> QuotaWindow:
-        return window._replace(samples=self.samples or window.samples, window_ms=self.window_ms or window.window_ms)
-
-
 class RecordedBrokers(NamedTuple):
     """`callback_classes`: client.quota.callback.class of brokers, which may ignore the configured quotas."""
 
@@ -195,8 +185,8 @@ class Recording:
     def clients(self) -> list[tuple[str, str]]:
         return [(row["user"], row["client_id"]) for row in self._rows(_CLIENTS)]
 
-    def brokers(self, override: GivenWindow) -> RecordedBrokers:
-        return recorded_brokers(self._rows(_FACTS), self.from_ms, override)
+    def brokers(self) -> RecordedBrokers:
+        return recorded_brokers(self._rows(_FACTS), self.from_ms)
 
     def history(self) -> list[QuotaLimit]:
         limits = []
@@ -268,7 +258,7 @@ class Recording:
         return self.clickhouse.rows(written, all_parameters, max_bytes=_MAX_ANSWER_BYTES)
 
 
-def recorded_brokers(rows: Iterable[Row], from_ms: int, override: GivenWindow) -> RecordedBrokers:
+def recorded_brokers(rows: Iterable[Row], from_ms: int) -> RecordedBrokers:
     """`rows`: of _FACTS. The replay uses the windows that the brokers have now.
 
     If a broker had another window at any time since `from_ms`, its recorded rates do not apply.
@@ -286,12 +276,8 @@ def recorded_brokers(rows: Iterable[Row], from_ms: int, override: GivenWindow) -
             if int(row["samples"]) >= 2 and int(row["window_ms"]) >= 1
         ]
         if recorded:  # otherwise the broker did not describe itself
-            replayed = override.over(recorded[-1])
-            windows[broker_id] = BrokerWindow(replayed, is_recorded=set(recorded) == {replayed})
-    default = override.over(QuotaWindow())
-    return RecordedBrokers(
-        BrokerWindows(windows, BrokerWindow(default, is_recorded=default == QuotaWindow())), tuple(sorted(classes))
-    )
+            windows[broker_id] = BrokerWindow(recorded[-1], is_recorded=len(set(recorded)) == 1)
+    return RecordedBrokers(BrokerWindows(windows), tuple(sorted(classes)))
 
 
 def _match_changed_entity(alterations: Sequence[QuotaAlteration]) -> tuple[str, dict[str, str]]:

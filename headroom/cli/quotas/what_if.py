@@ -29,7 +29,7 @@ from quota_metrics.what_if.answer import (
     answer,
     whole_minutes,
 )
-from quota_metrics.what_if.recording import TIMEOUT_S, GivenWindow
+from quota_metrics.what_if.recording import TIMEOUT_S
 
 ClusterName = Annotated[str, typer.Option(help="The cluster; optional when only one has usage.")]
 
@@ -49,10 +49,6 @@ def what_if(
     end: Annotated[str, typer.Option("--to", help="End of the range that begins with --from.")] = "",
     cluster: ClusterName = "",
     url: Url = URL,
-    window_num: Annotated[int | None, typer.Option(help="Instead of the brokers' quota.window.num.", min=2)] = None,
-    window_size_ms: Annotated[
-        int | None, typer.Option(help="Instead of their quota.window.size.seconds, in ms.", min=1)
-    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Examine all clients, however long it takes; without it the busiest.")
     ] = False,
@@ -76,8 +72,7 @@ def what_if(
             cannot = ", ".join(unrecorded)
             raise ArgumentError(f"the recording has bytes: {' and '.join(KEYS)} can be replayed, {cannot} cannot")
         from_ms, to_ms = time_range(since, start, end)
-        window = GivenWindow(window_num, window_size_ms)
-        question = WhatIfQuestion([alteration], from_ms, to_ms, cluster, window)
+        question = WhatIfQuestion([alteration], from_ms, to_ms, cluster)
         budget = UNLIMITED_BUDGET if everything else ReplayBudget()
         with recording(url) as clickhouse:
             what_if_output.print_answer(answer(question, clickhouse, now_ms(), budget), output)

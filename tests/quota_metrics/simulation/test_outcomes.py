@@ -15,7 +15,7 @@ from quota_metrics.measure.usage_meter import FETCH, PRODUCE
 from quota_metrics.simulation.outcomes import ClientOutcome, OutcomeKind, Seen, Simulation, reason, verdict, worst_first
 from quota_metrics.simulation.usage import BrokerWindow, BrokerWindows, ClientAtBroker
 from quota_metrics.simulation.usage import recorded as as_columns
-from quota_metrics.what_if.recording import GivenWindow, recorded_brokers
+from quota_metrics.what_if.recording import recorded_brokers
 from quota_metrics.windows import QuotaWindow
 from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, columns, limit, recorded
 
@@ -284,9 +284,9 @@ def fact(broker_id: int, since_ms: int, samples: int, release: str = "4.3", call
     }
 
 
-def windows(*facts: dict[str, Any], override: GivenWindow = GivenWindow()) -> list[BrokerWindow]:
+def windows(*facts: dict[str, Any]) -> list[BrokerWindow]:
     """At the brokers 1 and 2, since 100."""
-    recorded = recorded_brokers(facts, 100, override).windows
+    recorded = recorded_brokers(facts, 100).windows
     return [recorded.at(1), recorded.at(2)]
 
 
@@ -309,13 +309,6 @@ def test_rates_before_a_change_of_the_window_say_nothing_of_it() -> None:
     assert meanwhile == BrokerWindow(QuotaWindow(31), is_recorded=False)
 
 
-def test_given_window_replaces_what_the_brokers_have() -> None:
-    only_samples = GivenWindow(samples=21)
-    assert windows(fact(1, 5, 31), override=only_samples)[0] == BrokerWindow(QuotaWindow(21), is_recorded=False)
-    assert windows(fact(1, 5, 21), override=only_samples)[0] == BrokerWindow(QuotaWindow(21))
-    assert windows(override=only_samples)[0] == BrokerWindow(QuotaWindow(21), is_recorded=False)
-
-
 def test_classes_are_the_newest_of_each_broker() -> None:
     facts = [fact(1, 5, 11, callback_class="Old"), fact(1, 6, 11, callback_class="New"), fact(2, 5, 11)]
-    assert recorded_brokers(facts, 100, GivenWindow()).callback_classes == ("New",)
+    assert recorded_brokers(facts, 100).callback_classes == ("New",)
