@@ -9,7 +9,7 @@ from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.subscriptions.subscription_id import instance_subscription_id, subscription_crc
 from telemetry.wire.apis import PUSH_TELEMETRY
-from telemetry.wire.telemetry_messages import read_push, read_push_head
+from telemetry.wire.telemetry_messages import read_push
 
 
 def answered(receiver: TelemetryReceiver, api_key: int, body: bytes, caller: Caller, now_ms: int) -> Answer:
@@ -18,11 +18,6 @@ def answered(receiver: TelemetryReceiver, api_key: int, body: bytes, caller: Cal
         return receiver.answer_get(body, caller, now_ms)
     head, payload = read_push(body)
     return receiver.answer_push(PushRequest(*head, caller), payload, now_ms)
-
-
-def answered_oversize(receiver: TelemetryReceiver, body: bytes, caller: Caller, now_ms: int) -> Answer:
-    """`body`: how a push begins. Raises ProtocolError."""
-    return receiver.answer_push(PushRequest(*read_push_head(body), caller), None, now_ms)
 
 
 def subscription_id(metrics: Iterable[str], interval_ms: int, client_instance_id: bytes) -> int:

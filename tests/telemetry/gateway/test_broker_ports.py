@@ -1,4 +1,4 @@
-"""telemetry/gateway/broker_ports.py: which ports are open, and several processes that listen at the same ones."""
+"""telemetry/gateway/broker_ports.py: open ports, several processes at the same ones, server names, networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.broker_ports import BOOTSTRAP, BrokerPorts, PortOptions
+from telemetry.gateway.broker_ports import (
+    BOOTSTRAP,
+    BrokerNames,
+    BrokerNamesError,
+    BrokerPorts,
+    PortOptions,
+    allowed_address,
+)
+from telemetry.gateway.networks import is_in, networks_of
 from tests.kit.free_ports import free_range
 from tests.kit.grpc_servers import in_loop
 
@@ -216,3 +224,84 @@ async def test_shared_port_in_use_raises_os_error(reuse_port: bool) -> None:
         pytest.raises(OSError, match="in use"),
     ):
         await opener(other.getsockname()[1]).open([])
+
+
+NAMES = BrokerNames("broker-{id}.gateway.example")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("broker-5.gateway.example", 5),
+        ("BROKER-5.Gateway.Example", 5),
+        ("broker-0.gateway.example", 0),
+        ("bootstrap.gateway.example", None),
+        ("broker-5.gateway.example.evil", None),
+        ("broker-5xgateway.example", None),
+        ("broker--5.gateway.example", None),
+        ("broker-12345678901.gateway.example", None),
+        ("broker-\u0665.gateway.example", None),  # a digit outside ASCII
+        ("", None),
+        (None, None),
+    ],
+)
+def test_node_id_of_server_name(name: str | None, expected: int | None) -> None:
+    assert NAMES.node_id(name) == expected
+
+
+def test_advertised_address_of_broker() -> None:
+    assert NAMES.address_of(5, 9092) == ("broker-5.gateway.example", 9092)
+    assert BrokerNames("b{id}.example:").address_of(1, 9) == ("b1.example", 9)
+    assert BrokerNames("b{id}.example:443").address_of(0, 9092) == ("b0.example", 443)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["broker.example", "b{id}{id}.example", "b {id}", "b{id}:70000", "", "{id}..example"]
+)
+def test_invalid_pattern_raises_broker_names_error(pattern: str) -> None:
+    with pytest.raises(BrokerNamesError):
+        BrokerNames(pattern)
+
+
+@in_loop
+async def test_names_without_a_port_get_the_one_that_clients_see() -> None:
+    listeners = opener(names=NAMES, advertised_port=443)
+    await listeners.open([NODE])
+    assert listeners.address_of(5, "any") == ("broker-5.gateway.example", 443)
+    listeners.close()
+
+
+@in_loop
+async def test_brokers_share_one_port_and_unknown_broker_has_no_candidates() -> None:
+    asked: list[int] = []
+    listeners = opener(names=NAMES, unknown=lambda: asked.append(1))
+    _, port = await listeners.open([NODE])
+    assert [*listeners] == [(NODE, port)]
+    assert listeners.address_of(5, "ignored") == ("broker-5.gateway.example", port)
+    assert listeners.node_of(BOOTSTRAP, lambda: "broker-5.gateway.example") == 5
+    assert listeners.node_of(BOOTSTRAP, lambda: "bootstrap.gateway.example") == BOOTSTRAP
+    assert listeners.node_of(BOOTSTRAP, lambda: None) == BOOTSTRAP
+    assert not asked
+    assert listeners.address_of(6, "ignored") == ("broker-6.gateway.example", port)
+    assert asked
+    assert listeners.candidates(6) == []
+    second = follower(port, names=NAMES)
+    await second.follow([*listeners])
+    assert second.candidates(5) == [NODE]
+    listeners.close()
+
+
+def test_networks_are_parsed_from_cidr_or_address() -> None:
+    networks = networks_of(["10.1.2.3/8", " 192.0.2.7", "2001:db8::/32"])
+    assert all(is_in(address, networks) for address in ("10.255.0.1", "192.0.2.7", "2001:db8::5", "::ffff:10.0.0.1"))
+    assert not any(is_in(address, networks) for address in ("11.0.0.1", "192.0.2.8", "2001:db9::5", "::ffff:11.0.0.1"))
+    with pytest.raises(ValueError, match="not appear to be"):
+        networks_of(["10.0.0.0/33"])
+
+
+@in_loop
+async def test_broker_outside_allowed_networks_is_refused() -> None:
+    assert await allowed_address("anywhere.example", 9092, ()) == "anywhere.example"
+    assert await allowed_address("localhost", 9092, networks_of(["127.0.0.0/8", "::1"])) in ("127.0.0.1", "::1")
+    with pytest.raises(PermissionError, match="upstream_networks"):
+        await allowed_address("127.0.0.1", 9092, networks_of(["10.0.0.0/8"]))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporters.model import ANONYMOUS, UNKNOWN, Exchange
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.connection import ConnectionLimits
-from tests.telemetry.gateway.dialogue import PUSH, Both, framed, produce, produced, request, response
+from tests.telemetry.gateway.dialogue import PUSH, Both, SaslDialogue, framed, produce, produced, request, response
 
 
 def test_non_telemetry_frames_pass_unchanged() -> None:
@@ -239,3 +241,134 @@ def test_request_that_is_too_large_to_be_read_is_forwarded_and_unknown() -> None
     both.client(request(20, 1, 2, struct.pack(">ih", 1, 200) + b"a" * 200 + bytes(4)))
     both.broker(response(20, 1, 2, b"?"))
     assert both.seen[1].changes == (("", -1, -1),)
+
+
+DIALOGUE = [
+    (request(18, 3, 1, b"\x05java\x061.2.3\x00"), framed(struct.pack(">ih", 1, 0) + b"\x01\0\0\0\0\x00")),
+    (
+        request(3, 9, 2, b"topics"),
+        response(3, 9, 2, struct.pack(">iBi3siH", 0, 2, 1, b"\x03k1", 9, 0) + b"rest"),
+    ),
+    (produce(9, 3, -1), produced(9, 3, 5)),
+    (produce(8, 4, 0), b""),
+    (request(71, 0, 5, b"get"), None),
+    (request(1, 12, 6, b"fetch"), response(1, 12, 6, struct.pack(">i", 9) + b"r" * 300)),
+    (request(72, 0, 7, PUSH), None),
+    (request(1, 12, 8, b"fetch"), response(1, 12, 8, struct.pack(">i", 0) + b"s" * 30)),
+]
+
+
+def played(cuts: list[int]) -> tuple[bytes, bytes, list[int]]:
+    """Feeds both streams through the connection in pieces, and flushes on each request to flush."""
+    both = Both()
+    ups = downs = b""
+    sent = b"".join(ask for ask, _ in DIALOGUE)
+    reported = b"".join(answer for _, answer in DIALOGUE if answer)
+    at = 0
+    for cut in [*cuts, len(sent)]:
+        ups += both.client(sent[at : at + cut])
+        at += cut
+    downs += both.take_client()
+    at = 0
+    for index, cut in enumerate([*cuts, len(reported)]):
+        downs += both.broker(reported[at : at + cut])
+        at += cut
+        if both.connection.unflushed and index % 2:
+            downs += both.flush()
+    if both.connection.unflushed:
+        downs += both.flush()
+    return ups, downs, [s.throttle_ms for s in both.seen]
+
+
+@given(st.lists(st.integers(0, 60), max_size=40))
+def test_dialogue_does_not_depend_on_chunk_boundaries(cuts: list[int]) -> None:
+    assert played(cuts) == played([])
+
+
+# Without a broker
+
+
+class Alone(Both):
+    """A connection without a broker: the gateway answers its requests or closes it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ConnectionLimits(max_held_request_bytes=1000),
+            local={key: lambda version, body: b"%d:" % version + body for key in (3, 18, 32)},
+        )
+
+    def ask(self, data: bytes) -> bytes:
+        assert self.client(data) == b""
+        return self.take_client()
+
+
+@pytest.mark.parametrize(("key", "version"), [(3, 1), (3, 12), (18, 0), (18, 3), (32, 1), (32, 4)])
+def test_known_requests_are_answered_locally(key: int, version: int) -> None:
+    alone, body = Alone(), b"\x05java\x063.7.0\x00"
+    assert alone.ask(request(key, version, 7, body)) == response(key, version, 7, b"%d:" % version + body)
+    assert alone.connection.idle
+
+
+def test_local_answers_keep_request_order_behind_a_push() -> None:
+    alone = Alone()
+    assert alone.ask(request(72, 0, 1, PUSH) + request(3, 12, 2, b"asked")) == b""
+    assert alone.flush() == response(72, 0, 1, b"answer-72") + response(3, 12, 2, b"12:asked")
+
+
+@pytest.mark.parametrize("key", [0, 1, 12, 44])
+def test_unsupported_request_without_broker_raises_protocol_error(key: int) -> None:
+    with pytest.raises(ProtocolError, match="without a broker"):
+        Alone().client(request(key, 1, 1, b"body"))
+
+
+def test_oversize_request_without_broker_raises_protocol_error() -> None:
+    with pytest.raises(ProtocolError, match="Metadata request of"):
+        Alone().client(request(3, 12, 1, bytes(2000)))
+
+
+ANSWER = response(18, 0, 0, struct.pack(">hihhh", 0, 1, 18, 0, 4))
+
+
+def test_keep_alive_is_invisible_to_client_and_meter() -> None:
+    both = Both()
+    both.client(request(72, 0, 1, PUSH))
+    both.flush()
+    both.connection.keep_alive(5)
+    assert both.take_upstream() == request(18, 0, 0)
+    was_idle = both.connection.idle
+    assert both.broker(ANSWER[:7]) + both.broker(ANSWER[7:]) == b""
+    assert (was_idle, both.connection.idle) == (False, True)
+    assert both.seen == []
+
+
+def test_requests_behind_keep_alive_are_answered_in_order() -> None:
+    both = Both()
+    both.connection.keep_alive(5)
+    both.take_upstream()
+    ask, reported = request(12, 4, 2), response(12, 4, 2, b"\0\0\0\0\0\0\0")
+    assert both.client(request(71, 0, 1, b"get") + ask) == ask
+    assert both.take_client() == b""
+    assert both.broker(ANSWER + reported) == response(72, 0, 1, b"answer-71") + reported
+    assert len(both.seen) == 1
+
+
+def test_keep_alive_is_not_sent_during_requests() -> None:
+    both = Both()
+    both.client(request(12, 4, 1))
+    both.connection.keep_alive(5)
+    assert both.take_upstream() == b""
+    both = Both()
+    both.client(request(72, 0, 1, PUSH)[:20])
+    both.connection.keep_alive(5)
+    assert both.take_upstream() == b""
+
+
+@pytest.mark.parametrize(
+    ("authenticated", "after_ms", "sent"), [(False, 0, False), (True, 0, True), (True, 9_000, False)]
+)
+def test_keep_alive_requires_a_valid_session(authenticated: bool, after_ms: int, sent: bool) -> None:
+    dialogue = SaslDialogue()
+    if authenticated:
+        dialogue.scram(lifetime_ms=5_000)
+    dialogue.connection.keep_alive(dialogue.now_ms + after_ms)
+    assert bool(dialogue.connection.to_upstream) is sent

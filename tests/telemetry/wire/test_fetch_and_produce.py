@@ -1,5 +1,4 @@
-"""Topics are read off Produce requests and Fetch responses of each version as kio writes them, however their bytes
-arrive; frames of another shape yield nothing and cost little."""
+"""Frames that are read while they are forwarded, however their bytes arrive; kio encodes them."""
 
 from __future__ import annotations
 
@@ -8,13 +7,16 @@ import random
 import struct
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.wire.apis import APIS, FETCH, PRODUCE
+from telemetry.wire.fetch_endpoints import FetchEndpoints
 from telemetry.wire.topic_bytes import ID_MARK, TopicBytes
 from tests.kit.kio_entities import encode, message_type, random_entity
 
@@ -90,3 +92,45 @@ def test_a_name_that_kafka_refuses_is_not_counted(name: str) -> None:
     encoded = name.encode()
     topic = struct.pack(">h", len(encoded)) + encoded + struct.pack(">iii", 1, 0, 1) + b"r"
     assert not read(PRODUCE, 3, framed(PRODUCE, 3, struct.pack(">hhii", -1, 1, 1, 1) + topic))
+
+
+def without_endpoints(version: int, response: Any) -> bytes:
+    """The frame with another tag in place of NodeEndpoints'."""
+    body = encode(response)
+    before = encode(dataclasses.replace(response, node_endpoints=()))[:-1]  # ends with no tagged fields
+    assert body.startswith(before)
+    if response.node_endpoints:
+        assert body[len(before) : len(before) + 2] == b"\x01\x00"
+        body = before + b"\x01\x7f" + body[len(before) + 2 :]
+    return framed(FETCH, version, body)
+
+
+def in_pieces(frame: bytes, cuts: list[int]) -> bytes:
+    endpoints = FetchEndpoints()
+    places = sorted({0, len(frame), *(cut % len(frame) for cut in cuts)})
+    return b"".join(endpoints.hidden(frame[a:b]) for a, b in pairwise(places))
+
+
+@pytest.mark.parametrize("version", (16, 17, 18))
+@given(seed=st.integers(0, 1 << 32), cuts=st.lists(st.integers(0, 1 << 16), max_size=12))
+def test_only_endpoints_disappear(version: int, seed: int, cuts: list[int]) -> None:
+    response = random_entity(random.Random(seed), message_type("fetch", version, "response"))
+    frame = framed(FETCH, version, encode(response))
+    assert in_pieces(frame, cuts) == in_pieces(frame, list(range(len(frame)))) == without_endpoints(version, response)
+
+
+def test_one_scanner_takes_frame_after_frame() -> None:
+    entity_type = message_type("fetch", 16, "response")
+    endpoints, rng = FetchEndpoints(), random.Random(1)
+    for _ in range(50):
+        response = random_entity(rng, entity_type)
+        endpoints.begin()
+        assert endpoints.hidden(framed(FETCH, 16, encode(response))) == without_endpoints(16, response)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_keep_their_length(data: bytes) -> None:
+    try:
+        assert len(FetchEndpoints().hidden(data)) == len(data)
+    except ProtocolError as exc:
+        assert "more than 32 bits" in str(exc)
