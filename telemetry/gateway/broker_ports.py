@@ -229,7 +229,6 @@ class BrokerPorts:
         return [*nodes[first:], *nodes[:first], *fallback]
 
     def reached(self, node_id: int) -> None:
-        """Reports that a broker accepted a connection."""
         if node_id in self._unreachable:
             self._unreachable.discard(node_id)
             log.info("broker is reachable again", broker_id=node_id)
@@ -241,14 +240,12 @@ class BrokerPorts:
             log.warning("cannot reach broker", broker_id=node_id, error=reason)
 
     def close(self) -> None:
-        """Stops accepting."""
         for task in self._opening.values():
             task.cancel()
         for server in self._servers.values():
             server.close()
 
     def _forget(self, node_id: int) -> None:
-        """Closes the listener of a broker, and its connections."""
         log.info("listener closed", broker_id=node_id, port=self._ports.pop(node_id))
         self._nodes.pop(node_id, None)
         self._missing.pop(node_id, None)

@@ -51,7 +51,6 @@ class TimedConnection(ABC):
 
     @property
     def waits_for_broker(self) -> bool:
-        """Whether a response is pending, which may take long."""
         return False
 
     @abstractmethod
@@ -205,7 +204,6 @@ class ClientConnection(TimedConnection, StreamProtocol):
         self._peer = peer
         self._own_address = end_of(self._transport.get_extra_info("sockname"))  # a closed transport has none
         self._gateway.clients.add(self)
-        self._gateway.counts.connections += 1
         try:
             self._principal = self._security.principal(self._transport)
         except ProtocolError as exc:
@@ -345,7 +343,6 @@ class ClientConnection(TimedConnection, StreamProtocol):
             self._continue(session)
 
     def _continue(self, session: ProxiedConnection) -> None:
-        """Takes the requests that waited until fewer were in flight."""
         if session.has_room and not self._draining and not self._transport.is_closing():
             self.data_received(b"")
             if not self._transport.is_closing():
@@ -385,7 +382,6 @@ class ClientConnection(TimedConnection, StreamProtocol):
         return self._session is None or not self._session.idle
 
     def close_for(self, reason: Reason) -> None:
-        """Counts the reason and closes at once."""
         self._gateway.admission.closed[reason] += 1
         self._gateway.admission.finished(self)  # frees its bytes before the next request is processed
         if self._session is not None:
@@ -433,7 +429,6 @@ class ClientConnection(TimedConnection, StreamProtocol):
         self._gateway.admission.left(self, self._peer[0])
         self._pass.leave()
         self._gateway.clients.discard(self)
-        self._gateway.counts.connections -= 1
         if not self._gateway.clients:
             self._gateway.last_lost.set()
         if self._session is not None:

@@ -53,13 +53,13 @@ from telemetry.wire.frames import (
     HOLD,
     LENGTH_BYTES,
     MAX_REQUEST_HEAD_BYTES,
+    REQUEST_HEAD,
     REQUEST_HEAD_BYTES,
     SKIP,
     UNDECIDED,
     WATCH,
     FrameScanner,
     check_head,
-    encode_request,
     read_acks,
     request_body,
 )
@@ -174,7 +174,6 @@ class ProxiedConnection(FrameScanner):
         return before > 0 or self.unfinished_request > 0
 
     def from_upstream(self, data: bytes, now_ms: int) -> None:
-        """Handles bytes from the broker."""
         self._responses.now_ms = now_ms
         forwarded = self._responses.feed(data)
         self.to_client = self.to_client + forwarded if self.to_client else forwarded
@@ -204,10 +203,11 @@ class ProxiedConnection(FrameScanner):
         pending = PendingRequest(APIS[API_VERSIONS], 0, 0, None, 0)
         pending.keep_alive = True
         self._pending.append(pending)
-        self.to_upstream += encode_request(API_VERSIONS, 0, 0, self._client.last_client_id)
+        client_id = self._client.last_client_id
+        head = REQUEST_HEAD.pack(API_VERSIONS, 0, 0, len(client_id))
+        self.to_upstream += (len(head) + len(client_id)).to_bytes(4, "big") + head + client_id
 
     def closed(self) -> None:
-        """Handles a disconnect of the client."""
         self.discard()
         self._known_pushes.forget()
         self._receiver.disconnected(self._connection_id)
@@ -229,7 +229,6 @@ class ProxiedConnection(FrameScanner):
     # --- the beginning of a request: forward, hold or skip
 
     def begin(self, length: int, data: bytes, offset: int) -> int:
-        """On a listener with SASL: a token as a raw frame, or a request."""
         if self._pending.size >= self._max_in_flight:
             self.is_crowded = True
             return UNDECIDED

@@ -48,7 +48,6 @@ REFUSALS = (
 class GatewayCounts:
     """Connection counts for the metrics page."""
 
-    connections: int = 0
     connections_total: int = 0
     protocol_errors: int = 0
     upstream_failures: int = 0
@@ -105,7 +104,6 @@ class Admission(Generic[C]):
         return None
 
     def left(self, client: C, address: str) -> None:
-        """Removes a closed connection."""
         source = address_key(address)
         self._connections -= 1
         self._by_address[source] -= 1
@@ -133,7 +131,6 @@ class Admission(Generic[C]):
         return victims
 
     def finished(self, client: C) -> None:
-        """The connection has no unfinished request any more."""
         unfinished = self._unfinished.pop(client, None)
         if unfinished is not None:
             self.held_bytes -= unfinished.held_bytes

@@ -76,8 +76,6 @@ class Listener(ListenerContext):
             raise OSError(f"{self.address}: {exc.strerror or exc}") from exc
 
     async def _accept(self, listener: socket.socket, node_id: int) -> ListeningServer:
-        """Accepts the connections of a bound socket, the listener of a node."""
-
         def serve(peer: tuple[str, int] | None = None) -> asyncio.Protocol:
             return as_protocol(ClientConnection(self, node_id, peer))
 
@@ -202,7 +200,6 @@ class _Handshake(asyncio.Protocol, TimedConnection):
         protocol.connection_made(transport)
 
     def ended(self) -> None:
-        """The handshake succeeded, failed, or was given up."""
         if self._is_admitted:
             self._is_admitted = False
             self._admission.left(self, self._address)

@@ -84,7 +84,6 @@ class PendingRequests:
         self.size += 1
 
     def remove_first(self) -> None:
-        """There must be one."""
         assert self.first is not None
         self.first = self.first.next
         if self.first is None:

@@ -25,8 +25,6 @@ class TopicSampler:
 
     def __init__(self, sample: float, uniform: Callable[[], float], observe: Callable[[SampledTopics], None]) -> None:
         """`sample`: the probability, above 0 and at most 1. `uniform` returns random numbers of [0, 1)."""
-        if not 0 < sample <= 1:
-            raise ValueError(f"cannot sample {sample} of the frames")
         self._log_of_rest = math.log1p(-sample) if sample < 1 else -math.inf
         self._uniform = uniform
         self.observe = observe

@@ -89,7 +89,17 @@ def caller_of(peer: Peer, stated: pb.Connection | None, cluster: str) -> Caller:
         return Caller(connection, None, f"grpc {peer.address} {peer.port}")
     if not peer.trusted:
         raise NotAllowedError("only an authenticated caller may set connection")
-    _check_stated(stated)
+    for name, most in _MAX_CHARS.items():
+        if len(getattr(stated, name)) > most:
+            raise MessageError(f"connection.{name} is longer than {most} characters")
+    if len(stated.client_id.encode()) > _MAX_CLIENT_ID_BYTES:
+        raise MessageError(f"connection.client_id is longer than {_MAX_CLIENT_ID_BYTES} bytes")
+    if stated.client_source_port > 65_535:
+        raise MessageError(f"connection.client_source_port is {stated.client_source_port}")
+    try:
+        ipaddress.ip_address(stated.client_source_address)
+    except ValueError as exc:
+        raise MessageError("connection.client_source_address is not an IP address") from exc
     address, port = stated.client_source_address, stated.client_source_port
     connection = Connection(
         cluster=stated.cluster or cluster,
@@ -105,21 +115,6 @@ def caller_of(peer: Peer, stated: pb.Connection | None, cluster: str) -> Caller:
     within = stated.connection_id or f"{address} {port}"
     connection_id = f"grpc {connection.cluster} {connection.broker_id} {within}"
     return Caller(connection, stated.client_id if stated.HasField("client_id") else None, connection_id)
-
-
-def _check_stated(stated: pb.Connection) -> None:
-    """Raises MessageError."""
-    for name, most in _MAX_CHARS.items():
-        if len(getattr(stated, name)) > most:
-            raise MessageError(f"connection.{name} is longer than {most} characters")
-    if len(stated.client_id.encode()) > _MAX_CLIENT_ID_BYTES:
-        raise MessageError(f"connection.client_id is longer than {_MAX_CLIENT_ID_BYTES} bytes")
-    if stated.client_source_port > 65_535:
-        raise MessageError(f"connection.client_source_port is {stated.client_source_port}")
-    try:
-        ipaddress.ip_address(stated.client_source_address)
-    except ValueError as exc:
-        raise MessageError("connection.client_source_address is not an IP address") from exc
 
 
 def _digest(token: bytes) -> bytes:

@@ -37,7 +37,6 @@ class ClientPart(NamedTuple):
     points: int
 
     def record(self, received_at_ms: int) -> bytes:
-        """A push record of the spool."""
         sender = sender_bytes(self.identity.connection, self.identity.client_id)
         origin = push_origin(self.identity.client_instance_id, 0, False, _UNCOMPRESSED, sender)
         return push_record(received_at_ms, origin, self.payload)
@@ -53,7 +52,6 @@ class Export(NamedTuple):
 
     @property
     def points(self) -> int:
-        """Number of data points kept."""
         return sum(part.points for part in self.parts)
 
     def response(self) -> ExportMetricsServiceResponse:
@@ -169,7 +167,6 @@ class _Split:
         self._points: dict[Identity, Any] = {}  # the data points of copies of the current metric
 
     def divide(self, facts: Facts, owners: _Owners) -> None:
-        """`facts`: of the resource."""
         clients = self._clients
         for scope_metrics in self._whole.scope_metrics:
             self._scope_metrics = scope_metrics

@@ -41,17 +41,24 @@ class HttpLimits(NamedTuple):
     receive_timeout_s: float
 
 
-class _HttpError(Exception):
-    """A request refused with an HTTP status. `outcome`: the label under which it is counted."""
+class UnsupportedError(Exception):
+    """The type or the encoding of a body that nobody reads here."""
 
-    def __init__(self, status: int, outcome: str, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-        self.outcome = outcome
+
+# Status, the label under which a refusal is counted (the receiver counts its own), and why, if the error does not say.
+_STATUS: Final[dict[type[Exception], tuple[int, str, str]]] = {
+    UnauthenticatedError: (401, "unauthenticated", ""),
+    UnsupportedError: (415, "unsupported", ""),
+    TimeoutError: (408, "timeout", "the request did not arrive in time"),
+    ClientDisconnect: (400, "invalid", "the request body is incomplete"),
+    DecompressError: (400, "invalid", ""),
+    TooLarge: (413, "too_large", ""),
+    OtlpError: (400, "", ""),
+    OtlpBusyError: (503, "", ""),
+}
 
 
 def otlp_app(receiver: OtlpReceiver, access: Access, limits: HttpLimits) -> Starlette:
-    """The application of the endpoint."""
     endpoint = _Endpoint(receiver, access, limits)
     return Starlette(routes=[Route("/v1/metrics", endpoint.export, methods=["POST"])])
 
@@ -66,54 +73,37 @@ class _Endpoint:
     async def export(self, request: Request) -> Response:
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._open >= self._limits.max_concurrent_requests:
-            return self._refusal(503, "busy", "too many requests at once", content_type)
+            self._receiver.refused(TRANSPORT, "busy")
+            return _error(503, "too many requests at once", content_type)
         self._open += 1
         try:
             trusted = self._access.is_trusted(request.headers.getlist("authorization"), None)
             if content_type not in _PARSERS:
-                raise _HttpError(415, "unsupported", "Content-Type is not application/x-protobuf or application/json")
+                raise UnsupportedError("Content-Type is not application/x-protobuf or application/json")
             body = await self._read_body(request)
             sender = OtlpCaller(request.client.host if request.client else "", trusted, TRANSPORT)
             export = await self._receiver.accept(body, _PARSERS[content_type], sender)
             return _encoded(200, export.response(), content_type)
-        except UnauthenticatedError as exc:
-            return self._refusal(401, "unauthenticated", str(exc), content_type)
-        except _HttpError as exc:
-            return self._refusal(exc.status, exc.outcome, str(exc), content_type)
-        except OtlpError as exc:  # counted by the receiver
-            return _error(400, str(exc), content_type)
-        except OtlpBusyError as exc:
-            return _error(503, str(exc), content_type)
-        except ClientDisconnect:
-            return self._refusal(400, "invalid", "the request body is incomplete", content_type)
+        except tuple(_STATUS) as exc:
+            status, outcome, why = _STATUS[type(exc)]
+            if outcome:
+                self._receiver.refused(TRANSPORT, outcome)
+            return _error(status, str(exc) or why, content_type)
         finally:
             self._open -= 1
 
     async def _read_body(self, request: Request) -> bytes:
         encoding = request.headers.get("content-encoding", "").strip().lower()
         if encoding not in _CODECS:
-            raise _HttpError(415, "unsupported", "Content-Encoding is not identity, gzip or zstd")
-        try:
-            async with asyncio.timeout(self._limits.receive_timeout_s):
-                parts, size = [], 0
-                async for part in request.stream():
-                    size += len(part)
-                    if size > self._limits.max_body_bytes:
-                        why = f"a body of more than {self._limits.max_body_bytes} bytes"
-                        raise _HttpError(413, "too_large", why)
-                    parts.append(part)
-        except TimeoutError as exc:
-            raise _HttpError(408, "timeout", "the request did not arrive in time") from exc
-        try:
-            return decompress(_CODECS[encoding], b"".join(parts), max_bytes=self._limits.max_decompressed_bytes)
-        except DecompressError as exc:
-            raise _HttpError(400, "invalid", str(exc)) from exc
-        except TooLarge as exc:
-            raise _HttpError(413, "too_large", str(exc)) from exc
-
-    def _refusal(self, status: int, outcome: str, why: str, content_type: str) -> Response:
-        self._receiver.refused(TRANSPORT, outcome)
-        return _error(status, why, content_type)
+            raise UnsupportedError("Content-Encoding is not identity, gzip or zstd")
+        async with asyncio.timeout(self._limits.receive_timeout_s):
+            parts, size = [], 0
+            async for part in request.stream():
+                size += len(part)
+                if size > self._limits.max_body_bytes:
+                    raise TooLarge(f"a body of more than {self._limits.max_body_bytes} bytes")
+                parts.append(part)
+        return decompress(_CODECS[encoding], b"".join(parts), max_bytes=self._limits.max_decompressed_bytes)
 
 
 def _error(status: int, why: str, content_type: str) -> Response:

@@ -96,8 +96,6 @@ _BETWEEN: Final = ("resource_metrics", "scope_metrics", "metrics", "data_points"
 
 
 class _Parts:
-    """Finds the parts of a request that can be parsed."""
-
     def __init__(self) -> None:
         self._left_fields = _REQUEST.points
 

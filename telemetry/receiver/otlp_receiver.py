@@ -86,25 +86,22 @@ class OtlpReceiver:
     async def _parse(
         self, body: bytes, parse: Callable[[bytes], ParsedRequest], sender: OtlpCaller
     ) -> tuple[Export, list[bytes]]:
+        def read() -> tuple[Export, list[bytes]]:
+            export = export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
+            now_ms = self._now_ms()
+            return export, [part.record(now_ms) for part in export.parts]
+
         if len(body) <= _READ_IN_LOOP_BYTES:
-            return self._read(body, parse, sender)
+            return read()
         if self._held_bytes and self._held_bytes + len(body) > _MAX_HELD_BYTES:
             raise OtlpBusyError("too many large requests at once")
         self._held_bytes += len(body)
         try:
             async with self._parsing:
-                return await asyncio.to_thread(self._read, body, parse, sender)
+                return await asyncio.to_thread(read)
         finally:
             self._held_bytes -= len(body)
 
     def refused(self, transport: str, outcome: str) -> None:
         """Counts a refused request. `outcome` is a label and comes from a closed set."""
         self.requests[transport, outcome] += 1
-
-    def _read(
-        self, body: bytes, parse: Callable[[bytes], ParsedRequest], sender: OtlpCaller
-    ) -> tuple[Export, list[bytes]]:
-        """The request by client, and its records for the spool."""
-        export = export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
-        now_ms = self._now_ms()
-        return export, [part.record(now_ms) for part in export.parts]

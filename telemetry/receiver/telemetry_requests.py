@@ -126,7 +126,6 @@ class TelemetryReceiver:
     # --- values
 
     def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
-        """Answers GetTelemetrySubscriptions."""
         try:
             gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
             if self._is_over(caller, client_instance_id, None, 0, gate_ms):
@@ -195,7 +194,6 @@ class TelemetryReceiver:
         return self.payers.charge_address(address, now_ms if self._rules_ms is None else self._rules_ms(), nbytes)
 
     def disconnected(self, connection_id: str) -> None:
-        """Forgets the instances of a closed connection."""
         self.rules.instances.disconnected(connection_id)
         self.payers.disconnected(connection_id)
 

@@ -66,7 +66,6 @@ class FrameScanner(ABC):
         return data
 
     def end(self) -> bytes:
-        """The bytes to send after a forwarded frame."""
         return b""
 
     def feed(self, data: bytes) -> bytes:
@@ -218,12 +217,6 @@ def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes
     reader = Reader(request, client_id_end)
     reader.skip_tagged()
     return request[reader.offset :]
-
-
-def encode_request(api_key: int, version: int, correlation_id: int, client_id: bytes) -> bytes:
-    """A complete request with header version 1 and an empty body, including the length field."""
-    length = REQUEST_HEAD.size + len(client_id)
-    return length.to_bytes(4, "big") + REQUEST_HEAD.pack(api_key, version, correlation_id, len(client_id)) + client_id
 
 
 def encode_response(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:

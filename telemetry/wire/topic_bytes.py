@@ -60,7 +60,6 @@ class TopicBytes:
         self._steps: _Step | None = {PRODUCE: self._produce, FETCH: self._fetch}[api_key]()
 
     def feed(self, data: bytes) -> None:
-        """The next bytes."""
         self._data, self._at = data, 0
         if self._steps is None:
             self._is_whole = self._is_whole and not data
@@ -185,7 +184,6 @@ class TopicBytes:
             yield
 
     def _skip(self, size: int) -> None:
-        """Skips the next `size` bytes; none if `size` is negative."""
         self._skipped += max(size, 0)
 
     def _pass_skipped(self, wanted: int) -> _Step:

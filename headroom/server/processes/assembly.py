@@ -252,7 +252,7 @@ def subscriptions_path(config: ServeConfig) -> Path:
 
 def listener_readings(gateway: Gateway) -> dict[SelfMetric, Values]:
     return receiver_readings(gateway.receiver) | {
-        catalogue.CONNECTIONS: gateway.counts.connections,
+        catalogue.CONNECTIONS: len(gateway.clients),
         catalogue.CONNECTIONS_TOTAL: gateway.counts.connections_total,
         catalogue.PROTOCOL_ERRORS: gateway.counts.protocol_errors,
         catalogue.CONNECTIONS_REFUSED: {str(reason): count for reason, count in gateway.admission.refused.items()},

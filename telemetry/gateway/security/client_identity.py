@@ -179,7 +179,6 @@ class SaslSession:
         self._reopen()
 
     def _resolve_owner(self) -> None:
-        """Makes the owner of the session's delegation token its principal, once it is known."""
         owner = self._owner_of(self._authenticated_token)
         if owner is not None:
             self.principal = recorded_principal(owner, self._mechanism)
@@ -230,7 +229,6 @@ class ClientIdentity:
             self.note_principal()
 
     def note_principal(self) -> None:
-        """Updates the principal after the broker answered a step of the authentication."""
         if self.sasl is not None and self.sasl.principal not in (None, self.facts.principal):
             self._know(dataclasses.replace(self.facts, principal=self.sasl.principal))
 

@@ -90,9 +90,3 @@ def test_a_malformed_request_passes_and_is_not_counted() -> None:
     for damaged in (framed(whole[4:] + b"more"), framed(whole[4:-1])):
         assert sampled.both.client(damaged) == damaged
     assert sampled.seen == []
-
-
-@pytest.mark.parametrize("sample", [0.0, -1.0, 1.5, float("nan")])
-def test_a_sample_is_a_share(sample: float) -> None:
-    with pytest.raises(ValueError, match="cannot sample"):
-        TopicSampler(sample, random.random, lambda _: None)
