@@ -47,7 +47,6 @@ class Totals:
     bytes: int = 0  # frames included
     corrupt: int = 0  # stretches of damage that were skipped; their bytes are in `bytes`
     torn: int = 0  # segment ends half written when their writer died; nothing in them was acknowledged
-    torn_bytes: int = 0
 
 
 @dataclass(slots=True)

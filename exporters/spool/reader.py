@@ -396,7 +396,7 @@ class SpoolReader:
         if torn and seen_to > segment.position:
             nbytes = seen_to - segment.position
             logger.warning("a segment ends in the middle of a record", segment=name, nbytes=nbytes)
-            self.totals = replace(self.totals, torn=self.totals.torn + 1, torn_bytes=self.totals.torn_bytes + nbytes)
+            self.totals = replace(self.totals, torn=self.totals.torn + 1)
         segment.close()  # and with it our lock, before a writer may take the file
         del self._segments[name]
         self.unsure.discard(name)

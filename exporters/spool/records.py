@@ -18,8 +18,7 @@ The fields from connection_len to client_id are equal in all pushes of a connect
 once. Usage, limits, facts and topics are JSON: {"fields": [names], "rows": [[values]]}.
 
 Versions of Headroom with more or fewer JSON fields can read each other's records: unknown fields are ignored, missing
-ones take the default of exporters/model.py or `_CONNECTION_DEFAULTS`. A change of the binary layout needs a new
-FORMAT.
+ones take the default of exporters/model.py. A change of the binary layout needs a new FORMAT.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ from crc32c import crc32c
 
 from exporters.identity import stored_name
 from exporters.model import (
-    ANONYMOUS,
-    UNKNOWN,
     ClientInstance,
     Connection,
     Push,
@@ -189,16 +186,6 @@ _SENDER_HEAD: Final = struct.Struct(">HH")
 # Where connection_len is in an instance and in a push record; the connection is 4 bytes behind it.
 CONNECTION_AT: Final = (24, 30)
 _CONNECTION_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Connection))
-_CONNECTION_DEFAULTS: Final[dict[str, Any]] = {  # for records of versions without the field
-    "cluster": "",
-    "listener": "",
-    "principal": ANONYMOUS,
-    "source_address": "",
-    "source_port": 0,
-    "software_name": UNKNOWN,
-    "software_version": UNKNOWN,
-    "broker_id": -1,
-}
 
 
 def sender_bytes(connection: Connection, client_id: str | None) -> bytes:
@@ -284,6 +271,6 @@ def decode_connection(encoded: bytes) -> Connection:
     """Raises ValueError."""
     try:
         facts = orjson.loads(encoded)
-        return Connection(**{name: facts.get(name, _CONNECTION_DEFAULTS.get(name)) for name in _CONNECTION_FIELDS})
-    except (TypeError, AttributeError) as exc:
+        return Connection(**{name: facts[name] for name in _CONNECTION_FIELDS})
+    except (KeyError, TypeError) as exc:
         raise ValueError(f"cannot read a connection of {len(encoded)} bytes: {exc}") from exc

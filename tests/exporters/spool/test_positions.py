@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
@@ -157,9 +158,10 @@ def test_records_of_other_versions_are_decoded() -> None:
     older = {"fields": fields["fields"][:of_before], "rows": [fields["rows"][0][:of_before]]}
     assert decode_rows(RecordKind.USAGE, orjson.dumps(older)) == [usage]
     assert decode_rows(RecordKind.LIMITS, encode_rows(RecordKind.LIMITS, [limit])) == [limit]
-    facts = orjson.dumps({"principal": "alice", "source_port": 5, "novel": True})
+    connection = Connection("c", "l", "alice", "10.0.0.1", 5, "java", "4.3", 1)
+    facts = orjson.dumps(asdict(connection) | {"novel": True})
     seen = decode_instance(bytes(24) + len(facts).to_bytes(2) + (2).to_bytes(2) + facts + b"ab")
-    assert seen.connection == Connection("", "", "alice", "", 5, "unknown", "unknown", -1)
+    assert seen.connection == connection
 
 
 def test_backlog_is_counted_incrementally_and_estimated_meanwhile(
