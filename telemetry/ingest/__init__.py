@@ -4,10 +4,7 @@
 supervisor reads progress.py. Sans-I/O except for the store and the files of the quarantine. Imports telemetry.decode
 and exporters.
 
-quarantine.py     pushes that the store does not accept, unchanged, in a bounded directory; the oldest are removed
-                  first
-recent_series.py  reads from the store which series were described recently: a restarted worker need not describe them
-                  again
-rollups.py        schedules the hourly rollups: which hours have new points, and when each is recomputed from raw
-                  points
+quarantine.py     pushes that the store does not accept, unchanged, in a bounded directory
+recent_series.py  reads from the store which series a restarted worker need not describe again
+rollups.py        which hours have new points, and when the rollup of each is computed
 """

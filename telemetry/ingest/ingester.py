@@ -28,7 +28,12 @@ from exporters.clickhouse.store import (
 )
 from exporters.model import ClientInstance, DropReason, Push, RecordKind
 from exporters.spool.reader import Batch, SpoolReader
-from exporters.spool.records import decode_instance, decode_push, decode_rows, is_heavy
+from exporters.spool.records import (
+    decode_instance,
+    decode_push,
+    decode_rows,
+    is_heavy,
+)
 from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
 from telemetry.decode.otlp import Decoded

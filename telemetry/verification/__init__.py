@@ -2,7 +2,6 @@
 
 findings.py   the rules that a client must keep, by name, and what was found about each
 payloads.py   what the bytes of a push must be
-client_check.py  what the client is offered and answered, stage by stage, and the state machine over its requests; knows
-                 no socket and no clock
+client_check.py  what the client is offered and answered, stage by stage, and the state machine over its requests
 listener.py   the sockets, and answers to producers
 """
