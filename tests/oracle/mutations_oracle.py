@@ -8,7 +8,7 @@ left then have to be those of our bucket, which knows the two messages only.
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
@@ -18,10 +18,21 @@ from quota_metrics.windows import TokenBucket
 from telemetry.wire.apis import APIS, CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from telemetry.wire.mutations import accepted_changes, requested_changes
 
-_NAMES: Final = ("CreateTopics", "CreatePartitions", "DeleteTopics")
-_KEYS: Final = dict(zip(_NAMES, (CREATE_TOPICS, CREATE_PARTITIONS, DELETE_TOPICS), strict=True))
-_STRICT_SINCE: Final = {"CreateTopics": 6, "CreatePartitions": 3, "DeleteTopics": 5}  # KafkaApis, ControllerApis
-_OLDEST: Final = {"CreateTopics": 2, "CreatePartitions": 0, "DeleteTopics": 1}  # that Kafka 4 still has
+
+class _Api(NamedTuple):
+    key: int
+    name_of_key: str
+    oldest: int  # that Kafka 4 still has
+    strict_since: int  # KafkaApis, ControllerApis
+    result: str
+    results: str
+
+
+_APIS: Final = {
+    "CreateTopics": _Api(CREATE_TOPICS, "CREATE_TOPICS", 2, 6, "CreatableTopicResult", "topics"),
+    "CreatePartitions": _Api(CREATE_PARTITIONS, "CREATE_PARTITIONS", 0, 3, "CreatePartitionsTopicResult", "results"),
+    "DeleteTopics": _Api(DELETE_TOPICS, "DELETE_TOPICS", 1, 5, "DeletableTopicResult", "responses"),
+}
 _REQUESTS: Final = 6
 _START_MS: Final = 1_700_000_000_000  # a long in Java
 _TOPICS: Final = ("a", "b", "ü", "d" * 249)
@@ -67,8 +78,8 @@ class _Case:
         for _ in range(_REQUESTS):
             self.now_ms += self.rng.choice([0, 1, 900, 1000, 15_000, 100_000])
             self.clock.set(self.now_ms)
-            name = self.rng.choice(_NAMES)
-            version = self.rng.randrange(_OLDEST[name], APIS[_KEYS[name]].max_version + 1)
+            name = self.rng.choice([*_APIS])
+            version = self.rng.randrange(_APIS[name].oldest, APIS[_APIS[name].key].max_version + 1)
             self._request(name, version)
             theirs, ours = self._tokens(), self.ours.measure(self.now_ms)
             if theirs != ours or self.known.unknown:
@@ -76,11 +87,11 @@ class _Case:
         return []
 
     def _request(self, name: str, version: int) -> None:
-        quota = self.manager.newQuotaFor(self.session, self._header(name, version), _STRICT_SINCE[name])
+        quota = self.manager.newQuotaFor(self.session, self._header(name, version), _APIS[name].strict_since)
         request, response = self._message(f"{name}Request"), self._message(f"{name}Response")
         for topic in self.rng.sample(_TOPICS, self.rng.randrange(1, 4)):
             self._topic(name, version, topic, (request, response), quota)
-        api = APIS[_KEYS[name]]
+        api = APIS[_APIS[name].key]
         asked = requested_changes(api, version, self._bytes(request, version))
         for change in accepted_changes(api, version, self._bytes(response, version), asked):
             self.ours.record(self.known.cost([change]), self.now_ms)
@@ -135,25 +146,16 @@ class _Case:
         return enlarged
 
     def _answer(self, name: str, response: Any, topic: str, result: int, partitions: int) -> None:
-        data = f"org.apache.kafka.common.message.{name}ResponseData$"
-        kind = {"CreateTopics": "CreatableTopicResult", "DeleteTopics": "DeletableTopicResult"}
-        answer = self._new(data + kind.get(name, "CreatePartitionsTopicResult")).setName(topic).setErrorCode(result)
+        kind = f"org.apache.kafka.common.message.{name}ResponseData${_APIS[name].result}"
+        answer = self._new(kind).setName(topic).setErrorCode(result)
         if name == "CreateTopics" and result == 0 and self.rng.random() < 0.5:
             answer.setNumPartitions(partitions)
         if name != "DeleteTopics" or self.rng.random() < 0.5:
             answer.setErrorMessage("refused" if result else None)
-        (response.results() if name == "CreatePartitions" else self._results(name, response)).add(answer)
-
-    def _results(self, name: str, response: Any) -> Any:
-        return response.topics() if name == "CreateTopics" else response.responses()
+        getattr(response, _APIS[name].results)().add(answer)
 
     def _header(self, name: str, version: int) -> Any:
-        keys = {
-            "CreateTopics": "CREATE_TOPICS",
-            "CreatePartitions": "CREATE_PARTITIONS",
-            "DeleteTopics": "DELETE_TOPICS",
-        }
-        key = getattr(self.kafka.common.protocol.ApiKeys, keys[name])
+        key = getattr(self.kafka.common.protocol.ApiKeys, _APIS[name].name_of_key)
         return self.kafka.common.requests.RequestHeader(key, version, "app", 1)
 
     def _message(self, name: str) -> Any:

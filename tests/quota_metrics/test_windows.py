@@ -13,21 +13,6 @@ from quota_metrics.windows import (
 )
 
 
-def throttle_of(rate: Rate, bound: float, now_ms: int) -> int:
-    return throttle_time_ms(rate.measure(now_ms), bound, rate.elapsed_ms(now_ms))
-
-
-def test_vector_b_steady_seconds_read_ten_percent_high() -> None:
-    rate = Rate(11, 1000)
-    seen = []
-    for second in range(14):
-        rate.record(1200, second * 1000)
-        seen.append((rate.measure(second * 1000), throttle_of(rate, 1000, second * 1000)))
-    assert [measured for measured, _ in seen[:8]] == [120.0 * n for n in range(1, 9)]
-    assert seen[8:10] == [(1080.0, 800), (1200.0, 2000)]
-    assert seen[10:] == [(1320.0, 3200)] * 4
-
-
 def test_throttle_times_round_half_up_as_in_java() -> None:
     assert throttle_time_ms(3, 2, 1) == 1
     assert throttle_time_ms(1, 2, 1) == 0

@@ -29,19 +29,6 @@ def test_jmx_quoting_and_prometheus_escapes_are_decoded() -> None:
     assert [unquoted(name) for name in ('"a\\nb"', '"', "plain", '"\\\\"')] == ["a\nb", '"', "plain", "\\"]
 
 
-def test_alternative_label_names_are_accepted() -> None:
-    reading = read(
-        'kafka_server_quota_byte_rate{client_id="a",type="produce"} 1\n'
-        'kafka_server_quota_byte_rate{clientid="b",quota_type="FETCH"} 2\n'
-        'kafka_server_quota_throttle_time_ms{client_id="a",type="Produce"} 3\n'
-        'kafka_server_quota_byte_rate{clientId="c",resource="LeaderReplication"} 4\n'
-    )
-    assert reading.values == {
-        ("Produce", "", "a"): {"byte-rate": 1.0, "throttle-time": 3.0},
-        ("Fetch", "", "b"): {"byte-rate": 2.0},
-    }
-
-
 # A sensor of one client as exporters write it: name and labels as their rules or code make them. BEAN
 # and ATTRIBUTE stand for `Produce` and `byte_rate`, bean for `produce`, ATTRI-BUTE for `byte-rate`.
 EXPORTERS = {
@@ -54,6 +41,7 @@ EXPORTERS = {
     "beans with the client id first": 'kafka_server_quota_ATTRIBUTE{resource="BEAN",clientId="app, user=alice"}',
     "type and attribute in the name": 'kafka_server_quota_BEAN_ATTRIBUTE{user="alice",client="app"}',
     "the attribute in a label": 'kafka_server_bean{user="alice",client_id="app",attribute_name="ATTRI-BUTE"}',
+    "labels in other spellings": 'kafka_server_quota_ATTRIBUTE_ms{quota_type="bean",principal="alice",clientid="app"}',
     "type in a label": 'kafka_server_quota_ATTRIBUTE{type="BEAN",user="alice",client_id="app"}',
 }
 SENSORS = [
@@ -107,6 +95,7 @@ def test_other_metrics_of_such_names_are_no_sensors() -> None:
         'kafka_server_replica_fetcher_metrics_incoming_byte_rate{client_id="x"} 1\n'
         'kafka_server_fetch_sessions{user="x"} 1\nkafka_server_request_handler_avg_idle_percent{user="x"} 1\n'
         'kafka_server_produce_request_time{user="x"} 1\nkafka_server_fetch_byte_rate 3\n'
+        'kafka_server_quota_byte_rate{clientId="c",resource="LeaderReplication"} 4\n'
         'kafka_server_socket_server_metrics_byte_rate{client_id="x"} 1\nkafka_server_quota{user="x"} 1\n'
     )
     assert reading == SensorReading({})
