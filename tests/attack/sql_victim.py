@@ -84,10 +84,6 @@ class SqlVictim:
         """
         return self._count("quota_limits WHERE cluster = 'kept'")
 
-    def reads_running(self) -> int:
-        """How many queries of readers run or wait: of clients that are gone, too, until the server has noticed."""
-        return self._count("system.processes WHERE user = 'default'")
-
     def _count(self, of: str) -> int:
         writer = ClickHouse((self.clickhouse.writer,))
         [row] = writer.rows(f"SELECT count() AS n FROM {of}")
@@ -100,7 +96,8 @@ class SqlVictim:
 
         Begins when nothing is left of the attack before.
         """
-        eventually(self.reads_running, lambda running: running == 0)
+        # Queries of readers run or wait for clients that are gone, too, until the server has noticed.
+        eventually(lambda: self._count("system.processes WHERE user = 'default'"), lambda running: running == 0)
         self.answers.clear()
         store = self.clickhouse.open_store()
         writer = ClickHouse((self.clickhouse.writer,), timeout_s=60)

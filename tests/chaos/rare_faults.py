@@ -30,7 +30,7 @@ SPOOL_BYTES = 1 << 28  # room for what clients push in some minutes
 QUIET_S, STOPPED_S, STEPPED_S, FAILING_S, SLOW_S = 15.0, 60.0, 10.0, 5.0, 20.0
 TIMES_SLOWER = 2.0
 NOTICEABLE_S = 0.5  # an answer that is later than usual, but not by that much, is not counted as slow
-_CAUGHT_UP_S = 5.0
+_OLDEST, _CAUGHT_UP_S = "headroom_spool_oldest_record_age_seconds:pushes", 5.0
 _RUNS_S, _SLEEPS_S = 0.05, 0.95
 READS, WRITES = 1, 2  # as faults.c has them
 _SOURCE = Path(__file__).with_name("faults.c")
@@ -128,7 +128,7 @@ async def rare_faults(upstream: str, directory: Path, rng: random.Random, share:
         for name in rng.sample([*faults], len(faults)):
             windows.append(await watched(name, load.ledger, faults[name]))
             load.is_paused = True  # the next fault begins without what this one left over, however slow the machine is
-            await until(lambda: caught_up(headroom), f"the worker to catch up after {name}")
+            await until(lambda: headroom.metrics()[_OLDEST] < _CAUGHT_UP_S, f"the worker to catch up after {name}")
             load.is_paused = False
         found = await replayed(headroom, server, load, directory / "data", 1)
         conclude(windows, found)
@@ -170,8 +170,3 @@ async def refuse_without_space(files: Preloaded, server: Server, headroom: Headr
     refused = asyncio.create_task(refuse_rows(server, headroom, rng))
     await fail(files, WRITES, errno.ENOSPC, "/quarantine/")
     await refused
-
-
-def caught_up(headroom: Headroom) -> bool:
-    """Whether the oldest record that is not stored is some seconds old at most."""
-    return headroom.metrics()["headroom_spool_oldest_record_age_seconds:pushes"] < _CAUGHT_UP_S

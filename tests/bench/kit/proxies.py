@@ -98,10 +98,6 @@ def tls_of_a_server(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def tls_of_a_listener(certificate: Path, key: Path) -> ssl.SSLContext:
-    return ListenerTls(certificate, key, None, "none").context
-
-
 async def headroom(broker: int, tls: ssl.SSLContext | None, *, topics: bool = False) -> int:
     tune_for_connections()
     directory = tempfile.mkdtemp(prefix="headroom-proxy-")
@@ -122,23 +118,23 @@ async def headroom(broker: int, tls: ssl.SSLContext | None, *, topics: bool = Fa
             connect_timeout_s=10,
         ),
     )
-    asyncio.get_running_loop().create_task(_meter(meter))
+
+    async def sample() -> None:
+        while True:
+            await asyncio.sleep(_METER_S)
+            meter.samples(now_ms())
+
+    asyncio.get_running_loop().create_task(sample())
     return (await gateway.start([Node(1, LOOPBACK, broker)]))[1]
-
-
-async def _meter(meter: UsageMeter) -> None:
-    while True:
-        await asyncio.sleep(_METER_S)
-        meter.samples(now_ms())
 
 
 async def main() -> None:
     kinds: dict[str, _Start] = {"blind": blind, "headroom": headroom, "topics": partial(headroom, topics=True)}
     start = kinds[sys.argv[1]]
-    files = [Path(name) for name in sys.argv[3:]]
     context = None
-    if files:
-        context = (tls_of_a_server if start is blind else tls_of_a_listener)(*files)
+    if len(sys.argv) > 3:
+        files = Path(sys.argv[3]), Path(sys.argv[4])
+        context = tls_of_a_server(*files) if start is blind else ListenerTls(*files, None, "none").context
     print(await start(int(sys.argv[2]), context), flush=True)
     await asyncio.Event().wait()
 
