@@ -55,10 +55,6 @@ class TooLargeWriteError(TransientWriteError):
     """Something before the store refuses an insert of this size; fewer rows may pass."""
 
 
-class UnsupportedServerError(TransientWriteError):
-    """The server is too old for the schema, or its database cannot be used; a retry succeeds once that is mended."""
-
-
 class PermanentWriteError(WriteError):
     """A retry cannot succeed: types or values of the rows do not fit the table."""
 
@@ -82,7 +78,7 @@ class Store:
     def migrate(self, values: Mapping[str, object] = MappingProxyType({})) -> None:
         """Applies missing migrations. `values`: what the templates of the schema name beside the database.
 
-        Raises UnsupportedServerError, other TransientWriteErrors, PermanentWriteError.
+        Raises TransientWriteError, also for a server or database that cannot be used as it is, PermanentWriteError.
         """
         nodes = tuple(replace(node, database=ANY_DATABASE) for node in self._clickhouse.nodes)
         anywhere = replace(self._clickhouse, nodes=nodes)  # the database may not exist yet
@@ -91,7 +87,7 @@ class Store:
             try:
                 apply_schema(anywhere, self._options, self._clickhouse.database, values)
             except (SchemaError, schema.ChangedMigrationError) as exc:
-                raise UnsupportedServerError(str(exc)) from exc
+                raise TransientWriteError(str(exc)) from exc
 
     def check(self) -> None:
         """Verifies that rows are stored, once, and that a result that breaks off is an error.
@@ -192,7 +188,7 @@ class Store:
             yield
         except StoreTooOldError as exc:
             self._clickhouse.go_on()
-            raise UnsupportedServerError(str(exc)) from exc
+            raise TransientWriteError(str(exc)) from exc
         except StoreTooLargeError as exc:
             raise TooLargeWriteError(f"{failure}: {exc}") from exc
         except StoreError as exc:

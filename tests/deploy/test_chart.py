@@ -20,7 +20,6 @@ from tests.kit.helm_chart import (
     config_of,
     container_of,
     job_of,
-    merged,
     pod_of,
     rendered,
     validate,
@@ -269,18 +268,3 @@ def manifests() -> dict[str, Any]:
 @pytest.mark.parametrize("kind", PLURAL)
 def test_manifest_matches_the_operator_definition(manifests: dict[str, Any], kind: str) -> None:
     jsonschema.Draft202012Validator(definition(kind)).validate(manifests[kind])
-
-
-@pytest.mark.parametrize(
-    ("kind", "spec"),
-    [
-        ("ServiceMonitor", {"endpoints": [{"port": "http", "interval": "15"}]}),
-        ("ServiceMonitor", {"endpoints": [{"port": "http", "every": "15s"}]}),
-        ("ServiceMonitor", {"selector": {"app": "headroom"}}),
-        ("PrometheusRule", {"groups": [{"name": "headroom", "rules": [{"alert": "A"}]}]}),
-        ("PrometheusRule", {"groups": [{"name": "headroom", "interval": "often"}]}),
-    ],
-)
-def test_invalid_field_is_refused(manifests: dict[str, Any], kind: str, spec: dict[str, Any]) -> None:
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(definition(kind)).validate(merged(manifests[kind], {"spec": spec}))

@@ -148,12 +148,3 @@ def test_read_only_pods_mount_a_writable_tmp() -> None:
     for role in ("driver", "executor"):
         assert template[role]["securityContext"]["readOnlyRootFilesystem"]
         assert template[role]["volumeMounts"] == [{"name": volume["name"], "mountPath": "/tmp"}]
-
-
-@pytest.mark.parametrize(
-    "part", [{"restartPolicy": {"type": "never"}}, {"sparkVersion": 4.3}, {"driver": {"core": 1}}, {"type": "python"}]
-)
-def test_invalid_field_is_refused(part: dict[str, Any]) -> None:
-    found = merged(of_the_file(), {"spec": {"template": part}})
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(SCHEDULED).validate(found)

@@ -35,67 +35,55 @@ V1 = "5:memory:/docker/1a\n4:cpu,cpuacct:/docker/1a\n1:name=systemd:/docker/1a\n
 NO_LIMIT = str((1 << 63) - 4096)
 
 
+UNIT = "system.slice/headroom.service"
+
+
+def version_1(cpu: str, quota: int, memory: str, limit: str) -> dict[str, str]:
+    """Files of the directories of both controllers."""
+    times = {f"{cpu}/cpu.cfs_quota_us": f"{quota}", f"{cpu}/cpu.cfs_period_us": "100000"}
+    return {**times, f"{memory}/memory.limit_in_bytes": limit}
+
+
 @pytest.mark.parametrize(
     ("groups", "limits", "cores", "memory"),
     [
-        (V2, {}, NODE_CORES, NODE_MEMORY),  # no controllers
-        # version 2, a namespace of its own, as containers have it
+        (V2, {}, NODE_CORES, NODE_MEMORY),
         (V2, {"cpu.max": "50000 100000", "memory.max": f"{GIB}"}, 0.5, GIB),
         (V2, {"cpu.max": "max 100000", "memory.max": "max"}, NODE_CORES, NODE_MEMORY),
-        (  # version 2, systemd's CPUQuota on the unit and less on its slice
-            "0::/system.slice/headroom.service\n",
-            {
-                "system.slice/headroom.service/cpu.max": "400000 100000",
-                "system.slice/headroom.service/memory.max": "max",
-                "system.slice/cpu.max": "200000 100000",
-                "system.slice/memory.max": f"{4 * GIB}",
-            },
+        (
+            f"0::/{UNIT}\n",
+            {f"{UNIT}/cpu.max": "400000 100000", f"{UNIT}/memory.max": "max"}
+            | {"system.slice/cpu.max": "200000 100000", "system.slice/memory.max": f"{4 * GIB}"},
             2,
             4 * GIB,
         ),
-        (  # version 1, the host's paths in /proc and the group itself mounted
+        (V1, version_1("cpu,cpuacct", 150_000, "memory", f"{2 * GIB}"), 1.5, 2 * GIB),
+        (
             V1,
-            {
-                "cpu,cpuacct/cpu.cfs_quota_us": "150000",
-                "cpu,cpuacct/cpu.cfs_period_us": "100000",
-                "memory/memory.limit_in_bytes": f"{2 * GIB}",
-            },
-            1.5,
-            2 * GIB,
-        ),
-        (  # version 1, the host's tree
-            V1,
-            {
-                "cpu/docker/1a/cpu.cfs_quota_us": "300000",
-                "cpu/docker/1a/cpu.cfs_period_us": "100000",
-                "memory/docker/1a/memory.limit_in_bytes": f"{GIB}",
-                "memory/memory.limit_in_bytes": NO_LIMIT,
-            },
+            version_1("cpu/docker/1a", 300_000, "memory/docker/1a", f"{GIB}")
+            | {"memory/memory.limit_in_bytes": NO_LIMIT},
             3,
             GIB,
         ),
-        (  # version 1 without limits
+        (V1, version_1("cpu,cpuacct", -1, "memory", NO_LIMIT), NODE_CORES, NODE_MEMORY),
+        (
             V1,
-            {
-                "cpu,cpuacct/cpu.cfs_quota_us": "-1",
-                "cpu,cpuacct/cpu.cfs_period_us": "100000",
-                "memory/memory.limit_in_bytes": NO_LIMIT,
-            },
-            NODE_CORES,
-            NODE_MEMORY,
-        ),
-        (  # both: version 2 has no controllers
-            V1,
-            {
-                "unified/system.slice/cgroup.procs": "",
-                "cpu/cpu.cfs_quota_us": "50000",
-                "cpu/cpu.cfs_period_us": "50000",
-            },
+            {"unified/system.slice/cgroup.procs": "", **version_1("cpu", 100_000, "memory", NO_LIMIT)},
             1,
             NODE_MEMORY,
         ),
-        # files that say nothing
         (f"nonsense\n{V2}", {"cpu.max": "", "memory.max": "much"}, NODE_CORES, NODE_MEMORY),
+    ],
+    ids=[
+        "no controllers",
+        "version 2 in a namespace of its own, as containers have it",
+        "version 2 without limits",
+        "CPUQuota of systemd on the unit and less on its slice",
+        "version 1 with the host's paths in /proc and the group itself mounted",
+        "version 1 with the host's tree",
+        "version 1 without limits",
+        "both, and version 2 has no controllers",
+        "files that say nothing",
     ],
 )
 def test_limits_are_those_of_the_container(

@@ -16,7 +16,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.connection import PASSWORD
-from exporters.clickhouse.store import TransientWriteError, UnsupportedServerError
+from exporters.clickhouse.store import TransientWriteError
 from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from telemetry.ingest.arrow_tables import limits_table, usage_table
@@ -97,7 +97,7 @@ def test_database_of_another_name_holds_all_tables(cluster: RunningCluster, stor
 
 def test_store_without_cluster_name_is_refused(cluster: RunningCluster, store: QueriedStore) -> None:
     alone = QueriedStore(cluster.nodes[0].endpoint("writer"))
-    with pytest.raises(UnsupportedServerError, match=r"is that of a cluster: set store\.cluster\.name"):
+    with pytest.raises(TransientWriteError, match=r"is that of a cluster: set store\.cluster\.name"):
         alone.migrate(SCHEMA_VALUES)
     alone.close()
 
@@ -182,7 +182,7 @@ def test_retention_is_configurable(cluster: RunningCluster, store: QueriedStore)
     sql = "SELECT engine_full LIKE '%toIntervalDay({})%' FROM system.tables WHERE database = 'headroom' AND name = '{}'"
     for table, days in {"points_local": 30, "points_1h_local": 700, "pushes_local": 14}.items():
         assert answers(cluster, sql.format(days, table)) == [[(1,)]] * 2
-    with pytest.raises(UnsupportedServerError, match="cannot set the retention of job_runs"):
+    with pytest.raises(TransientWriteError, match="cannot set the retention of job_runs"):
         cluster.store(retention_days={"job_runs": 3}).migrate(SCHEMA_VALUES)
 
 

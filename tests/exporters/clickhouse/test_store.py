@@ -17,7 +17,6 @@ from exporters.clickhouse.store import (
     QueryError,
     Store,
     TransientWriteError,
-    UnsupportedServerError,
 )
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
@@ -208,9 +207,9 @@ def test_unconfirmed_rows_raise_transient_error() -> None:
 def test_server_before_25_8_is_refused_at_every_call(version: str) -> None:
     refusal = rf"^ClickHouse {version} is too old: .* 25\.8 or newer$"
     with answering(1, version) as store:
-        with pytest.raises(UnsupportedServerError, match=refusal):
+        with pytest.raises(TransientWriteError, match=refusal):
             store.migrate(SCHEMA_VALUES)
-        with pytest.raises(UnsupportedServerError, match=refusal):
+        with pytest.raises(TransientWriteError, match=refusal):
             store.insert("points", points("c", 1), token="t")
 
 
