@@ -45,9 +45,7 @@ def main(releases: Sequence[str]) -> int:
 
                 clients = [*of_java, LibrdkafkaClient(set_quota)]
                 if go := shutil.which("go"):
-                    clients.append(
-                        stack.enter_context(OldLibrdkafkaClient(go, set_quota, directory / "librdkafka-1.9"))
-                    )
+                    clients.append(OldLibrdkafkaClient(go, set_quota, directory / "librdkafka-1.9"))
                 cells[release, "subscriptions"] = "in the cluster" if has_client_metrics(release) else "in a file"
                 for client in clients:
                     works = "works, telemetry" if client.pushes else "works"

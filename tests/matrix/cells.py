@@ -80,19 +80,13 @@ class JavaClient(Service):
         return sorted(seen)
 
 
-class LibrdkafkaClient(Service):
-    """librdkafka, as confluent-kafka ships it. `admin`: sets what its own API cannot."""
+class LibrdkafkaClient:
+    """librdkafka, as confluent-kafka ships it. `set_quota`: sets what its own API cannot."""
 
     def __init__(self, set_quota: Callable[[str], None]) -> None:
         self.name = f"librdkafka {confluent_kafka.libversion()[0]}"
         self.pushes = True
         self._set_quota = set_quota
-
-    def start(self) -> None:
-        """Nothing runs between calls."""
-
-    def stop(self) -> None:
-        """Nothing runs between calls."""
 
     def administers(self, bootstrap: str, topic: str) -> None:
         """Creates a topic and finds it; it has no call that alters quotas."""
@@ -128,25 +122,18 @@ class LibrdkafkaClient(Service):
         return sorted(seen)
 
 
-class OldLibrdkafkaClient(Service):
-    """librdkafka 1.9, as the Go client of that time ships it; builds a program once, with `go`."""
+class OldLibrdkafkaClient:
+    """librdkafka 1.9, as the Go client of that time ships it; builds a program with `go`."""
 
     pushes = False
 
     def __init__(self, go: str, set_quota: Callable[[str], None], program: Path) -> None:
         self.name = "librdkafka 1.9.2"
-        self._go = go
         self._set_quota = set_quota
         self._program = program
-
-    def start(self) -> None:
-        """Raises CalledProcessError when it cannot be built."""
-        if not self._program.exists():
+        if not program.exists():
             source = Path(__file__).parent / "librdkafka_1_9"
-            subprocess.run([self._go, "build", "-o", str(self._program), "."], cwd=source, check=True)
-
-    def stop(self) -> None:
-        """Nothing runs between calls."""
+            subprocess.run([go, "build", "-o", str(program), "."], cwd=source, check=True)
 
     def administers(self, bootstrap: str, topic: str) -> None:
         """Creates a topic; it has no call that alters quotas."""
