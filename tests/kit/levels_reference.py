@@ -51,7 +51,7 @@ def client_verdicts(
     brokers: dict[tuple[str, str, int], list[_AtBroker]] = {}
     for (user, client_id, broker_id, start), window in windows.items():
         at_broker = _at_broker(broker_id, window, quota_key)
-        if _is_shown(at_broker, quota_key):
+        if quota_key in BYTE_KEYS or window.limit is not None or window.muted_ms > 0:  # else it is not shown
             brokers.setdefault((user, client_id, start), []).append(at_broker)
     worst = {key: max(several, key=_badness) for key, several in brokers.items()}
     found = {}
@@ -88,10 +88,6 @@ def _share(rate: float, limit: float | None) -> float | None:
 
 def _badness(one: _AtBroker) -> tuple[bool, float, float, int]:
     return one.is_throttled, -1.0 if one.value is None else one.value, one.window.muted_ms, -one.broker_id
-
-
-def _is_shown(one: _AtBroker, quota_key: str) -> bool:
-    return quota_key in BYTE_KEYS or one.window.limit is not None or one.window.muted_ms > 0
 
 
 def _held(values: list[float]) -> int:

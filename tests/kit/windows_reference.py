@@ -101,7 +101,12 @@ Key = tuple[str, str, int, int]  # user, client-id, broker, window
 
 def windows(rows: Iterable[Row], from_ms: int, to_ms: int, window_ms: int) -> dict[Key, Expected]:
     """The windows of one quota key that begin in [from_ms, to_ms)."""
-    good = [_unlimited(row) for row in rows if is_good(row) and from_ms - LOOKBACK_MS <= row.at_ms < to_ms]
+    good = []
+    for row in rows:
+        numbers = [row.rate] if row.limit is None else [row.rate, row.limit]
+        is_good = math.isfinite(row.rate) and row.rate <= LARGEST and all(number >= 0 for number in numbers)
+        if is_good and from_ms - LOOKBACK_MS <= row.at_ms < to_ms:
+            good.append(row._replace(limit=None) if row.limit is not None and row.limit > LARGEST else row)
     found: dict[Key, Expected] = {}
     for window in range(from_ms, to_ms, window_ms):
         until = min(window + window_ms, to_ms)
@@ -111,18 +116,12 @@ def windows(rows: Iterable[Row], from_ms: int, to_ms: int, window_ms: int) -> di
     return found
 
 
-def is_good(row: Row) -> bool:
-    numbers = [row.rate] if row.limit is None else [row.rate, row.limit]
-    return math.isfinite(row.rate) and row.rate <= LARGEST and all(number >= 0 for number in numbers)
-
-
-def _unlimited(row: Row) -> Row:
-    return row._replace(limit=None) if row.limit is not None and row.limit > LARGEST else row
-
-
 def _broker_window(rows: list[Row], broker: int, window: int, until: int, window_ms: int) -> dict[Key, Expected]:
     elapsed = math.ceil((until - window) / 1000)
-    clients = [_client(group, window, until, window_ms) for group in _by_client(rows).values()]
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.user, row.client_id].append(row)
+    clients = [_client(group, window, until, window_ms) for group in groups.values()]
     members: dict[tuple[str, str, str], list[_Member]] = defaultdict(list)
     known: dict[tuple[str, str, str], dict[tuple[float, str], set[int]]] = defaultdict(lambda: defaultdict(set))
     for client in clients:
@@ -159,13 +158,6 @@ def _implied(client: _Client) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _by_client(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.user, row.client_id].append(row)
-    return groups
-
-
 def _client(rows: list[Row], window: int, until: int, window_ms: int) -> _Client | None:
     own = [row for row in rows if window <= row.at_ms < until]
     muting = [row for row in rows if row.at_ms < window and _bare_end(row) > window]
@@ -186,7 +178,8 @@ def _client(rows: list[Row], window: int, until: int, window_ms: int) -> _Client
         bare_area += 1000 * sum(values) / len(values) if n == 0 else 0.0
     area = bare_area + sum(row.rate * min(row.interval_ms, window_ms) for row in own)
     spans = [(max(row.at_ms, window), min(_bare_end(row), until)) for row in (*own, *muting) if not row.interval_ms]
-    muted_ms = min(_union(spans) + _muted(own, window, window_ms), until - window)
+    bare_ms = len({ms for start, end in spans for ms in range(start, end)})
+    muted_ms = min(bare_ms + _muted(own, window, window_ms), until - window)
     throttle_ms = max(_announced(row) for row in (*own, *muting))
     return _Client(
         *(rows[0].user, rows[0].client_id, own, muting, rates, sampled, area),
@@ -385,10 +378,3 @@ def _muted(own: list[Row], window: int, window_ms: int) -> int:
             meters[meter] += min(row.muted_ms, row.interval_ms, window_ms) / len(seconds)
             longest[second] = max(longest[second], meters[meter])
     return round(sum(longest.values()))
-
-
-def _union(spans: list[tuple[int, int]]) -> int:
-    muted: set[int] = set()
-    for start, end in spans:
-        muted.update(range(start, end))
-    return len(muted)
