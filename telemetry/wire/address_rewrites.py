@@ -132,7 +132,8 @@ def produce(frame: bytes, start: int, version: int, address_of: AddressOf) -> tu
         return b"", 0
     if version < 10:  # throttle_time_ms is the last field; in version 9 the empty set of tagged fields follows it
         end = len(frame) - (version == 9)
-        return b"", int.from_bytes(frame[max(end - 4, start) : end], "big", signed=True)
+        last = max(end - 4, start)
+        return b"", int.from_bytes(frame[last:end], "big", signed=True)
     reader = Reader(frame, start)
     _skip_produce_topics(reader, version)
     throttle_ms = reader.int32()
