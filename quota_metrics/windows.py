@@ -17,14 +17,11 @@ UNLIMITED: Final = float(LONG_MAX)  # the bound, and the number of tokens, witho
 
 
 class QuotaWindow(NamedTuple):
-    """A broker's quota.window.num, and quota.window.size.seconds in ms; the defaults are Kafka's.
-
-    `before_3_8`: as in `Rate`.
-    """
+    """A broker's quota.window.num, and quota.window.size.seconds in ms; the defaults are Kafka's."""
 
     samples: int = 11
     window_ms: int = 1000
-    before_3_8: bool = False
+    before_3_8: bool = False  # as in `Rate`
 
     @property
     def length_ms(self) -> int:

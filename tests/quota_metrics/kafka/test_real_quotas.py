@@ -141,23 +141,10 @@ def test_filters_match_kafkas_admin(kafka: LocalCluster, jvm: Jvm, configured: d
         java_admin.close()
 
 
-@pytest.mark.parametrize(
-    ("components", "code", "message"),
-    [
-        ([FilterComponent("other", MatchType.ANY)], 35, "Unsupported entity type other"),
-        ([FilterComponent("", MatchType.ANY)], 42, "Invalid empty entity type."),
-        ([FilterComponent("user", MatchType.ANY)] * 2, 42, "Entity type user cannot appear more than once"),
-        ([FilterComponent("user", MatchType.EXACT)], 42, "but set match string to null"),
-        ([FilterComponent("user", MatchType.DEFAULT, "x")], 42, "but also specified a match string"),
-        ([FilterComponent("user", MatchType.ANY), FilterComponent("ip", MatchType.ANY)], 42, "Invalid entity filter"),
-    ],
-)
-def test_invalid_filters_are_refused_by_the_broker(
-    kafka: LocalCluster, components: list[FilterComponent], code: int, message: str
-) -> None:
-    with pytest.raises(RefusedError, match=message) as caught:
-        asking(kafka, lambda admin: admin.describe_client_quotas(components))
-    assert caught.value.code == code
+def test_invalid_filter_is_refused_by_the_broker(kafka: LocalCluster) -> None:
+    with pytest.raises(RefusedError, match="Unsupported entity type other") as caught:
+        asking(kafka, lambda admin: admin.describe_client_quotas([FilterComponent("other", MatchType.ANY)]))
+    assert caught.value.code == 35
 
 
 BAD_ALTERATIONS: list[tuple[dict[str, str | None], dict[str, float | None], str]] = [

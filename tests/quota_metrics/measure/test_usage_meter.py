@@ -16,53 +16,47 @@ from quota_metrics.measure.quota_in_force import QuotasInForce
 from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.windows import QuotaWindow
 
-EXCHANGE: dict[str, Any] = {
-    "principal": "alice",
-    "client_id": "app",
-    "address": "10.0.0.1",
-    "broker_id": 1,
-    "api_key": 0,
-    "request_bytes": 1000,
-    "response_bytes": 50,
-    "throttle_ms": 0,
-    "now_ms": 0,
-}
+EXCHANGE = Exchange("alice", "app", "10.0.0.1", 1, 0, request_bytes=1000, response_bytes=50, throttle_ms=0, now_ms=0)
 
 
-def metered(exchange: dict[str, Any], now_ms: int = 0) -> UsageSample:
+def exchanged(meter: UsageMeter, **fields: Any) -> None:
+    meter.exchange(EXCHANGE._replace(**fields))
+
+
+def metered(**fields: Any) -> UsageSample:
     meter = UsageMeter("c")
-    meter.exchange(Exchange(**EXCHANGE | exchange))
-    (row,) = meter.samples(now_ms)
+    exchanged(meter, **fields)
+    (row,) = meter.samples(0)
     return row
 
 
 def test_produce_is_charged_by_request_size() -> None:
     bucket: dict[str, Any] = {"bucket_user": "alice", "bucket_client_id": "app"}
     row = UsageSample("c", "producer_byte_rate", 0, "alice", "app", "", 1, 1000, 100.0, 0, 0, "gateway", **bucket)
-    assert metered({}) == row._replace(interval_ms=1000, requests=1)
+    assert metered() == row._replace(interval_ms=1000, requests=1)
 
 
 def test_fetch_and_share_fetch_are_charged_by_response_size() -> None:
     for api_key in (1, 78):
-        row = metered({"api_key": api_key, "response_bytes": 5000})
+        row = metered(api_key=api_key, response_bytes=5000)
         assert (row.quota_key, row.bytes, row.rate) == ("consumer_byte_rate", 5000, 500.0)
 
 
 def test_throttled_produce_is_charged_and_a_throttled_fetch_is_not() -> None:
     for api_key, size in ((0, 1000), (1, 0)):
-        row = metered({"api_key": api_key, "response_bytes": 5000, "throttle_ms": 70})
+        row = metered(api_key=api_key, response_bytes=5000, throttle_ms=70)
         expected = (size, size / 10, 70, 1, 1)
         assert (row.bytes, row.rate, row.throttle_ms, row.throttled_requests, row.requests) == expected
 
 
 def test_throttling_of_other_requests_is_charged_to_its_quota() -> None:
-    assert metered({"api_key": 3, "throttle_ms": 9}).quota_key == "request_percentage"
+    assert metered(api_key=3, throttle_ms=9).quota_key == "request_percentage"
     for api_key in (19, 20, 37):
-        assert metered({"api_key": api_key, "throttle_ms": 9}).quota_key == "controller_mutation_rate"
+        assert metered(api_key=api_key, throttle_ms=9).quota_key == "controller_mutation_rate"
 
 
-def changed(meter: UsageMeter, *changes: tuple[str, int, int], now_ms: int = 0, **exchange: Any) -> None:
-    meter.exchange(Exchange(**EXCHANGE | {"api_key": 19, "now_ms": now_ms, "changes": changes} | exchange))
+def changed(meter: UsageMeter, *changes: tuple[str, int, int], **fields: Any) -> None:
+    exchanged(meter, **{"api_key": 19, "changes": changes} | fields)
 
 
 def test_mutations_are_partitions_at_the_controller_whichever_broker_forwards_them() -> None:
@@ -103,7 +97,7 @@ def test_mutations_are_measured_over_the_controllers_window() -> None:
 
 def test_unthrottled_other_requests_are_not_metered() -> None:
     meter = UsageMeter("c")
-    meter.exchange(Exchange(**EXCHANGE | {"api_key": 3}))
+    exchanged(meter, api_key=3)
     assert meter.samples(0) == []
     assert len(meter) == 0
 
@@ -111,7 +105,7 @@ def test_unthrottled_other_requests_are_not_metered() -> None:
 def test_interval_keeps_longest_throttle_and_counts_throttled_requests() -> None:
     meter = UsageMeter("c")
     for throttle_ms in (10, 300, 0, 20):
-        meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms}))
+        exchanged(meter, throttle_ms=throttle_ms)
     (row,) = meter.samples(500)
     assert (row.bytes, row.throttle_ms, row.throttled_requests, row.requests) == (4000, 300, 3, 4)
     (row,) = meter.samples(1000)
@@ -121,13 +115,13 @@ def test_interval_keeps_longest_throttle_and_counts_throttled_requests() -> None
 def test_brokers_and_clients_are_metered_separately() -> None:
     meter = UsageMeter("c")
     for other in ({}, {"broker_id": 2}, {"principal": "bob"}, {"client_id": ""}, {"api_key": 1}):
-        meter.exchange(Exchange(**EXCHANGE | other))
+        exchanged(meter, **other)
     assert len(meter.samples(0)) == 5
 
 
 def test_rows_continue_until_the_rate_is_zero() -> None:
     meter = UsageMeter("c")
-    meter.exchange(Exchange(**EXCHANGE))
+    exchanged(meter)
     rows = [len(meter.samples(second * 1000)) for second in range(12)]
     assert rows == [1] * 11 + [0]
     assert len(meter) == 0
@@ -137,7 +131,7 @@ def test_row_interval_is_the_time_since_the_previous_call() -> None:
     meter = UsageMeter("c", gateway_id="gw-1", interval_ms=500)
     intervals = []
     for now_ms in (10_000, 10_400, 11_900, 40_000, 30_000):
-        meter.exchange(Exchange(**EXCHANGE | {"now_ms": now_ms}))
+        exchanged(meter, now_ms=now_ms)
         (row,) = meter.samples(now_ms)
         intervals.append(row.interval_ms)
         assert row.gateway_id == "gw-1"
@@ -149,15 +143,15 @@ def test_broker_with_another_window_begins_anew() -> None:
     windows = {1: QuotaWindow(), 2: QuotaWindow()}
     meter = UsageMeter("c", window_at=windows.__getitem__)
     for broker_id in windows:
-        meter.exchange(Exchange(**EXCHANGE | {"broker_id": broker_id}))
+        exchanged(meter, broker_id=broker_id)
     windows[2] = QuotaWindow(31, 1000)
     assert [row.rate for row in meter.samples(0)] == [100.0, 0.0]
-    meter.exchange(Exchange(**EXCHANGE | {"broker_id": 2, "request_bytes": 3000}))
+    exchanged(meter, broker_id=2, request_bytes=3000)
     assert [row.rate for row in meter.samples(0)] == [100.0, 100.0]
 
 
 def throttled(meter: UsageMeter, now_ms: int, throttle_ms: int) -> None:
-    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": throttle_ms, "now_ms": now_ms}))
+    exchanged(meter, throttle_ms=throttle_ms, now_ms=now_ms)
 
 
 def in_force(rules: Rules) -> UsageMeter:
@@ -168,8 +162,8 @@ def in_force(rules: Rules) -> UsageMeter:
 
 def test_rows_contain_limit_and_quota_group() -> None:
     meter = in_force({entity_of({"user": "a b", "client-id": None}): {"producer_byte_rate": 500.0}})
-    meter.exchange(Exchange(**EXCHANGE | {"principal": "a b"}))
-    meter.exchange(Exchange(**EXCHANGE | {"principal": "bob"}))
+    exchanged(meter, principal="a b")
+    exchanged(meter, principal="bob")
     limited, free = meter.samples(0)
     names = ("limit", "limit_known", "matched_entity", "bucket_user", "bucket_client_id")
     in_rows = [tuple(getattr(row, name) for name in names) for row in (limited, free)]
@@ -204,26 +198,25 @@ def test_throttle_is_charged_to_the_quota_that_can_have_caused_it(
     rules: Rules, size: int, throttle_ms: int, quota_key: str
 ) -> None:
     meter = in_force(rules)
-    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": size, "throttle_ms": throttle_ms}))
+    exchanged(meter, request_bytes=size, throttle_ms=throttle_ms)
     assert booked(meter) == {quota_key: throttle_ms}
 
 
 def test_other_clients_of_the_group_count_towards_the_byte_rate() -> None:
     meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
-    meter.exchange(Exchange(**EXCHANGE | {"client_id": "other", "request_bytes": 12_000}))
-    meter.exchange(Exchange(**EXCHANGE))
+    exchanged(meter, client_id="other", request_bytes=12_000)
+    exchanged(meter)
     meter.samples(0)
-    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70, "now_ms": 10}))
+    exchanged(meter, throttle_ms=70, now_ms=10)
     assert booked(meter, 10) == {"producer_byte_rate": 70}
 
 
 def test_fetch_is_estimated_by_the_largest_previous_one() -> None:
     for largest, quota_key in ((2_000, "request_percentage"), (9_500, "consumer_byte_rate"), (0, "consumer_byte_rate")):
         meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
-        fetch = EXCHANGE | {"api_key": 1}
         if largest:
-            meter.exchange(Exchange(**fetch | {"response_bytes": largest}))
-        meter.exchange(Exchange(**fetch | {"throttle_ms": 70, "now_ms": 12_000}))
+            exchanged(meter, api_key=1, response_bytes=largest)
+        exchanged(meter, api_key=1, throttle_ms=70, now_ms=12_000)
         assert booked(meter, 12_000) == {quota_key: 70}
 
 
@@ -235,13 +228,12 @@ def test_rates_of_other_gateways_decide_which_quota_throttled() -> None:
     for others, quota_key in ((600.0, "producer_byte_rate"), (100.0, "request_percentage")):
         meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
         meter.others_have({})
-        exchange = EXCHANGE | {"request_bytes": 5_000, "throttle_ms": 70}
-        meter.exchange(Exchange(**exchange))
+        exchanged(meter, request_bytes=5_000, throttle_ms=70)
         assert booked(meter) == {"producer_byte_rate": 70}  # not known yet
         assert meter.take_undecided() == [BUCKET]
         meter.others_have({BUCKET: others})
         meter.samples(11_000)
-        meter.exchange(Exchange(**exchange | {"now_ms": 22_000}))
+        exchanged(meter, request_bytes=5_000, throttle_ms=70, now_ms=22_000)
         assert booked(meter, 22_000) == {quota_key: 70}
         assert meter.take_undecided() == [BUCKET]  # asked again, since it changes
 
@@ -250,7 +242,7 @@ def test_a_gateway_that_is_alone_decides_itself() -> None:
     meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
     meter.others_have({BUCKET: 1e9})
     meter.is_alone()
-    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
+    exchanged(meter, throttle_ms=70)
     assert (booked(meter), meter.take_undecided()) == ({"request_percentage": 70}, [BUCKET])
 
 
@@ -258,7 +250,7 @@ def test_undecided_buckets_are_bounded() -> None:
     meter = in_force({entity_of({"client-id": None}): BYTES_AND_REQUESTS})
     meter.others_have({})
     for n in range(1_500):
-        meter.exchange(Exchange(**EXCHANGE | {"client_id": f"app-{n}", "throttle_ms": 70}))
+        exchanged(meter, client_id=f"app-{n}", throttle_ms=70)
     assert len(meter.take_undecided()) == 1_000
 
 
@@ -275,7 +267,7 @@ def test_quota_of_a_throttle_is_that_of_the_summed_rates(parts: list[float], own
         meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
         if others is not None:
             meter.others_have({BUCKET: others})
-        meter.exchange(Exchange(**EXCHANGE | {"request_bytes": round(rate * 10), "throttle_ms": throttle_ms}))
+        exchanged(meter, request_bytes=round(rate * 10), throttle_ms=throttle_ms)
         return booked(meter)
 
     rates = [round(part * 10) / 10 for part in parts]
@@ -289,7 +281,7 @@ def test_quota_named_for_a_throttle_stays_named_for_a_window() -> None:
     """The rate of another gateway came late, or responses never came."""
     meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
     meter.others_have({BUCKET: 500.0})
-    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 4_500, "throttle_ms": 70}))
+    exchanged(meter, request_bytes=4_500, throttle_ms=70)
     meter.others_have({BUCKET: 0.0})
     throttled(meter, 10_000, 70)
     assert booked(meter) == {"producer_byte_rate": 70}
@@ -301,7 +293,7 @@ def test_quota_that_was_changed_is_not_named_for_what_the_one_before_did() -> No
     quotas = QuotasInForce()
     quotas.configure({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
     meter = UsageMeter("c", quota_of=quotas.of_client)
-    meter.exchange(Exchange(**EXCHANGE | {"request_bytes": 9_500, "throttle_ms": 70}))
+    exchanged(meter, request_bytes=9_500, throttle_ms=70)
     assert booked(meter) == {"producer_byte_rate": 70}
     quotas.configure({entity_of({"user": "alice"}): {**BYTES_AND_REQUESTS, "producer_byte_rate": 4_000.0}})
     throttled(meter, 1_000, 70)
@@ -310,18 +302,16 @@ def test_quota_that_was_changed_is_not_named_for_what_the_one_before_did() -> No
 
 def test_quota_that_stays_named_implies_no_limit() -> None:
     meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
-    meter.exchange(Exchange(**EXCHANGE | {"now_ms": -60_000}))
+    exchanged(meter, now_ms=-60_000)
     for now_ms in (0, 10_990, 11_500):  # a second after the burst left the window
-        meter.exchange(
-            Exchange(**EXCHANGE | {"request_bytes": 0 if now_ms else 12_000, "throttle_ms": 70, "now_ms": now_ms})
-        )
+        exchanged(meter, request_bytes=0 if now_ms else 12_000, throttle_ms=70, now_ms=now_ms)
         implied = {row.quota_key: row.implied_limit for row in meter.samples(now_ms)}
     assert implied == {"producer_byte_rate": 0.0}
 
 
 def test_throttle_with_unknown_quotas_is_charged_to_the_byte_quota() -> None:
     meter = UsageMeter("c", quota_of=QuotasInForce().of_client)
-    meter.exchange(Exchange(**EXCHANGE | {"throttle_ms": 70}))
+    exchanged(meter, throttle_ms=70)
     (row,) = meter.samples(0)
     assert (row.throttle_ms, row.limit, row.limit_known) == (70, None, False)
 
@@ -329,7 +319,7 @@ def test_throttle_with_unknown_quotas_is_charged_to_the_byte_quota() -> None:
 def test_clients_beyond_the_limit_are_skipped_and_counted() -> None:
     meter = UsageMeter("c", max_clients=2)
     for n in range(5):
-        meter.exchange(Exchange(**EXCHANGE | {"client_id": f"app-{n}"}))
+        exchanged(meter, client_id=f"app-{n}")
     assert [row.client_id for row in meter.samples(0)] == ["app-0", "app-1"]
     assert meter.left_out.total == 3
 
@@ -339,7 +329,7 @@ def test_payers_of_names_that_were_shortened_are_counted() -> None:
     meter = UsageMeter("c")
     for client_id in (stored_name("x" * 256), "y" * 255):
         for broker_id in (1, 2):
-            meter.exchange(Exchange(**EXCHANGE | {"client_id": client_id, "broker_id": broker_id}))
+            exchanged(meter, client_id=client_id, broker_id=broker_id)
     meter.samples(0)
     assert meter.long_names.recent(0) == [PayerCount("alice", 2, 0)]
     meter.samples(60_000)
@@ -350,8 +340,8 @@ def test_payers_of_names_that_were_shortened_are_counted() -> None:
 def test_long_names_consume_capacity_until_forgotten() -> None:
     meter = UsageMeter("c", max_clients=100)
     for n in range(5):
-        meter.exchange(Exchange(**EXCHANGE | {"client_id": f"{n}" * 20_000}))
+        exchanged(meter, client_id=f"{n}" * 20_000)
     assert (len(meter), meter.left_out.total) == (1, 4)
     meter.samples(11_000)
-    meter.exchange(Exchange(**EXCHANGE | {"client_id": "9" * 20_000, "now_ms": 22_000}))
+    exchanged(meter, client_id="9" * 20_000, now_ms=22_000)
     assert len(meter) == 1
