@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,10 +177,3 @@ def watched(browser: Browser) -> Iterator[Watched]:
     yield found
     context.close()
     assert [fault for fault in found.faults if "ERR_ABORTED" not in fault] == []
-
-
-@pytest.fixture(scope="session")
-def shots(request: pytest.FixtureRequest) -> Path:
-    directory = request.config.rootpath / "build" / "screenshots"
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory

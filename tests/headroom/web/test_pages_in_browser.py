@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,10 +20,9 @@ def names(page: Page) -> list[str]:
     return page.locator("table.clients tbody td.who div > a").all_inner_texts()
 
 
-def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: Watched, shots: Path) -> None:
+def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")
-    page.screenshot(path=shots / "overview.png", full_page=True)
     assert names(page)[:2] == ["app-throttled", "app-critical"]
     levels = page.locator("table.clients tbody .level").all_inner_texts()
     assert levels == ["throttled", "critical", "warn", "warn", "watch", "ok"]
@@ -49,7 +47,7 @@ def test_overview_columns_are_sortable(served: str, watched: Watched) -> None:
     assert names(page)[0] == "app-ok"
 
 
-def test_client_page_draws_the_chart(served: str, watched: Watched, shots: Path) -> None:
+def test_client_page_draws_the_chart(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")
     page.locator("table.clients a", has_text="app-throttled").click()
@@ -60,7 +58,6 @@ def test_client_page_draws_the_chart(served: str, watched: Watched, shots: Path)
         " return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0) })()"
     )
     assert drawn
-    page.screenshot(path=shots / "client.png", full_page=True)
 
 
 def test_client_page_shows_the_forecast(served: str, watched: Watched) -> None:
