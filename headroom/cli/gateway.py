@@ -72,7 +72,18 @@ def check_command(
 ) -> None:
     """Check brokers, names, ports and rights. Exit 1 when a check fails, 2 for invalid arguments."""
     with reported_in_one_line():
-        listener = _listener(listen, advertised_host, advertised_port, broker_names)
+        listener = None
+        if listen is None and (advertised_host or advertised_port or broker_names):
+            raise ArgumentError("--advertised-host, --advertised-port and --broker-names need --listen")
+        if listen is not None:
+            try:
+                parsed: Any = parse_address(listen)
+                names = BrokerNames(broker_names) if broker_names else None
+            except BrokerNamesError as exc:
+                raise ArgumentError(f"--broker-names {exc}") from exc
+            except ValueError as exc:
+                raise ArgumentError(f"--listen {exc}") from exc
+            listener = PlannedListener(parsed["host"], parsed["port"], advertised_host, names, advertised_port)
         findings = asked(lambda admin: _findings(admin, listener), upstream, command_config, timeout_ms)
     for finding in findings:
         mark = "note" if finding.is_note else "ok  " if finding.ok else "FAIL"
@@ -109,23 +120,6 @@ def share_command(
         for row in rows
     ]
     print_table(headings, cells, Layout(numbers=headings[3:], names=headings[:2], leave=("broker", "user", "quota")))
-
-
-def _listener(
-    listen: str | None, advertised_host: str | None, advertised_port: int | None, broker_names: str | None
-) -> PlannedListener | None:
-    if listen is None:
-        if advertised_host or advertised_port or broker_names:
-            raise ArgumentError("--advertised-host, --advertised-port and --broker-names need --listen")
-        return None
-    try:
-        parsed: Any = parse_address(listen)
-        names = BrokerNames(broker_names) if broker_names else None
-    except BrokerNamesError as exc:
-        raise ArgumentError(f"--broker-names {exc}") from exc
-    except ValueError as exc:
-        raise ArgumentError(f"--listen {exc}") from exc
-    return PlannedListener(parsed["host"], parsed["port"], advertised_host, names, advertised_port)
 
 
 async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list[Finding]:
