@@ -15,11 +15,10 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster, archive
 from headroom.demo.jars import KAFKA_VERSION, find_java
 from headroom.demo.jars import kafka_libs as fetch_kafka_libs
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.processes import exclusive
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headroom.demo.jvm import LOG4J
-from headroom.demo.processes import LOOPBACK, complaint, free_ports, start, stop
-from headroom.demo.service import DemoError, Service
+from headroom.demo.processes import LOOPBACK, DemoError, Service, complaint, free_ports, start, stop
 
 CLUSTER_ID = "headroomDemoClusterAAA"  # a Kafka Uuid: 22 characters of base64url
 READY = "Kafka Server started"  # logged when the broker is unfenced and accepts requests

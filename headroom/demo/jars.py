@@ -14,8 +14,7 @@ from xml.sax.saxutils import quoteattr
 
 import pyspark
 
-from headroom.demo.processes import exclusive, start, stop
-from headroom.demo.service import DemoError
+from headroom.demo.processes import DemoError, exclusive, start, stop
 from spark_jobs.session import java_version
 
 KAFKA_VERSION = "4.3.1"

@@ -10,8 +10,8 @@ from typing import Any
 
 from exporters.printable import one_line
 from headroom.demo.jvm import Jvm
+from headroom.demo.processes import DemoError
 from headroom.demo.script import Client, Pace, clients
-from headroom.demo.service import DemoError
 
 TICK_S = 0.1
 IN_FLIGHT = 8  # records in flight of a producer that sends as fast as it can

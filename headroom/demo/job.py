@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headroom.demo.processes import complaint, start, stop
-from headroom.demo.service import DemoError
+from headroom.demo.processes import DemoError, complaint, start, stop
 
 TIMEOUT_S = 180.0
 

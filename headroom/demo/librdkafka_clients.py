@@ -16,9 +16,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from headroom.demo.processes import complaint, first_line, start, stop
+from headroom.demo.processes import DemoError, complaint, first_line, start, stop
 from headroom.demo.script import Client, Pace, clients
-from headroom.demo.service import DemoError
 
 TICK_S = 0.1
 IN_FLIGHT = 8  # records in flight of a producer that sends as fast as it can

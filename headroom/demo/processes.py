@@ -1,4 +1,4 @@
-"""Child processes that die with this process and do not receive the terminal's Ctrl-C."""
+"""Child processes that die with this process and do not receive the terminal's Ctrl-C; parts that are made of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 LOOPBACK = "127.0.0.1"
 _PORTS = range(12_000, 32_768)
@@ -30,6 +31,33 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
+
+
+class DemoError(Exception):
+    """A part of the demo failed, or Java or the Kafka jars are missing; the message is one line."""
+
+
+class Service(ABC):
+    """A context manager. It is stopped even when it fails to start, because parts of it may be running."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Returns when the service is usable. Raises DemoError."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stops everything that was started."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:  # cleans up and re-raises
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 def start(

@@ -13,8 +13,8 @@ from types import FrameType
 from rich.console import Console
 
 from headroom.demo.job import run_job
+from headroom.demo.processes import DemoError
 from headroom.demo.scenario import Scenario, Tell
-from headroom.demo.service import DemoError
 from spark_jobs.reports import headroom_report as report
 
 REPORT = "headroom.json"

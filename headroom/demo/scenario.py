@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporters.clickhouse.managed.server import ServerError, find_program
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import find_java, kafka_libs
 from headroom.demo.java_clients import JavaClients
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.librdkafka_clients import LibrdkafkaClients
-from headroom.demo.processes import is_free
+from headroom.demo.processes import DemoError, is_free
 from headroom.demo.script import TOPICS, quotas
-from headroom.demo.service import DemoError
 from headroom.demo.serving import Serving
 
 PUSH_INTERVAL_MS = 5_000

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
-from headroom.demo.service import DemoError, Service
+from headroom.demo.processes import LOOPBACK, DemoError, Service, complaint, first_line, start, stop
 
 CLUSTER = "demo"
 START_TIMEOUT_S = 120.0

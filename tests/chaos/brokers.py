@@ -19,10 +19,9 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from py4j.protocol import Py4JJavaError
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import find_java, kafka_libs
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from tests.kit.kafka.records import consumed_by_librdkafka
 from tests.kit.serving import Served, running
 

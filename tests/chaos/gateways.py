@@ -23,10 +23,9 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.processes import free_ports
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.kafka.client_jars import client_libs

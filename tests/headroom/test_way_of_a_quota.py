@@ -21,8 +21,8 @@ from exporters.spool.reader import SpoolReader
 from exporters.spool.records import USAGE_WRITER
 from headroom.clock import now_ms
 from headroom.config.settings import ServeConfig
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Admin
 from headroom.server.cluster.cluster_metadata import ClusterStart
 from headroom.server.listeners.gateway import open_gateway
 from headroom.server.processes.assembly import open_push_spool, open_spool

@@ -20,9 +20,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v18 import request as fetch
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.serving import Serving
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.frames import NegotiatedRequest

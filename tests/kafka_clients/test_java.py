@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headroom.demo.admin import Admin
-from headroom.demo.service import DemoError
+from headroom.demo.jvm import Admin
+from headroom.demo.processes import DemoError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 

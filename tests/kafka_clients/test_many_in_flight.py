@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Admin
 from headroom.demo.serving import Serving
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]

@@ -17,9 +17,8 @@ from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
 from headroom.cli import subscriptions
-from headroom.demo.admin import Admin
 from headroom.demo.jars import KAFKA_VERSION
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.processes import free_ports
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 

@@ -8,9 +8,8 @@ import kafka as kafka_python
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.serving import Serving
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, assert_terminated, pushed, topic_shares
 from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python

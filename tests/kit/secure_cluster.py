@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headroom.demo.broker import Broker, server_properties, start_brokers
-from headroom.demo.processes import LOOPBACK, free_ports
-from headroom.demo.service import Service
+from headroom.demo.processes import LOOPBACK, Service, free_ports
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import check
 from quota_metrics.kafka.frames import NegotiatedRequest

@@ -8,7 +8,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from headroom.demo.service import Service
+from headroom.demo.processes import Service
 from tests.chaos.load import Load
 from tests.chaos.wire import WireClient
 from tests.kit.loop_thread import LoopThread

@@ -13,11 +13,10 @@ import yaml
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
-from headroom.demo.admin import Admin
 from headroom.demo.broker import Broker, server_properties
 from headroom.demo.jars import KAFKA_VERSION, find_java, kafka_libs
-from headroom.demo.jvm import Jvm
-from headroom.demo.service import Service
+from headroom.demo.jvm import Admin, Jvm
+from headroom.demo.processes import Service
 from tests.kit.clickhouse import LaunchedServer, connected
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from headroom.demo.admin import Admin
 from headroom.demo.jars import KAFKA_VERSION, find_java
+from headroom.demo.jvm import Admin
 from tests.matrix.cells import (
     JAVA,
     LIMIT,

@@ -16,10 +16,9 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from headroom.demo.admin import Admin
 from headroom.demo.jars import KAFKA_VERSION, kafka_libs
-from headroom.demo.jvm import Jvm
-from headroom.demo.service import Service
+from headroom.demo.jvm import Admin, Jvm
+from headroom.demo.processes import Service
 from tests.kit.kafka.client_jars import client_libs
 from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, produced_by_java
 from tests.kit.serving import Served, config_file, eventually, rows

@@ -10,8 +10,7 @@ from typing import Final
 
 from headroom.demo.broker import START_TIMEOUT_S, Broker, server_properties
 from headroom.demo.jars import KAFKA_VERSION, fetch_once, kafka_libs
-from headroom.demo.processes import LOOPBACK, free_ports, start, stop
-from headroom.demo.service import Service
+from headroom.demo.processes import LOOPBACK, Service, free_ports, start, stop
 
 BROKERS: Final = ("2.8.2", "3.3.2", "3.5.2", "3.7.2", "3.9.1", "4.0.0", KAFKA_VERSION)
 

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headroom.cli.main import app
-from headroom.demo.admin import Admin
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from tests.matrix.cells import JAVA, LIMIT, JavaClient, LibrdkafkaClient, ServedRelease, faults, served_release
 from tests.matrix.releases import BROKERS
 

@@ -8,9 +8,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from headroom.demo.admin import TIMEOUT_S, Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import TIMEOUT_S, Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.kafka.client_jars import client_libs
 from tests.kit.serving import Served

@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 from headroom.cli import gateway
 from headroom.cli.main import app
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.processes import LOOPBACK, free_ports
 from telemetry.gateway.security.listener_security import ListenerSecurity
 from tests.kit.secure_cluster import SecureCluster

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from headroom.demo.broker import LocalCluster
-from headroom.demo.service import DemoError
+from headroom.demo.processes import DemoError
 from tests.kit.serving import eventually
 
 pytestmark = pytest.mark.kafka

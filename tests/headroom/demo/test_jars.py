@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headroom.demo.jars import KAFKA_VERSION, MARKER, MIRROR_VARIABLE, find_java, kafka_libs, proxy_options
-from headroom.demo.service import DemoError
+from headroom.demo.processes import DemoError
 from tests.kit.kafka.client_jars import client_libs
 from tests.kit.proxy import running_proxy
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headroom.cli.serve_api import ask
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Admin
 from tests.kit.otlp_receivers import EXPORTERS, send_metrics
 from tests.kit.serving import Served, eventually, rows
 from tests.kit.terminal.fake_serve import FakeServe

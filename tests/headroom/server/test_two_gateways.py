@@ -18,9 +18,8 @@ from confluent_kafka import Consumer, Producer
 from exporters.clickhouse.connection import WRITER
 from headroom.cli.gateway import share_command
 from headroom.cli.serve_api import ask
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.kafka.records import values_of

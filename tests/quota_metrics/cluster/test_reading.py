@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from headroom.cli.cluster import asked
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from quota_metrics.cluster.facts import AddressQuota, HostAcl
 from quota_metrics.cluster.reading import read_facts
 from quota_metrics.windows import QuotaWindow

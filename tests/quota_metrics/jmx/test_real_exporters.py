@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import fetch_once
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.processes import LOOPBACK, free_ports, start, stop
 from quota_metrics.jmx.scrape import Agent, ScrapeError, Target, scrape
 from quota_metrics.jmx.sensors import SensorReading

@@ -19,10 +19,9 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Producer
 
 from exporters.model import Exchange, ExchangeValues
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, fetch_once
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.processes import LOOPBACK, free_ports
 from quota_metrics.jmx.scrape import Agent, Target
 from quota_metrics.measure.usage_meter import UsageMeter

@@ -21,9 +21,8 @@ from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
 from headroom.cli.main import app
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.script import Pace
 from headroom.demo.serving import Serving
 from tests.kit.serving import eventually, rows

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, fetch_once
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from tests.kit.serving import PATIENCE_S, eventually
 from tests.telemetry.conftest import RunningGateway
 

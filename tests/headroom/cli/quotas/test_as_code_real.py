@@ -15,9 +15,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from headroom.cli.main import app
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from quota_metrics.config.entities import entity_of
 from quota_metrics.config.quota_file import DeclaredQuota, quota_file
 from tests.kit.kafka.quota_files import quotas_of

@@ -14,8 +14,8 @@ import pytest
 
 from exporters.model import SampledTopics
 from headroom.config.sources import load
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
+from headroom.demo.jvm import Admin
 from headroom.demo.processes import LOOPBACK
 from headroom.server.listeners.gateway import open_network
 from headroom.server.periodic import run_periodic_tasks

@@ -15,9 +15,8 @@ import pytest
 from confluent_kafka import Producer
 
 from headroom.cli.serve_api import ask
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.quota_callback import CLASS, LIMIT, LIMIT_CONFIG, libs_with_callback
 from tests.kit.serving import Served, eventually, output_of, page, running

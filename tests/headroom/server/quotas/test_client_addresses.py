@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from headroom.cli.serve_api import ask
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served, eventually
 from tests.telemetry.wire.proxy_hop import proxy_hop

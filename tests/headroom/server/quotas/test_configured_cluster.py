@@ -13,9 +13,8 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served, eventually, output_of, rows, running
 

@@ -12,9 +12,8 @@ import pytest
 from kio.schema.metadata.v8.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import TopicName
 
-from headroom.demo.admin import Admin
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from quota_metrics.kafka.frames import decoded, encoded
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served, output_of, page

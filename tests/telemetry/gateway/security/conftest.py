@@ -9,8 +9,7 @@ import pytest
 
 from exporters.model import RecordKind
 from exporters.spool.records import decode_instance, decode_push
-from headroom.demo.admin import Admin
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from quota_metrics.kafka.authentication import Security
 from quota_metrics.kafka.properties import read_properties, security
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls

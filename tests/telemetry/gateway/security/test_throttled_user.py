@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from headroom.demo.admin import Admin
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from tests.kit.secure_cluster import SecureCluster
 from tests.kit.secured_serve import librdkafka, rows, serving
 from tests.kit.serving import PATIENCE_S, Served, eventually

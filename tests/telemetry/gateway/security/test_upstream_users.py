@@ -9,8 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from exporters.model import RecordKind
-from headroom.demo.admin import Admin
-from headroom.demo.jvm import Jvm
+from headroom.demo.jvm import Admin, Jvm
 from headroom.server.processes.security import UpstreamCertificates
 from quota_metrics.kafka.properties import read_properties
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
