@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from headroom.demo.processes import LOOPBACK, DemoError, Service, complaint, first_line, start, stop
 
 START_TIMEOUT_S = 30.0
-_ADMIN_TIMEOUT_S = 30
+ADMIN_TIMEOUT_S = 30
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArray"
 _JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
@@ -130,17 +130,6 @@ class Jvm(Service):
         return self.classes.java.time.Duration.ofMillis(ms)
 
 
-@contextmanager
-def java_errors(doing: str) -> Iterator[None]:
-    """Converts Java exceptions to a DemoError with one line: cannot `doing`."""
-    try:
-        yield
-    except Py4JError as exc:
-        # The first line only says that an error occurred, the next one names it.
-        lines = [line.lstrip(": ") for line in str(exc).splitlines() if line.strip()]
-        raise DemoError(f"cannot {doing}: {(lines[1:] or lines)[0]}") from exc
-
-
 def _dotted(config: Mapping[str, str]) -> dict[str, str]:
     return {key.replace("_", "."): value for key, value in config.items()}
 
@@ -157,9 +146,8 @@ class Admin(AbstractContextManager["Admin"]):
 
     def create_topics(self, names: Sequence[str], partitions: int = 1, replicas: int = 1, **config: str) -> None:
         """Topics with the same shape. Configuration with `_` for `.`: `retention_bytes="1000"`."""
-        settings = {key.replace("_", "."): value for key, value in config.items()}
         new_topic = self._jvm.classes.org.apache.kafka.clients.admin.NewTopic
-        topics = [new_topic(name, partitions, replicas).configs(settings) for name in names]
+        topics = [new_topic(name, partitions, replicas).configs(_dotted(config)) for name in names]
         self._wait(self._admin.createTopics(topics).all())
 
     def alter_quota(self, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
@@ -180,5 +168,9 @@ class Admin(AbstractContextManager["Admin"]):
         self._wait(self._admin.incrementalAlterConfigs({resource: settings}).all())
 
     def _wait(self, future: Any) -> None:
-        with java_errors("change the cluster's configuration"):
-            future.get(_ADMIN_TIMEOUT_S, self._jvm.classes.java.util.concurrent.TimeUnit.SECONDS)
+        try:
+            future.get(ADMIN_TIMEOUT_S, self._jvm.classes.java.util.concurrent.TimeUnit.SECONDS)
+        except Py4JError as exc:
+            # The first line only says that an error occurred, the next one names it.
+            lines = [line.lstrip(": ") for line in str(exc).splitlines() if line.strip()]
+            raise DemoError(f"cannot change the cluster's configuration: {(lines[1:] or lines)[0]}") from exc

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headroom.demo.broker import LocalCluster
-from headroom.demo.jvm import TIMEOUT_S, Admin, Jvm
+from headroom.demo.jvm import ADMIN_TIMEOUT_S, Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.kafka.client_jars import client_libs
 from tests.kit.serving import Served
@@ -118,4 +118,4 @@ def _move(jvm: Jvm, java_admin: Any, topic: str, replicas: Sequence[int]) -> Non
 
 
 def _wait(jvm: Jvm, future: Any) -> None:
-    future.get(TIMEOUT_S, jvm.classes.java.util.concurrent.TimeUnit.SECONDS)
+    future.get(ADMIN_TIMEOUT_S, jvm.classes.java.util.concurrent.TimeUnit.SECONDS)
