@@ -25,6 +25,7 @@ from telemetry.subscriptions.config_admin import Alteration, alter, describe, li
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription_file import SubscriptionFile
 from telemetry.wire.apis import (
+    ALTER_CONFIGS,
     API_VERSIONS,
     APIS,
     DESCRIBE_CONFIGS,
@@ -48,7 +49,7 @@ ALL_VERSIONS: Final = {
 }
 _OFFERED: Final = ALL_VERSIONS | {
     DESCRIBE_CONFIGS: (1, APIS[DESCRIBE_CONFIGS].max_version),  # 0 has another layout and was removed in Kafka 4
-    **{key: (0, APIS[key].max_version) for key in (INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES)},
+    **{key: (0, APIS[key].max_version) for key in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES)},
 }
 
 
@@ -84,7 +85,8 @@ class SinkAnswers:
             API_VERSIONS: _answer_api_versions,
             DESCRIBE_CONFIGS: lambda version, body: describe(version, body, self._rules().resources),
             LIST_CONFIG_RESOURCES: lambda version, body: list_resources(version, body, self._rules().subscriptions),
-            INCREMENTAL_ALTER_CONFIGS: partial(self._alter, is_administrator),
+            ALTER_CONFIGS: partial(self._alter, is_administrator, ALTER_CONFIGS),
+            INCREMENTAL_ALTER_CONFIGS: partial(self._alter, is_administrator, INCREMENTAL_ALTER_CONFIGS),
         }
 
     def _rules(self) -> ClientMetrics:
@@ -92,24 +94,24 @@ class SinkAnswers:
         self._file.follow()
         return self._file.rules
 
-    def _alter(self, is_administrator: bool, version: int, body: bytes) -> bytes:
+    def _alter(self, is_administrator: bool, api_key: int, version: int, body: bytes) -> bytes:
         if not is_administrator:
             rules = self._file.rules
-            return alter(version, body, rules.resources, rules.match_keys, is_authorized=False).answer()
+            return alter(api_key, version, body, rules.resources, rules.match_keys, is_authorized=False).answer()
         try:
             with self._file.alone():
-                alteration = self._alteration(version, body)
+                alteration = self._alteration(api_key, version, body)
                 if alteration.changes:
                     self._file.keep(alteration.changes)
                 return alteration.answer()
         except OSError as exc:
             log.error("cannot keep subscriptions", error=str(exc))
             reason = f"cannot store client metrics resources: {exc.strerror or exc}"
-            return self._alteration(version, body).not_kept(reason)
+            return self._alteration(api_key, version, body).not_kept(reason)
 
-    def _alteration(self, version: int, body: bytes) -> Alteration:
+    def _alteration(self, api_key: int, version: int, body: bytes) -> Alteration:
         rules = self._file.rules
-        return alter(version, body, rules.resources, rules.match_keys)
+        return alter(api_key, version, body, rules.resources, rules.match_keys)
 
 
 def _answer_api_versions(version: int, body: bytes) -> bytes:

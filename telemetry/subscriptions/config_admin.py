@@ -5,6 +5,7 @@ and ControllerConfigurationValidator (the controller's checks), ConfigHelper and
 codes and messages are theirs. Deliberate differences:
 
 - Resources of other types do not exist: there are no topics, and a broker's configuration cannot be described.
+- A resource named twice in an AlterConfigs request is refused; a broker never answers that request.
 - All resources together have at most MAX_CHARS.
 """
 
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 
 from telemetry.subscriptions.java.hash import ConcurrentMapKeys, hash_set
 from telemetry.subscriptions.subscription import INTERVAL_MS, MATCH, METRICS, described, parse_subscription
+from telemetry.wire.apis import ALTER_CONFIGS
 from telemetry.wire.config_messages import (
     AlterRequest,
     ConfigEntry,
@@ -55,13 +57,14 @@ _INVALID_REQUEST_MESSAGE = (  # Errors.INVALID_REQUEST.message()
 class Alteration(NamedTuple):
     """The result of an alter request. `changes`: name -> all keys and values after it; {} deletes the resource."""
 
+    api_key: int
     version: int
     changes: dict[str, dict[str, str]]
     results: list[ResourceResult]
 
     def answer(self) -> bytes:
         """The response after the changes were stored."""
-        return write_altered(self.version, self.results)
+        return write_altered(self.api_key, self.version, self.results)
 
     def not_kept(self, message: str) -> bytes:
         """The response after storing them failed."""
@@ -71,17 +74,23 @@ class Alteration(NamedTuple):
             else result
             for result in self.results
         ]
-        return write_altered(self.version, results)
+        return write_altered(self.api_key, self.version, results)
 
 
 def alter(
-    version: int, body: bytes, resources: Resources, match_keys: Collection[str], *, is_authorized: bool = True
+    api_key: int,
+    version: int,
+    body: bytes,
+    resources: Resources,
+    match_keys: Collection[str],
+    *,
+    is_authorized: bool = True,
 ) -> Alteration:
-    """IncrementalAlterConfigs. Raises ProtocolError.
+    """IncrementalAlterConfigs, or AlterConfigs, which sets all keys of a resource. Raises ProtocolError.
 
     Without `is_authorized` each resource is refused like by a controller whose authorizer denies ALTER_CONFIGS.
     """
-    request = read_alter(version, body)
+    request = read_alter(api_key, version, body)
     changes: dict[str, dict[str, str]] = {}
     results = []
     for change, refusal in _precheck(request, is_authorized=is_authorized):
@@ -90,7 +99,7 @@ def alter(
         try:
             if refusal:
                 raise refusal
-            after = _apply(change, before, match_keys)
+            after = _apply(change, before, match_keys, replace=api_key == ALTER_CONFIGS)
             if after != before:
                 afterwards = {**resources, **changes, change.name: after}
                 if sum(len(name) + sum(map(len, keys.values())) for name, keys in afterwards.items()) > MAX_CHARS:
@@ -100,7 +109,7 @@ def alter(
         except InvalidSubscriptionError as exc:
             code, message = exc.code, str(exc) or None
         results.append(ResourceResult(change.kind, change.name, code, message))
-    return Alteration(version, {} if request.validate_only else changes, results)
+    return Alteration(api_key, version, {} if request.validate_only else changes, results)
 
 
 def _precheck(
@@ -142,13 +151,15 @@ def _refusal(change: ResourceChange, occurrences: int) -> InvalidSubscriptionErr
     return InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, message)
 
 
-def _apply(change: ResourceChange, before: Mapping[str, str], match_keys: Collection[str]) -> dict[str, str]:
+def _apply(
+    change: ResourceChange, before: Mapping[str, str], match_keys: Collection[str], *, replace: bool
+) -> dict[str, str]:
     """The keys and values after a change, by ConfigurationControlManager. One invalid key fails the whole resource."""
     if change.kind == ResourceType.TOPIC:
         raise InvalidSubscriptionError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist."
         )
-    after = dict(before)
+    after = {} if replace else dict(before)
     by_name = {key.key: key for key in change.keys}
     for name in hash_set(by_name):  # the order decides which of several errors is reported
         _, operation, value = by_name[name]

@@ -1,4 +1,4 @@
-"""Encodes and decodes the configuration APIs: ListConfigResources, DescribeConfigs, IncrementalAlterConfigs.
+"""Encodes and decodes the configuration APIs: ListConfigResources, DescribeConfigs, (Incremental)AlterConfigs.
 
 Sans-I/O. Source: Kafka 4.3's message definitions; a test compares with kio's generated schema. Each `read_*` raises
 ProtocolError on a malformed body and on requests over the limits below.
@@ -67,7 +67,7 @@ class ResourceChange(NamedTuple):
 
 
 class AlterRequest(NamedTuple):
-    """IncrementalAlterConfigs."""
+    """A request of either API; AlterConfigs replaces all keys of a resource."""
 
     resources: list[ResourceChange]
     validate_only: bool
@@ -110,16 +110,16 @@ class ResourceResult(NamedTuple):
     entries: Sequence[ConfigEntry] = ()
 
 
-def read_alter(version: int, body: bytes) -> AlterRequest:
-    """IncrementalAlterConfigs, versions 0 and 1."""
-    reader, flexible = Reader(body), APIS[INCREMENTAL_ALTER_CONFIGS].flexible(version)
+def read_alter(api_key: int, version: int, body: bytes) -> AlterRequest:
+    """IncrementalAlterConfigs (0, 1) and AlterConfigs (0 to 2)."""
+    reader, flexible = Reader(body), APIS[api_key].flexible(version)
     resources = []
     for _ in range(_resources(reader, flexible)):
         kind, name = reader.int8(), _required(reader, flexible)
         keys = []
         for _ in range(_count(reader, flexible)):
             key = _required(reader, flexible)
-            operation = reader.int8()
+            operation = reader.int8() if api_key == INCREMENTAL_ALTER_CONFIGS else int(Operation.SET)
             value = reader.compact_nullable_string() if flexible else reader.nullable_string()
             _skip_end(reader, flexible)
             keys.append(KeyChange(key, operation, value))
@@ -130,8 +130,9 @@ def read_alter(version: int, body: bytes) -> AlterRequest:
     return request
 
 
-def write_altered(version: int, results: Sequence[ResourceResult]) -> bytes:
-    flexible = APIS[INCREMENTAL_ALTER_CONFIGS].flexible(version)
+def write_altered(api_key: int, version: int, results: Sequence[ResourceResult]) -> bytes:
+    """The response, which is the same for both APIs."""
+    flexible = APIS[api_key].flexible(version)
     out = bytearray(4)  # throttle_time_ms
     _write_length(out, len(results), flexible)
     for result in results:

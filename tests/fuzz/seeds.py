@@ -17,7 +17,7 @@ from kio.schema.describe_client_quotas.v1 import request as quotas_request
 from telemetry.wire.apis import APIS
 from tests.kit import wire
 from tests.kit.kio_entities import encode, entity_of_fields, message_type
-from tests.oracle.administration_oracle import describe, incremental, listing
+from tests.oracle.administration_oracle import describe, incremental, legacy, listing
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CLIENT_METRICS, SET, APPEND = 16, 0, 2
@@ -54,11 +54,14 @@ def exchanges() -> dict[str, tuple[bytes, bytes]]:
 
 
 def _administration() -> Iterable[bytes]:
-    """32, 44 and 74 in all their versions."""
+    """32, 33, 44 and 74 in all their versions."""
+    plain = [(CLIENT_METRICS, "a", [(key, value) for key, _, value in _KEYS])]
     for version in range(1, 5):
         yield request_frame(
             32, version, describe(version, [(CLIENT_METRICS, "a", None), (2, "t", ["match"])], synonyms=True)
         )
+    for version in range(3):
+        yield request_frame(33, version, legacy(version, plain))
     for version in range(2):
         yield request_frame(
             44, version, incremental(version, [(CLIENT_METRICS, "a", _KEYS), (CLIENT_METRICS, "b", _KEYS)])

@@ -1,8 +1,8 @@
 """Compares our responses to random administration requests with a real broker's, byte for byte.
 
-A case is one request: IncrementalAlterConfigs, DescribeConfigs or ListConfigResources, in any version, valid or not.
-Left out is what must not be done to a broker (an unknown operation takes its controller down), and other resources than
-CLIENT_METRICS, but those of no known type.
+A case is one request: IncrementalAlterConfigs, AlterConfigs, DescribeConfigs or ListConfigResources, in any version,
+valid or not. Left out is what must not be done to a broker (an unknown operation takes its controller down, a legacy
+request with a resource twice is never answered), and other resources than CLIENT_METRICS, but those of no known type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headroom.demo.jars import find_java, kafka_libs
 from telemetry.subscriptions import config_admin as administration
 from telemetry.subscriptions.java.hash import ConcurrentMapKeys
 from telemetry.subscriptions.subscription import MATCH_KEYS
-from telemetry.wire.apis import APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
+from telemetry.wire.apis import ALTER_CONFIGS, APIS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from telemetry.wire.config_messages import Operation, ResourceType
 from tests.kit.kio_entities import decode, encode, entity_of_fields, message_type
 from tests.kit.raw_connection import PATIENCE_S, RawConnection
@@ -29,6 +29,7 @@ SET, DELETE, APPEND, SUBTRACT = map(int, Operation)
 
 MODULES = {
     INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ALTER_CONFIGS: "alter_configs",
     DESCRIBE_CONFIGS: "describe_configs",
     LIST_CONFIG_RESOURCES: "list_config_resources",
 }
@@ -79,6 +80,24 @@ def incremental(
     return _request(INCREMENTAL_ALTER_CONFIGS, version, resources=altered, validate_only=validate_only)
 
 
+def legacy(
+    version: int,
+    resources: Iterable[tuple[int, str, Sequence[tuple[str, str | None]]]],
+    *,
+    validate_only: bool = False,
+) -> bytes:
+    """AlterConfigs: (type, name, [(key, value)])."""
+    altered = [
+        {
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [{"name": key, "value": value} for key, value in keys],
+        }
+        for kind, name, keys in resources
+    ]
+    return _request(ALTER_CONFIGS, version, resources=altered, validate_only=validate_only)
+
+
 def describe(
     version: int,
     resources: Iterable[tuple[int, str, Sequence[str] | None]],
@@ -118,16 +137,24 @@ class Comparison:
         self._broker.ask(44, 1, incremental(1, [(CLIENT_METRICS, name, keys) for name in self._names]))
 
     def _alter(self) -> None:
-        version = self._rng.randrange(APIS[INCREMENTAL_ALTER_CONFIGS].max_version + 1)
-        names = self._rng.choices([*self._names, ""], k=self._rng.choice([1, 1, 2, 3]))
-        changes = [
-            (self._kind(), name, [(key, self._operation(), self._value(key)) for key in self._keys()]) for name in names
-        ]
-        body = incremental(version, changes, validate_only=self._rng.random() < 0.2)
-        alteration = administration.alter(version, body, self._resources, MATCH_KEYS)
-        theirs = self._broker.ask(INCREMENTAL_ALTER_CONFIGS, version, body)
+        api_key = self._rng.choice([INCREMENTAL_ALTER_CONFIGS] * 3 + [ALTER_CONFIGS])
+        version = self._rng.randrange(APIS[api_key].max_version + 1)
+        validate_only = self._rng.random() < 0.2
+        if api_key == ALTER_CONFIGS:
+            names = self._rng.sample([*self._names, ""], self._rng.choice([1, 1, 2]))
+            plain = [(self._kind(), name, [(key, self._value(key)) for key in self._keys()]) for name in names]
+            body = legacy(version, plain, validate_only=validate_only)
+        else:
+            names = self._rng.choices([*self._names, ""], k=self._rng.choice([1, 1, 2, 3]))
+            changes = [
+                (self._kind(), name, [(key, self._operation(), self._value(key)) for key in self._keys()])
+                for name in names
+            ]
+            body = incremental(version, changes, validate_only=validate_only)
+        alteration = administration.alter(api_key, version, body, self._resources, MATCH_KEYS)
+        theirs = self._broker.ask(api_key, version, body)
         if alteration.answer() != theirs:
-            self._differs(INCREMENTAL_ALTER_CONFIGS, version, body, theirs, alteration.answer())
+            self._differs(api_key, version, body, theirs, alteration.answer())
         for name, values in alteration.changes.items():
             self._resources[name] = values
         self._resources = {name: values for name, values in self._resources.items() if values}

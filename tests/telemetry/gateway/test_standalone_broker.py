@@ -119,7 +119,7 @@ def test_metadata_of_very_many_topics_is_refused(listener: Listener) -> None:
         listener.answers[3](0, (20_000).to_bytes(4, "big") + bytes(2 * 20_000))
 
 
-OFFERED = {3: (0, 13), 18: (0, 4), 32: (1, 4), 44: (0, 1), 71: (0, 0), 72: (0, 0), 74: (0, 1)}
+OFFERED = {3: (0, 13), 18: (0, 4), 32: (1, 4), 33: (0, 2), 44: (0, 1), 71: (0, 0), 72: (0, 0), 74: (0, 1)}
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -146,6 +146,11 @@ def test_alteration_is_applied_and_written_to_the_file(listener: Listener) -> No
     again = Listener(listener.file.path)
     again.file.load()
     assert again.names() == ["one"]
+
+
+def test_legacy_alter_configs_is_applied(listener: Listener) -> None:
+    listener.answers[33](2, requests.legacy(2, [(16, "one", [("metrics", "a")])]))
+    assert listener.rules.resources == {"one": {"metrics": "a"}}
 
 
 def test_no_op_alteration_writes_no_file(listener: Listener) -> None:

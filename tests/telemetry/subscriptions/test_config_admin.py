@@ -8,10 +8,11 @@ import pytest
 
 from headroom.demo.broker import LocalCluster
 from telemetry.subscriptions.config_admin import MAX_CHARS, alter
-from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS
+from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
+from telemetry.wire.apis import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from tests.kit.raw_connection import RawConnection
 from tests.oracle import administration_oracle as requests
-from tests.oracle.administration_oracle import APPEND, DELETE, SET, SUBTRACT
+from tests.oracle.administration_oracle import APPEND, CLIENT_METRICS, DELETE, SET, SUBTRACT
 from tests.telemetry.subscriptions.config_requests import (
     BROKER,
     BROKER_LOGGER,
@@ -105,7 +106,7 @@ RULES: dict[str, tuple[list[tuple[int, str, Keys]], Answered]] = {
 def test_alteration_follows_the_specification(rule: str, version: int) -> None:
     asked, answered = RULES[rule]
     body = requests.incremental(version, asked, validate_only=True)
-    assert results(version, altered(body, version).answer()) == answered
+    assert results(44, version, altered(body, version).answer()) == answered
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +160,7 @@ def test_storage_failure_is_reported_for_changed_resources_only() -> None:
     body = requests.incremental(
         1, [*here(("metrics", SET, "z")), *here(name="same"), *here(("foo", SET, ""), name="no")]
     )
-    assert results(1, altered(body).not_kept("disk full")) == [
+    assert results(44, 1, altered(body).not_kept("disk full")) == [
         (56, "disk full"),
         (0, None),
         (42, "Unknown client metrics configuration: foo"),
@@ -171,26 +172,41 @@ def test_unknown_operation_fails_all_controller_resources() -> None:
         1, [*here(("metrics", 9, "z")), *here(("metrics", SET, "a"), name="other"), (NO_TYPE, "x", [])]
     )
     alteration = altered(body)
-    assert results(1, alteration.answer()) == [(-1, None), (-1, None), (42, "Unknown resource type 3")]
+    assert results(44, 1, alteration.answer()) == [(-1, None), (-1, None), (42, "Unknown resource type 3")]
     assert alteration.changes == {}
 
 
 @pytest.mark.parametrize("kind", [BROKER, BROKER_LOGGER, GROUP])
 def test_cluster_only_resource_types_are_refused(kind: int) -> None:
     asked = altered(requests.incremental(1, [(kind, "0", [("a", SET, "b")])]))
-    assert results(1, asked.answer()) == [(42, f"Unknown resource type {kind}")]
+    assert results(44, 1, asked.answer()) == [(42, f"Unknown resource type {kind}")]
 
 
 def test_total_size_of_resources_is_bounded() -> None:
     full = {f"name-{n}": {"metrics": "m" * 30_000} for n in range(MAX_CHARS // 30_000)}
     asked = altered(requests.incremental(1, here(("metrics", SET, "m" * 30_000), name="new")), resources=full)
-    ((code, message),) = results(1, asked.answer())
+    ((code, message),) = results(44, 1, asked.answer())
     assert code == 44
     assert str(MAX_CHARS) in (message or "")
     assert asked.changes == {}
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_legacy_alter_configs_replaces_all_keys(version: int) -> None:
+    body = requests.legacy(version, [(CLIENT_METRICS, HERE, [("match", "client_id=a")])])
+    alteration = alter(ALTER_CONFIGS, version, body, RESOURCES, MATCH_KEYS)
+    assert results(33, version, alteration.answer()) == [(0, None)]
+    assert alteration.changes == {HERE: {"match": "client_id=a"}}
+
+
+def test_legacy_alter_configs_refuses_duplicate_resources() -> None:
+    body = requests.legacy(2, [(CLIENT_METRICS, HERE, []), (CLIENT_METRICS, HERE, [])])
+    alteration = alter(ALTER_CONFIGS, 2, body, RESOURCES, MATCH_KEYS)
+    assert results(33, 2, alteration.answer()) == [(42, TWICE), (42, TWICE)]
+    assert alteration.changes == {}
+
+
 def test_extra_selectors_are_accepted_when_enabled() -> None:
     body = requests.incremental(1, here(("match", SET, "principal=alice,listener=.*,cluster=c"), name="new"))
-    alteration = alter(1, body, {}, EXTRA_MATCH_KEYS)
+    alteration = alter(INCREMENTAL_ALTER_CONFIGS, 1, body, {}, EXTRA_MATCH_KEYS)
     assert alteration.changes == {"new": {"match": "principal=alice,listener=.*,cluster=c"}}
