@@ -71,7 +71,21 @@ class Lanes:
         start = at + 4
         end = start + (body[at] << 8 | body[at + 1])
         connection = body[start:end]
-        return self._by_connection.get(connection) or self._sender(connection)
+        sender = self._by_connection.get(connection)
+        if sender is not None:
+            return sender
+        try:
+            decoded = decode_connection(connection)
+            name = payer_of(decoded.principal, decoded.source_address)
+        except ValueError:  # an address that a sender of OTLP states
+            name = ""
+        payer = self._by_payer.get(name)
+        if payer is None:
+            payer = self._by_payer[name] = _Payer()
+        if len(self._by_connection) >= _MAX_CONNECTIONS:
+            self._by_connection.clear()
+        sender = self._by_connection[connection] = Sender(payer)
+        return sender
 
     def place_of(self, sender: Sender) -> int:
         """ORDINARY, or one of its payer's lane."""
@@ -122,17 +136,3 @@ class Lanes:
         if forgotten:
             self._by_connection.clear()
         return [lane for lane in self.lanes if not lane.payers and now_s - lane.idle_since_s >= _IDLE_S]
-
-    def _sender(self, connection: bytes) -> Sender:
-        try:
-            decoded = decode_connection(connection)
-            name = payer_of(decoded.principal, decoded.source_address)
-        except ValueError:  # an address that a sender of OTLP states
-            name = ""
-        payer = self._by_payer.get(name)
-        if payer is None:
-            payer = self._by_payer[name] = _Payer()
-        if len(self._by_connection) >= _MAX_CONNECTIONS:
-            self._by_connection.clear()
-        sender = self._by_connection[connection] = Sender(payer)
-        return sender

@@ -213,7 +213,14 @@ def template_of(payload: bytes, decoded: Decoded) -> Template | None:
     redrawn = message.SerializeToString()
     if len(redrawn) != len(payload) or len(drawn) != len(decoded.points.value):
         return None
-    template = Template(payload, decoded, list(_find(redrawn, drawn)))
+    places, at = [], 0
+    for numbers in drawn:  # protobuf serializes fields by number, which is the order of _Places
+        offsets = []
+        for number in numbers:
+            offsets.append(redrawn.find(number.to_bytes(8, "little"), at) if number else ABSENT)
+            at = max(at, offsets[-1])
+        places.append(_Places(*offsets))
+    template = Template(payload, decoded, places)
     # With a wrong or missing offset, one of these numbers would be in the constant part.
     return template if template.matches(redrawn) else None
 
@@ -233,17 +240,6 @@ def _draw(point: Any, number: int) -> _Places:
     elif kind == "as_int":
         point.as_int = drawn.as_int
     return drawn
-
-
-def _find(data: bytes, drawn: Sequence[_Places]) -> Iterator[_Places]:
-    """Offsets in serialization order: protobuf serializes fields by number, which is the order of _Places."""
-    at = 0
-    for numbers in drawn:
-        places = []
-        for number in numbers:
-            places.append(data.find(number.to_bytes(8, "little"), at) if number else ABSENT)
-            at = max(at, places[-1])
-        yield _Places(*places)
 
 
 _NS_PER_MS = 1_000_000

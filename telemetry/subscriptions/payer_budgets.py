@@ -139,34 +139,31 @@ class Account:
         Returns 0, or the throttle time in ms of a request that is refused.
         """
         payer, connection = self._payer, self._connection
-        if (
+        if not (
             is_new
             or payer.requests_at_ms > now_ms
             or connection.requests_at_ms > now_ms
             or payer.bytes_at_ms > now_ms
             or connection.bytes_at_ms > now_ms
         ):
-            return self._charge_used(now_ms, nbytes, is_new)
-        # All four buckets are full, as for nearly every push: `take` of both without a call.
-        payer.requests_at_ms = now_ms + payer.costs.request_ms
-        payer.bytes_at_ms = now_ms + nbytes * payer.costs.byte_ms
-        connection.requests_at_ms = now_ms + connection.costs.request_ms
-        connection.bytes_at_ms = now_ms + nbytes * connection.costs.byte_ms
-        return 0
-
-    def _charge_used(self, now_ms: int, nbytes: int, is_new: bool) -> int:
-        over = self._payer
+            # All four buckets are full, as for nearly every push: `take` of both without a call.
+            payer.requests_at_ms = now_ms + payer.costs.request_ms
+            payer.bytes_at_ms = now_ms + nbytes * payer.costs.byte_ms
+            connection.requests_at_ms = now_ms + connection.costs.request_ms
+            connection.bytes_at_ms = now_ms + nbytes * connection.costs.byte_ms
+            return 0
+        over = payer
         resource = over.missing(now_ms, is_new)
         if resource is None:
-            over = self._connection
+            over = connection
             resource = over.missing(now_ms, is_new)
             if resource is None:
-                self._payer.take(now_ms, nbytes, is_new)
-                over.take(now_ms, nbytes, is_new)
+                payer.take(now_ms, nbytes, is_new)
+                connection.take(now_ms, nbytes, is_new)
                 return 0
         self._refused[resource] += 1
-        if over is self._connection:  # the payer's own table names it as well
-            self._payer.refuse(resource, now_ms)
+        if over is connection:  # the payer's own table names it as well
+            payer.refuse(resource, now_ms)
         return over.refuse(resource, now_ms)
 
 
