@@ -150,7 +150,6 @@ class KnownSeries:
         self._clients: dict[bytes, _Client] = {}  # in order of first write
         self._before: dict[bytes, _Client | None] = {}  # at the beginning of the batch
         self._count = 0
-        self._grown_by = 0  # in this batch
         self._added = 0  # in this batch
 
     def __len__(self) -> int:
@@ -193,39 +192,34 @@ class KnownSeries:
         self._before.setdefault(client, before)
         fresh = np.array([*ids], np.uint64)
         if before and len(before.ids) + len(fresh) > _MAX_SERIES_PER_CLIENT:
-            self._grow_by(-len(before.ids))
+            self._count -= len(before.ids)
             before = None
         self._clients[client] = _Client(
             before.written_ms if before else now_ms, np.concatenate([before.ids, fresh]) if before else fresh
         )
-        self._grow_by(len(fresh))
+        self._count += len(fresh)
         self._added += len(fresh)
 
     def keep(self) -> int:
         """The batch was written. Returns the number of series it described."""
-        added = self._added
-        self._settle()
+        added, self._added = self._added, 0
+        self._before.clear()
         while self.nbytes > self._max_bytes:
             self._drop_first()
         return added
 
     def forget(self) -> None:
         """The batch was not written."""
+        if not self._before:
+            return
         for client, before in self._before.items():
             if before is None:
                 del self._clients[client]
             else:
                 self._clients[client] = before
-        self._count -= self._grown_by
-        self._settle()
-
-    def _grow_by(self, count: int) -> None:
-        self._count += count
-        self._grown_by += count
-
-    def _settle(self) -> None:
+        self._count = sum(len(client.ids) for client in self._clients.values())
         self._before.clear()
-        self._grown_by = self._added = 0
+        self._added = 0
 
     def _drop_first(self) -> None:
         self._count -= len(self._clients.pop(next(iter(self._clients))).ids)
@@ -253,44 +247,35 @@ class ClientBudgets:
 
     def __init__(self, points: int = 2_000_000, series: int = 200_000) -> None:
         """`points` and `series` are the budget of a client; a payer has _TIMES_PER_PAYER as much."""
-        self._clients = _Counts("client", points, series)
-        self._payers = _Counts("payer", _TIMES_PER_PAYER * points, _TIMES_PER_PAYER * series)
+        self._points = points
+        self._series = series
+        self._clients: dict[bytes | str, _Use] = {}
+        self._payers: dict[bytes | str, _Use] = {}
 
     def charge(self, client: bytes, push: Push, points: int, series: int) -> None:
         """Adds the counts of a push. `client`: as in series.identity. Raises OverBudget and then adds nothing."""
         minute = push.received_at_ms // _MS_PER_MINUTE
-        of_client = self._clients.checked(client, minute, points, series)
-        of_payer = self._payers.checked(
-            _payer(push.connection.principal, push.connection.source_address), minute, points, series
-        )
-        for use in (of_client, of_payer):
+        payer = _payer(push.connection.principal, push.connection.source_address)
+        charged = []
+        for kind, owner, uses, times in (
+            ("client", client, self._clients, 1),
+            ("payer", payer, self._payers, _TIMES_PER_PAYER),
+        ):
+            use = uses.get(owner)
+            if use is None:
+                if len(uses) >= _MAX_OWNERS:
+                    del uses[next(iter(uses))]
+                use = uses[owner] = _Use(minute)
+            elif use.minute != minute:
+                use.minute, use.points, use.series = minute, 0, 0
+            if use.points + points > times * self._points:
+                raise over_budget(f"points of one {kind} in a minute", times * self._points)
+            if use.series + series > times * self._series:
+                raise over_budget(f"new series of one {kind} in a minute", times * self._series)
+            charged.append(use)
+        for use in charged:
             use.points += points
             use.series += series
 
 
 _payer = lru_cache(maxsize=_MAX_OWNERS)(payer_of)
-
-
-class _Counts:
-    """The counts of all clients, or of all payers."""
-
-    def __init__(self, owner: str, points: int, series: int) -> None:
-        self._owner = owner
-        self._points = points
-        self._series = series
-        self._uses: dict[bytes | str, _Use] = {}
-
-    def checked(self, owner: bytes | str, minute: int, points: int, series: int) -> _Use:
-        """The counts of an owner that has this much left. Raises OverBudget."""
-        use = self._uses.get(owner)
-        if use is None:
-            if len(self._uses) >= _MAX_OWNERS:
-                del self._uses[next(iter(self._uses))]
-            use = self._uses[owner] = _Use(minute)
-        elif use.minute != minute:
-            use.minute, use.points, use.series = minute, 0, 0
-        if use.points + points > self._points:
-            raise over_budget(f"points of one {self._owner} in a minute", self._points)
-        if use.series + series > self._series:
-            raise over_budget(f"new series of one {self._owner} in a minute", self._series)
-        return use

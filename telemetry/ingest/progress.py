@@ -54,14 +54,6 @@ class Suspect(NamedTuple):
     max_records: int
     deaths: int
 
-    @property
-    def has_narrowed(self) -> bool:
-        """Whether a begun batch may be split, although rows may then be stored twice.
-
-        Not after one death: nearly always the same batch with the same token succeeds.
-        """
-        return self.deaths > 1
-
     def covers(self, segment: str, start: int) -> bool:
         """Whether a batch begins inside the range."""
         return segment == self.segment and self.start <= start < self.end
