@@ -19,7 +19,6 @@ from telemetry.subscriptions.java.hash import ConcurrentMapKeys, hash_set
 from telemetry.subscriptions.subscription import INTERVAL_MS, MATCH, METRICS, described, parse_subscription
 from telemetry.wire.apis import ALTER_CONFIGS
 from telemetry.wire.config_messages import (
-    AlterRequest,
     ConfigEntry,
     DescribedResource,
     Operation,
@@ -91,9 +90,19 @@ def alter(
     Without `is_authorized` each resource is refused like by a controller whose authorizer denies ALTER_CONFIGS.
     """
     request = read_alter(api_key, version, body)
+    occurrences = Counter((change.kind, change.name) for change in request.resources)
+    refusals = [
+        _refusal(change, occurrences[change.kind, change.name], is_authorized=is_authorized)
+        for change in request.resources
+    ]
+    forwarded = [change for change, refusal in zip(request.resources, refusals, strict=True) if refusal is None]
+    if any(key.operation not in _OPERATIONS for change in forwarded for key in change.keys):
+        # An operation unknown to the controller fails all resources that the broker forwards in that request.
+        fault = InvalidSubscriptionError(ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        refusals = [refusal or fault for refusal in refusals]
     changes: dict[str, dict[str, str]] = {}
     results = []
-    for change, refusal in _precheck(request, is_authorized=is_authorized):
+    for change, refusal in zip(request.resources, refusals, strict=True):
         before = resources.get(change.name, {})
         code, message = ErrorCode.NONE, None
         try:
@@ -112,31 +121,8 @@ def alter(
     return Alteration(api_key, version, {} if request.validate_only else changes, results)
 
 
-def _precheck(
-    request: AlterRequest, *, is_authorized: bool
-) -> list[tuple[ResourceChange, InvalidSubscriptionError | None]]:
-    """Each resource with its refusal by the broker, if any.
-
-    An operation unknown to the controller fails all resources that the broker forwards in that request.
-    """
-    occurrences = Counter((change.kind, change.name) for change in request.resources)
-    refusals = [_refusal(change, occurrences[change.kind, change.name]) for change in request.resources]
-    if not is_authorized:  # ControllerApis.authorizeAlterResource, with Errors' messages
-        topic = InvalidSubscriptionError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-        other = InvalidSubscriptionError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
-        refusals = [
-            refusal or (topic if change.kind == ResourceType.TOPIC else other)
-            for change, refusal in zip(request.resources, refusals, strict=True)
-        ]
-    forwarded = [change for change, refusal in zip(request.resources, refusals, strict=True) if refusal is None]
-    if any(key.operation not in _OPERATIONS for change in forwarded for key in change.keys):
-        fault = InvalidSubscriptionError(ErrorCode.UNKNOWN_SERVER_ERROR, "")
-        refusals = [refusal or fault for refusal in refusals]
-    return list(zip(request.resources, refusals, strict=True))
-
-
-def _refusal(change: ResourceChange, occurrences: int) -> InvalidSubscriptionError | None:
-    """ConfigAdminManager.preprocess: the refusals of the broker itself."""
+def _refusal(change: ResourceChange, occurrences: int, *, is_authorized: bool) -> InvalidSubscriptionError | None:
+    """ConfigAdminManager.preprocess, and ControllerApis.authorizeAlterResource with Errors' messages."""
     nulls = [key.key for key in change.keys if key.value is None and key.operation != Operation.DELETE]
     if occurrences > 1:
         message = "Each resource must appear at most once."
@@ -146,8 +132,12 @@ def _refusal(change: ResourceChange, occurrences: int) -> InvalidSubscriptionErr
         message = f"Null value not supported for : {', '.join(nulls)}"
     elif change.kind not in (ResourceType.CLIENT_METRICS, ResourceType.TOPIC):
         message = f"Unknown resource type {change.kind}"
-    else:
+    elif is_authorized:
         return None
+    elif change.kind == ResourceType.TOPIC:
+        return InvalidSubscriptionError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    else:
+        return InvalidSubscriptionError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     return InvalidSubscriptionError(ErrorCode.INVALID_REQUEST, message)
 
 
