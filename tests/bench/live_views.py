@@ -1,6 +1,6 @@
 """The views of now over 10 M rows of usage and 100 k clients: latency of each query at the SQL endpoint.
 
-python -m tests.bench.live_views [ROWS] [SERIES]
+python -m tests.bench.live_views
 
 Each view is read as a dashboard reads it: as JSON over HTTP, the first 1,000 rows in the order of a column. Beside them
 one metric of one client over an hour, which client_metrics joins with SERIES series. tests.bench.web.pages measures the
@@ -14,7 +14,6 @@ as client instances; some have the series and points of a telemetry client.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.bench.performance import VIEW_MS
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.levels import compute_levels
 
+ROWS, SERIES = 10_000_000, 1_000_000
 REPEATS = 40
 SHOWN = 1_000
 VIEWS = {  # and what a dashboard sorts by
@@ -158,9 +158,9 @@ def tell_latency(name: str, took_ms: list[float]) -> None:
     tell(f"{name}_p50_ms", p50, "ms", p50 / VIEW_MS, f"goal_{VIEW_MS:.0f}_ms")
 
 
-def main(rows: int, series: int) -> None:
+def main() -> None:
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
-        fill(server, rows, series)
+        fill(server, ROWS, SERIES)
         for view, order in VIEWS.items():
             tell_latency(
                 f"view_{view}", latencies_ms(server, f"SELECT * FROM headroom.{view} ORDER BY {order} LIMIT {SHOWN}")
@@ -169,4 +169,4 @@ def main(rows: int, series: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:] or ("10000000", "1000000")))
+    main()

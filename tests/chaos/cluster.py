@@ -1,7 +1,7 @@
-"""`python -m tests.chaos.cluster SEED KILLS [SHARDS]`: nodes of a cluster are killed in turn, each 10 s, under load.
+"""`python -m tests.chaos.cluster SEED KILLS`: nodes of a cluster are killed in turn, each 10 s, under load.
 
 Then the first and the last one are slow for a while, and not dead.
-Each shard has two replicas. Acknowledged points must be stored once, in raw tables and rollups, according to all nodes.
+It has two shards of two replicas. Acknowledged points must be stored once, in raw tables and rollups, according to all nodes.
 """
 
 from __future__ import annotations
@@ -71,29 +71,29 @@ async def killed_in_turn(
         headroom.stop()
 
 
-def main(seed: int, kills: int, shards: int) -> int:
+def main(seed: int, kills: int) -> int:
     """Prints each discrepancy and a summary line; returns 0 when there is none."""
     java = find_java()
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     directory = DIRECTORY.absolute()
     with (
-        running_cluster(java, zookeeper_libs(java, Path(".cache")), directory, shards=shards, replicas=2) as clickhouse,
+        running_cluster(java, zookeeper_libs(java, Path(".cache")), directory, shards=2, replicas=2) as clickhouse,
         LocalCluster(java, kafka_libs(java)) as kafka,
     ):
         asyncio.run(subscribe(kafka.bootstrap))
         run = killed_in_turn(kafka.bootstrap, directory / "headroom", clickhouse, random.Random(seed), kills, PERIOD_S)
         audits = asyncio.run(run)
-    for number, each in enumerate(audits, 1):
+    for number, node in enumerate(audits, 1):
         print(
-            f"node={number} acknowledged={each.acknowledged} stored={each.stored} doubled={each.doubled}", *each.faults
+            f"node={number} acknowledged={node.acknowledged} stored={node.stored} doubled={node.doubled}", *node.faults
         )
-    worst = max(audits, key=lambda each: (each.lost, each.doubled))
+    worst = max(audits, key=lambda node: (node.lost, node.doubled))
     print(
         f"chaos kills={kills} acknowledged={worst.acknowledged} stored={worst.stored}"
         f" lost={worst.lost} doubled={worst.doubled}"
     )
-    return 1 if any(each.lost or each.doubled or each.faults for each in audits) else 0
+    return 1 if any(node.lost or node.doubled or node.faults for node in audits) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 2))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

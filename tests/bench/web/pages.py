@@ -1,6 +1,6 @@
 """Each page and each API endpoint of `headroom serve` over 10 M rows of usage and 100 k clients: latency over HTTP.
 
-python -m tests.bench.web.pages [ROWS] [SERIES]
+python -m tests.bench.web.pages
 
 All are requested in turns, one after the other, each round with the names of another client, so that none is answered
 by the cache of the request before. What-if questions look at an hour of one user and at six hours of all users, with a
@@ -10,7 +10,6 @@ goal of their own.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.bench.performance import PAGE_MS, WHAT_IF_MS
 from tests.kit.clickhouse import running_clickhouse
 from tests.kit.serving import Served
 
+ROWS, SERIES = 10_000_000, 200_000
 ROUNDS = 50  # a 95th percentile of 25 would be the second worst
 CACHED_S = 2.1  # equal requests within it share one result
 
@@ -76,9 +76,9 @@ def measured(browser: httpx.Client) -> dict[str, list[float]]:
     return {name: times[1:] for name, times in took.items()}
 
 
-def main(rows: int, series: int) -> None:
+def main() -> None:
     with tempfile.TemporaryDirectory() as directory, running_clickhouse(Path(directory) / "clickhouse") as server:
-        fill(server, rows, series)
+        fill(server, ROWS, SERIES)
         with (
             Served(Path(directory), environment=server.environment) as served,
             httpx.Client(base_url=f"http://{served.http}", timeout=60) as browser,
@@ -90,4 +90,4 @@ def main(rows: int, series: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:] or ("10000000", "200000")))
+    main()
