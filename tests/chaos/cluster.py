@@ -1,7 +1,7 @@
 """`python -m tests.chaos.cluster SEED KILLS`: nodes of a cluster are killed in turn, each 10 s, under load.
 
-Then the first and the last one are slow for a while, and not dead.
-It has two shards of two replicas. Acknowledged points must be stored once, in raw tables and rollups, according to all nodes.
+Then the first and the last one are slow for a while, and not dead. There are two shards of two replicas. Acknowledged
+points must be stored once, in raw tables and rollups, according to all nodes.
 """
 
 from __future__ import annotations
