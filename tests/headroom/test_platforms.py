@@ -1,4 +1,4 @@
-"""Platforms on which Headroom does not run are named before anything is loaded."""
+"""What does not run is named in one line: platforms, before anything is loaded, and commands without their extra."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporters.clickhouse.managed.server import ServerError, find_program
+from headroom.cli.main import missing_extra
 from headroom.platforms import Platform, obstacle, this_platform
 
 ROOT = Path(__file__).parents[2]
@@ -56,3 +57,36 @@ def test_where_chdb_has_no_server_it_is_not_taken_for_one(monkeypatch: pytest.Mo
 def test_chdb_is_loaded_on_linux_only(lock: str) -> None:
     (line,) = (line for line in (ROOT / lock).read_text().splitlines() if line.startswith("chdb=="))
     assert "; sys_platform == 'linux'" in line
+
+
+# Hides a module from the import system, then runs the command line.
+_WITHOUT = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {module!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden())
+sys.argv = ["headroom", *{argv!r}]
+from headroom.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "argv"),
+    [
+        ("pyspark", "spark", ["job", "quota-headroom"]),
+        ("pyspark", "spark", ["demo"]),
+        ("confluent_kafka", "demo", ["demo"]),
+    ],
+)
+def test_missing_extra_is_named_with_exit_code_2(module: str, extra: str, argv: list[str]) -> None:
+    script = _WITHOUT.format(module=module, argv=argv)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == f"headroom: {module} is not installed: pip install 'headroom[{extra}]'\n"
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_missing_module_outside_extras_is_not_an_extra() -> None:
+    assert missing_extra(ModuleNotFoundError("No module named 'exporters.spoool'", name="exporters.spoool")) is None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from headroom.config.settings import ServeConfig
-from headroom.server.addresses import address_faults
+from exporters.listening_socket import end_of, listening_socket
+from headroom.config.settings import Address, ServeConfig
+from headroom.server.addresses import address_fault, address_faults
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK, IPV6 = "127.0.0.1", "::1"
 
 
 def configured(address: str, **more: Any) -> ServeConfig:
@@ -66,3 +68,33 @@ def test_host_with_one_usable_address_is_accepted(monkeypatch: pytest.MonkeyPatc
     assert address_faults(configured("localhost:0")) == []
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both[:1])
     assert address_faults(configured("localhost:0"))
+
+
+def test_port_of_either_family_in_use_is_a_fault() -> None:
+    for host in (LOOPBACK, "0.0.0.0", IPV6):
+        with closing(listening_socket(host, 0)) as taken:
+            port = taken.getsockname()[1]
+            assert "Address already in use" in address_fault(Address(host="::", port=port))
+
+
+@pytest.mark.parametrize("host", ["::", "0:0:0:0:0:0:0:0", "::0"])
+def test_every_spelling_of_any_address_takes_both(host: str) -> None:
+    with closing(listening_socket(host, 0)) as listener:
+        for peer in (LOOPBACK, IPV6):
+            with closing(socket.create_connection((peer, listener.getsockname()[1]))) as client:
+                accepted, address = listener.accept()
+                assert end_of(address) == client.getsockname()[:2]
+                accepted.close()
+
+
+def test_single_addresses_take_one_family() -> None:
+    for host, other in (("0.0.0.0", IPV6), (IPV6, LOOPBACK), (LOOPBACK, IPV6)):
+        with closing(listening_socket(host, 0)) as listener, pytest.raises(OSError, match="refused"):
+            socket.create_connection((other, listener.getsockname()[1])).close()
+
+
+def test_kernel_without_ipv6_listens_for_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with closing(listening_socket("::", 0)) as listener:
+        assert listener.family == socket.AF_INET
+        assert listener.getsockname()[0] == "0.0.0.0"

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from headroom.demo.processes import LOOPBACK, free_ports
 from tests.headroom.server.processes.pushes import push
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.otlp_endpoints import Received, Refusal, ServerTls, grpc_endpoint
-from tests.kit.serving import Served, eventually, rows
-
-SUBSCRIPTIONS = "all: {metrics: '*', interval.ms: 100}\n"
+from tests.kit.serving import Served, config_file, eventually, rows
 
 
 def stored(address: str) -> list[float]:
@@ -25,16 +22,14 @@ def stored(address: str) -> list[float]:
 @pytest.mark.clickhouse
 def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path: Path) -> None:
     [port] = free_ports(1)
-    (tmp_path / "subscriptions.yaml").write_text(SUBSCRIPTIONS)
-    config = tmp_path / "headroom.yaml"
     authority = CertificateAuthority(tmp_path)
     tls = ServerTls(authority.ca, *authority.issue("collector"))
     certificate, key = map(str, authority.issue("headroom"))
     forward = {"endpoint": f"https://{LOOPBACK}:{port}", "headers": {"authorization": "Bearer t"}}
     forward |= {"ca": str(authority.ca), "certificate": certificate, "private_key": key}
-    config.write_text(yaml.safe_dump({"subscriptions": str(tmp_path / "subscriptions.yaml"), "forward": forward}))
+    config = config_file(tmp_path, push_ms=100, forward=forward)
     received = Received()
-    with Served(tmp_path, "--cluster", "c", "--config", str(config)) as served:
+    with Served(tmp_path, "--cluster", "c", *config) as served:
         with grpc_endpoint(received, port, tls):
             asyncio.run(push(served.address, 1, 2))
             eventually(received.values, lambda values: values == [1, 2])

@@ -10,7 +10,7 @@ from headroom.cli.serve_api import ask
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin
 from tests.kit.otlp_receivers import EXPORTERS, send_metrics
-from tests.kit.serving import Served, eventually, rows
+from tests.kit.serving import Served, config_file, eventually, rows
 from tests.kit.terminal.fake_serve import FakeServe
 
 # A broker's Prometheus agent.
@@ -26,9 +26,9 @@ kafka_server_quota_throttle_time{resource="Produce",user="observed",clientId=""}
 def test_observer_stores_quotas_usage_and_telemetry(tmp_path: Path, kafka: LocalCluster, kafka_admin: Admin) -> None:
     kafka_admin.alter_quota({"user": "observed"}, {"producer_byte_rate": 640_000.0})
     with FakeServe({"/metrics": (200, _AGENT)}) as agent:
-        file, url = tmp_path / "headroom.yaml", f"http://{agent.http}/metrics"
-        file.write_text(f"quotas: {{jmx: {{targets: [{{broker_id: 1, agent: prometheus, url: '{url}'}}]}}}}\n")
-        arguments = ["--observe", kafka.bootstrap, "--cluster", "seen", "--config", str(file)]
+        target = {"broker_id": 1, "agent": "prometheus", "url": f"http://{agent.http}/metrics"}
+        config = config_file(tmp_path, quotas={"jmx": {"targets": [target]}})
+        arguments = ["--observe", kafka.bootstrap, "--cluster", "seen", *config]
         with Served(tmp_path, *arguments, "--otlp-http", "127.0.0.1:0") as served:
             assert "kafka" not in served.addresses
             assert send_metrics(EXPORTERS["http"](served.addresses["otlp-http"], {}), {"client_id": "app"})

@@ -1,11 +1,12 @@
-"""Facts of the cluster in `headroom serve`: settings override them with a warning, changes are taken once."""
+"""Facts of the cluster in `headroom serve`: settings override them with a warning, changes are taken once, and they are
+read when brokers come, go or move."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,9 +14,12 @@ from exporters import self_metrics as catalogue
 from exporters.model import CONTROLLER, StoredFacts
 from exporters.spool.writer import SpoolFull
 from headroom.config.quotas import QuotaConfig
+from headroom.server.cluster.cluster_metadata import BrokerRefresh
 from headroom.server.cluster.facts_in_force import FactsInForce
 from quota_metrics.cluster.facts import BrokerFacts, ClusterFacts
 from quota_metrics.config.entities import entity_of
+from quota_metrics.kafka.admin import KafkaAdmin
+from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import BrokerUnreachableError
 from quota_metrics.windows import QuotaWindow
 
@@ -185,3 +189,38 @@ def test_stale_throttles_are_a_metric() -> None:
     for reassigning, expected in ((0, 4), (3, 0), (None, 0)):
         one, _ = after({}, replace(facts(11, **of_both), reassigning=reassigning, throttled_replicas=topics))
         assert one.readings()[catalogue.STALE_THROTTLES] == expected
+
+
+ONE, TWO = Node(1, "a", 9092), Node(2, "b", 9092)
+
+
+class Described:
+    """A cluster with the next of these nodes at each question."""
+
+    def __init__(self, *nodes: tuple[Node, ...]) -> None:
+        self._coming = list(nodes)
+
+    async def describe_cluster(self) -> Cluster:
+        return Cluster("c", self._coming.pop(0), 1)
+
+
+def test_facts_are_read_when_brokers_change() -> None:
+    moved = ONE._replace(port=9093)
+    readings = [(ONE, TWO), (TWO, ONE), (TWO,), (ONE, TWO), (ONE, TWO), (moved, TWO)]
+    seen = []
+
+    async def run() -> None:
+        changed = 0
+
+        async def note() -> None:
+            nonlocal changed
+            changed += 1
+
+        refresh = BrokerRefresh(cast(KafkaAdmin, Described(*readings)), tuple, note)
+        for _ in readings:
+            await refresh.step()
+            await asyncio.sleep(0)  # it runs beside
+            seen.append(changed)
+
+    asyncio.run(run())
+    assert seen == [0, 0, 1, 2, 2, 3]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from exporters.listening_socket import end_of, listening_socket
 from headroom.config.settings import Address
 from headroom.demo.processes import free_ports
-from headroom.server.addresses import address_fault
 from tests.kit.certificates import CertificateAuthority
-from tests.kit.serving import PATIENCE_S, Served, eventually, rows
+from tests.kit.serving import PATIENCE_S, Served, config_file, eventually, rows
 
 IPV4, IPV6 = "127.0.0.1", "::1"
 Settings: TypeAlias = dict[str, str | int | float | bool]
@@ -38,15 +34,11 @@ def ports(tmp_path: Path) -> Iterator[tuple[Served, int, int, int]]:
     """A stand-alone sink of two processes, with its ports of Kafka, of Kafka with TLS, and of HTTP."""
     kafka, tls, http = free_ports(3)
     certificate, key = CertificateAuthority(tmp_path).issue("both")
-    config = tmp_path / "headroom.yaml"
-    (tmp_path / "subscriptions.yaml").write_text("all: {metrics: '*', interval.ms: 100}\n")
-    config.write_text(
-        f"subscriptions: {tmp_path / 'subscriptions.yaml'}\nweb: {{trusted_proxies: [127.0.0.0/8, '::1/128']}}\n"
-        f"listeners: [{{listen: '[::]:{tls}', security_protocol: SSL, tls_certificate: '{certificate}',"
-        f" tls_key: '{key}'}}]\n"
-    )
-    arguments = ["--listen", f"[::]:{kafka}", "--http", f"[::]:{http}", "--processes", "2", "--config", str(config)]
-    with Served(tmp_path, *arguments) as served:
+    listener = {"listen": f"[::]:{tls}", "security_protocol": "SSL"}
+    listener |= {"tls_certificate": str(certificate), "tls_key": str(key)}
+    web = {"trusted_proxies": ["127.0.0.0/8", "::1/128"]}
+    config = config_file(tmp_path, push_ms=100, listeners=[listener], web=web)
+    with Served(tmp_path, "--listen", f"[::]:{kafka}", "--http", f"[::]:{http}", "--processes", "2", *config) as served:
         yield served, kafka, tls, http
 
 
@@ -68,33 +60,3 @@ def test_clients_of_both_families_are_served_and_seen(ports: tuple[Served, int, 
     addresses = "SELECT DISTINCT toString(source_address) FROM headroom.pushes ORDER BY 1"
     assert eventually(lambda: rows(served.sql, addresses), lambda found: len(found) == 2) == [(IPV4,), (IPV6,)]
     del pushing  # librdkafka pushed while they lived
-
-
-def test_port_of_either_family_in_use_is_a_fault() -> None:
-    for host in (IPV4, "0.0.0.0", IPV6):
-        with closing(listening_socket(host, 0)) as taken:
-            port = taken.getsockname()[1]
-            assert "Address already in use" in address_fault(Address(host="::", port=port))
-
-
-@pytest.mark.parametrize("host", ["::", "0:0:0:0:0:0:0:0", "::0"])
-def test_every_spelling_of_any_address_takes_both(host: str) -> None:
-    with closing(listening_socket(host, 0)) as listener:
-        for peer in (IPV4, IPV6):
-            with closing(socket.create_connection((peer, listener.getsockname()[1]))) as client:
-                accepted, address = listener.accept()
-                assert end_of(address) == client.getsockname()[:2]
-                accepted.close()
-
-
-def test_single_addresses_take_one_family() -> None:
-    for host, other in (("0.0.0.0", IPV6), (IPV6, IPV4), (IPV4, IPV6)):
-        with closing(listening_socket(host, 0)) as listener, pytest.raises(OSError, match="refused"):
-            socket.create_connection((other, listener.getsockname()[1])).close()
-
-
-def test_kernel_without_ipv6_listens_for_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    with closing(listening_socket("::", 0)) as listener:
-        assert listener.family == socket.AF_INET
-        assert listener.getsockname()[0] == "0.0.0.0"

@@ -1,9 +1,10 @@
-"""headroom/server/processes/storage_process.py: its first message, its exit after a fatal fault, how long it collects,
-and when its progress makes Headroom not ready."""
+"""The storage process: its first message, its exit after a fatal fault, how long it collects, when its progress makes
+Headroom not ready, and the difference between its counts and those of its parent."""
 
 from __future__ import annotations
 
 import errno
+import random
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from exporters.spool.reader import SpoolReader
 from headroom.server.processes.messages import Message
 from headroom.server.processes.parent_pipes import ParentThread
 from headroom.server.processes.storage_process import StoreProgress, _Follower, next_interval_s
+from headroom.server.storage import CountDifference
 from telemetry.ingest.ingester import Ingester
 from tests.kit.worker import worker_settings
 
@@ -176,3 +178,43 @@ def test_continuous_refusals_are_not_ready_until_a_write_succeeds() -> None:
     assert progress.not_ready_reason(STALLED_S, 200.0, None) == "the store refuses records"
     progress.heard(counts(6, 3, refused=200), 201.0)
     assert progress.not_ready_reason(STALLED_S, 201.0, None) is None
+
+
+def run(difference: CountDifference, seconds: int, *, missing: int = 0, start: int = 0, lag: float = 1.0) -> int:
+    """A thousand records a second; the worker's count is up to a second behind or ahead of the parent's."""
+    rng = random.Random(7)
+    for second in range(start, start + seconds):
+        received = 1_000 * second
+        accounted = round(received + 1_000 * rng.uniform(-lag, lag)) - missing
+        difference.sample(float(second), received, accounted)
+    return difference.value
+
+
+def test_lagging_counts_make_no_difference() -> None:
+    assert run(CountDifference(), 60) == 0
+
+
+def test_missing_records_are_reported_at_rest() -> None:
+    difference = CountDifference()
+    run(difference, 60)
+    for second in range(60, 90):
+        difference.sample(float(second), 60_000, 59_997)
+    assert difference.value == 3
+    for second in range(90, 120):
+        difference.sample(float(second), 60_000, 60_002)
+    assert difference.value == -2
+
+
+def test_many_missing_records_are_reported_under_load() -> None:
+    difference = CountDifference()
+    assert run(difference, 60, missing=50_000) > 30_000
+
+
+def test_unreported_counts_of_a_killed_process_make_no_difference() -> None:
+    difference = CountDifference()
+    run(difference, 30)
+    difference.resynchronize()
+    assert run(difference, 60, missing=-700, start=30) == 0
+    for second in range(90, 120):
+        difference.sample(float(second), 90_000, 40_000)
+    assert difference.value > 30_000

@@ -22,7 +22,7 @@ from tests.headroom.server.processes.pushes import push
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.fake_clickhouse import fake_clickhouse, http
 from tests.kit.network import NETWORK
-from tests.kit.serving import PATIENCE_S, Served, eventually, rows
+from tests.kit.serving import PATIENCE_S, Served, config_file, eventually, rows
 
 pytestmark = pytest.mark.clickhouse
 
@@ -101,17 +101,12 @@ def delivered(bootstrap: str, topic: str) -> KafkaError | None:
     return error
 
 
-def settings(directory: Path, stalled_ms: int = 1_000) -> Path:
-    file = directory / "headroom.yaml"
-    (directory / "subscriptions.yaml").write_text("all: {metrics: '*', interval.ms: 100}\n")
+def settings(directory: Path, stalled_ms: int = 1_000) -> list[str]:
     password = directory / "server" / "writer.password"
     password.parent.mkdir()
     writer_password(password)
-    file.write_text(
-        f"subscriptions: {directory / 'subscriptions.yaml'}\nclickhouse_password_file: {password}\n"
-        f"store: {{stalled_ms: {stalled_ms}}}\n"
-    )
-    return file
+    store = {"stalled_ms": stalled_ms}
+    return config_file(directory, push_ms=100, clickhouse_password_file=str(password), store=store)
 
 
 def stored(port: int) -> list[float]:
@@ -120,9 +115,9 @@ def stored(port: int) -> list[float]:
 
 def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays_no_stop(tmp_path: Path) -> None:
     [port] = free_ports(1)
-    file, server = settings(tmp_path, stalled_ms=60_000), f"http://{WRITER}@{LOOPBACK}:{port}/headroom"
+    config, server = settings(tmp_path, stalled_ms=60_000), f"http://{WRITER}@{LOOPBACK}:{port}/headroom"
     began = time.monotonic()
-    with Served(tmp_path, "--clickhouse", server, "--config", str(file)) as headroom:
+    with Served(tmp_path, "--clickhouse", server, *config) as headroom:
         assert headroom.ready()[0] == 503
         eventually(headroom.ready, lambda answer: "Connection refused" in answer[1])
         asyncio.run(push(headroom.address, 7))
@@ -167,11 +162,11 @@ def test_gateway_stays_in_service_without_a_store(
     store: Callable[[], AbstractContextManager[str]],
     why: str,
 ) -> None:
-    topic, file = new_topic(), settings(tmp_path)
+    topic, config = new_topic(), settings(tmp_path)
     with store() as address:
         arguments = ["--upstream", kafka.bootstrap, "--clickhouse", f"http://{WRITER}@{address}/headroom"]
         for start in (1, 2):  # as a pod that restarts in that time
-            with Served(tmp_path, *arguments, "--config", str(file)) as headroom:
+            with Served(tmp_path, *arguments, *config) as headroom:
                 assert headroom.serves_kafka() == IN_SERVICE
                 asyncio.run(push(headroom.address, start))
                 assert delivered(headroom.kafka, topic) is None
@@ -185,9 +180,9 @@ def test_gateway_stays_in_service_without_a_store(
 def test_gateway_stays_in_service_when_its_store_goes_and_loses_nothing(
     tmp_path: Path, kafka: LocalCluster, new_topic: Callable[[], str]
 ) -> None:
-    topic, file, [port] = new_topic(), settings(tmp_path), free_ports(1)
+    topic, config, [port] = new_topic(), settings(tmp_path), free_ports(1)
     arguments = ["--upstream", kafka.bootstrap, "--clickhouse", f"http://{WRITER}@{LOOPBACK}:{port}/headroom"]
-    with Served(tmp_path, *arguments, "--config", str(file)) as headroom:
+    with Served(tmp_path, *arguments, *config) as headroom:
         with running_clickhouse(tmp_path / "server", http_port=port):
             eventually(headroom.ready, lambda answer: answer == IN_SERVICE)
             asyncio.run(push(headroom.address, 1))
@@ -195,7 +190,7 @@ def test_gateway_stays_in_service_when_its_store_goes_and_loses_nothing(
         eventually(headroom.ready, lambda answer: "nothing was written" in answer[1])
         assert headroom.serves_kafka() == IN_SERVICE
         assert delivered(headroom.kafka, topic) is None
-    with Served(tmp_path, *arguments, "--config", str(file)) as headroom:
+    with Served(tmp_path, *arguments, *config) as headroom:
         assert headroom.serves_kafka() == IN_SERVICE
         asyncio.run(push(headroom.address, 3))
         assert delivered(headroom.kafka, topic) is None

@@ -12,7 +12,7 @@ import pytest
 from headroom.server.processes.messages import Message
 from headroom.server.processes.storage_process import StorageWorker
 from tests.headroom.server.processes.pushes import push
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, config_file, eventually
 from tests.kit.worker import worker_settings
 
 SEGMENT = "00000000000000000001-pushes-0000000a-v1.spool"
@@ -54,10 +54,7 @@ def test_batch_that_kills_the_worker_is_split(tmp_path: Path) -> None:
 
 @pytest.mark.clickhouse
 def test_suspended_worker_is_replaced_and_all_records_are_written(tmp_path: Path) -> None:
-    (tmp_path / "subscriptions.yaml").write_text("all: {metrics: '*', interval.ms: 100}\n")
-    config = tmp_path / "headroom.yaml"
-    config.write_text(f"subscriptions: {tmp_path / 'subscriptions.yaml'}\n")
-    with Served(tmp_path, "--config", str(config)) as headroom:
+    with Served(tmp_path, *config_file(tmp_path, push_ms=100)) as headroom:
         [worker] = headroom.children("headroom.server.processes.storage_process")
         os.kill(worker.pid, signal.SIGSTOP)
         asyncio.run(push(headroom.address, 7))

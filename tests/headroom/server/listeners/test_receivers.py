@@ -1,4 +1,4 @@
-"""The gRPC server of `headroom serve`: a push from the socket to rows."""
+"""The gRPC and OTLP receivers of `headroom serve`: from the socket to rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.receiver.grpc_codec import SERVICE
-from tests.kit.serving import Served, eventually, rows
+from tests.kit.otlp_receivers import BEARER, EXPORTERS, TOKEN, send_metrics
+from tests.kit.serving import Served, config_file, eventually, rows
 
-TOKEN = "the-token-of-the-plug-in"
 JAVA = (Path(__file__).parents[3] / "vectors" / "java-4.3.1-producer.zst").read_bytes()
-ZSTD = 4
+ZSTD, FREE = 4, "127.0.0.1:0"
 CLIENT = pb.Connection(
     client_id="app",
     cluster="theirs",
@@ -36,12 +36,10 @@ def test_grpc_is_not_imported_by_the_app() -> None:
 
 
 @pytest.mark.clickhouse
-def test_push_is_stored_with_the_identity_stated_by_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_push_is_stored_with_the_identity_stated_by_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text(f"the-token-that-is-to-go\n{TOKEN}\n")
-    (tmp_path / "subscriptions.yaml").write_text('all: {metrics: "*", interval.ms: 100}\n')
-    monkeypatch.setenv("HEADROOM_GRPC__TOKEN_FILE", str(tmp_path / "tokens"))
-    monkeypatch.setenv("HEADROOM_SUBSCRIPTIONS", str(tmp_path / "subscriptions.yaml"))
-    with Served(tmp_path, "--grpc", "127.0.0.1:0") as served, grpc.insecure_channel(served.grpc) as channel:
+    config = config_file(tmp_path, push_ms=100, grpc={"token_file": str(tmp_path / "tokens")})
+    with Served(tmp_path, "--grpc", FREE, *config) as served, grpc.insecure_channel(served.grpc) as channel:
 
         def call(method: str, request: bytes, token: str = TOKEN) -> bytes:
             metadata = [("authorization", f"Bearer {token}")]
@@ -71,3 +69,24 @@ def test_push_is_stored_with_the_identity_stated_by_the_plugin(tmp_path: Path, m
         assert metrics["headroom_push_telemetry_total:NONE"] == 1
         assert metrics["headroom_grpc_refused_total:UNAUTHENTICATED"] == 1
         assert served.stop() == 0
+
+
+@pytest.mark.clickhouse
+def test_exported_metrics_are_stored(tmp_path: Path) -> None:
+    config = config_file(tmp_path, otlp={"token": TOKEN, "allow_unauthenticated": True})
+    with Served(tmp_path, "--cluster", "c", "--otlp-grpc", FREE, "--otlp-http", FREE, *config) as served:
+        client = {"client_id": "app", "principal": "alice", "client_instance_id": "0_GitMXmT3CBkqO0xdbn-A"}
+        for name, exporter in EXPORTERS.items():
+            assert send_metrics(exporter(served.addresses[f"otlp-{name}"], BEARER), client)
+        assert send_metrics(EXPORTERS["http"](served.addresses["otlp-http"], {}), client)
+
+        pushes = "SELECT transport, principal, client_id, points, error_code FROM headroom.pushes ORDER BY ALL"
+        assert eventually(lambda: rows(served.sql, pushes), lambda found: len(found) == 3) == [
+            ("otlp_http", "alice", "app", 3, 0),
+            ("otlp_http", "claimed:alice", "app", 3, 0),
+            ("otlp_grpc", "alice", "app", 3, 0),
+        ]
+        points = "SELECT DISTINCT metric, value FROM headroom.client_metrics WHERE principal = 'alice' ORDER BY metric"
+        assert rows(served.sql, points) == [("lag", 7.5), ("sent", 3.0)]
+        assert rows(served.sql, "SELECT count() FROM headroom.client_histograms WHERE principal = 'alice'") == [(2,)]
+        eventually(lambda: served.metrics()["headroom_otlp_points_total"], lambda points: points == 9)
