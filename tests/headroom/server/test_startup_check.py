@@ -1,13 +1,19 @@
-"""What `headroom serve` refuses before it opens anything, with exit code 2."""
+"""What `headroom serve` refuses before it starts anything, with exit code 2: also addresses that cannot be opened."""
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from exporters.listening_socket import end_of, listening_socket
 from headroom.cli.main import app
+from headroom.config.settings import Address, ServeConfig
+from headroom.server.addresses import address_fault, address_faults
 
 ANY_PORT = 'listen: "127.0.0.1:0"'
 
@@ -95,3 +101,91 @@ def test_invalid_setting_is_a_one_line_error(tmp_path: Path, text: str, fault: s
     assert done.exit_code == 2
     assert done.stderr.startswith(f"headroom: {fault}")
     assert done.stderr.count("\n") == 1
+
+
+LOOPBACK, IPV6 = "127.0.0.1", "::1"
+
+
+def configured(address: str, **more: Any) -> ServeConfig:
+    """Each address that may be opened is this one; the validation of settings would refuse that."""
+    free = dict.fromkeys(("listen", "http", "sql"), f"{LOOPBACK}:0")
+    one = ServeConfig.model_validate({**free, **more})
+    parsed = ServeConfig.model_validate({**free, "listen": address}).listen
+    grpc = one.grpc.model_copy(update={"listen": parsed})
+    otlp = one.otlp.model_copy(update={"grpc": parsed, "http": parsed})
+    return one.model_copy(update={"listen": parsed, "http": parsed, "grpc": grpc, "otlp": otlp})
+
+
+def test_each_address_in_use_is_reported_with_its_flag() -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        address = f"{LOOPBACK}:{taken.getsockname()[1]}"
+        why = f"cannot listen on {address}: Address already in use"
+        flags = ["--listen", "--http", "--grpc", "--otlp-grpc", "--otlp-http"]
+        assert address_faults(configured(address)) == [f"{flag}: {why}" for flag in flags]
+        observing = configured(address, observe="127.0.0.1:1")
+        assert address_faults(observing) == [f"{flag}: {why}" for flag in flags[1:]]
+
+
+def test_further_listener_in_use_is_reported_with_its_index() -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        address = f"{LOOPBACK}:{taken.getsockname()[1]}"
+        config = configured(f"{LOOPBACK}:0", upstream="127.0.0.1:1", listeners=[{"listen": address}])
+        [fault] = address_faults(config)
+    assert fault == f"listeners[0].listen: cannot listen on {address}: Address already in use"
+
+
+@pytest.mark.parametrize(
+    ("address", "why"), [("192.0.2.1:9000", "Cannot assign requested address"), ("no-such-host.invalid:9000", "")]
+)
+def test_address_of_another_machine_is_reported(address: str, why: str) -> None:
+    faults = address_faults(configured(address))
+    assert faults
+    assert all(f": cannot listen on {address}: {why}" in fault for fault in faults)
+
+
+def test_free_address_and_one_in_time_wait_are_accepted() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        address = f"{LOOPBACK}:{server.getsockname()[1]}"
+        with socket.create_connection(server.getsockname()):
+            server.accept()[0].close()  # the server's end waits in TIME_WAIT
+    assert address_faults(configured(address)) == []
+    assert address_faults(configured(f"{LOOPBACK}:0")) == []
+
+
+def test_host_with_one_usable_address_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `localhost` where IPv6 is switched off."""
+    both = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 0)) for host in ("192.0.2.1", LOOPBACK)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    assert address_faults(configured("localhost:0")) == []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both[:1])
+    assert address_faults(configured("localhost:0"))
+
+
+def test_port_of_either_family_in_use_is_a_fault() -> None:
+    for host in (LOOPBACK, "0.0.0.0", IPV6):
+        with closing(listening_socket(host, 0)) as taken:
+            port = taken.getsockname()[1]
+            assert "Address already in use" in address_fault(Address(host="::", port=port))
+
+
+@pytest.mark.parametrize("host", ["::", "0:0:0:0:0:0:0:0", "::0"])
+def test_every_spelling_of_any_address_takes_both(host: str) -> None:
+    with closing(listening_socket(host, 0)) as listener:
+        for peer in (LOOPBACK, IPV6):
+            with closing(socket.create_connection((peer, listener.getsockname()[1]))) as client:
+                accepted, address = listener.accept()
+                assert end_of(address) == client.getsockname()[:2]
+                accepted.close()
+
+
+def test_single_addresses_take_one_family() -> None:
+    for host, other in (("0.0.0.0", IPV6), (IPV6, LOOPBACK), (LOOPBACK, IPV6)):
+        with closing(listening_socket(host, 0)) as listener, pytest.raises(OSError, match="refused"):
+            socket.create_connection((other, listener.getsockname()[1])).close()
+
+
+def test_kernel_without_ipv6_listens_for_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with closing(listening_socket("::", 0)) as listener:
+        assert listener.family == socket.AF_INET
+        assert listener.getsockname()[0] == "0.0.0.0"

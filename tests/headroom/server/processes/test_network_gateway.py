@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from exporters.model import SampledTopics
+from headroom.config.settings import ServeConfig
 from headroom.config.sources import load
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin
@@ -89,10 +90,14 @@ def test_all_processes_share_listeners_and_subscriptions(headroom: Served, kafka
     assert reported() == {before}
 
 
+def two_processes(kafka: LocalCluster, data: Path, **settings: object) -> ServeConfig:
+    listen = f"{LOOPBACK}:0"
+    return load(None, {"processes": 2, "upstream": kafka.bootstrap, "listen": listen, "data": data, **settings})
+
+
 def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalCluster, tmp_path: Path) -> None:
     async def run() -> None:
-        flags = {"processes": 2, "upstream": kafka.bootstrap, "listen": f"{LOOPBACK}:0", "data": tmp_path}
-        config = load(None, flags)
+        config = two_processes(kafka, tmp_path)
         async with AsyncExitStack() as stack:
             spool = open_push_spool(config, "pushes", stack)
             host, port = config.upstream[0].host, config.upstream[0].port
@@ -124,8 +129,7 @@ def test_topics_that_a_child_reads_are_reported_to_its_parent(kafka: LocalCluste
     topic = struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iii", 1, 0, 5) + bytes(5)  # no batch of records
 
     async def run() -> None:
-        flags = {"processes": 2, "upstream": kafka.bootstrap, "listen": f"{LOOPBACK}:0", "data": tmp_path}
-        config = load(None, {**flags, "quotas": {"topics": {"sample": 1.0}}})
+        config = two_processes(kafka, tmp_path, quotas={"topics": {"sample": 1.0}})
         async with AsyncExitStack() as stack:
             spool = open_push_spool(config, "pushes", stack)
             receiver = telemetry_receiver(config, spool)

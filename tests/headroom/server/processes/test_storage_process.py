@@ -18,7 +18,7 @@ from exporters.clickhouse.store import PermanentWriteError, Store
 from exporters.spool.reader import SpoolReader
 from headroom.server.processes.messages import Message
 from headroom.server.processes.parent_pipes import ParentThread
-from headroom.server.processes.storage_process import StoreProgress, _Follower, next_interval_s
+from headroom.server.processes.storage_process import StorageWorker, StoreProgress, _Follower, next_interval_s
 from headroom.server.storage import CountDifference
 from telemetry.ingest.ingester import Ingester
 from tests.kit.worker import worker_settings
@@ -218,3 +218,40 @@ def test_unreported_counts_of_a_killed_process_make_no_difference() -> None:
     for second in range(90, 120):
         difference.sample(float(second), 90_000, 40_000)
     assert difference.value > 30_000
+
+
+SEGMENT = "00000000000000000001-pushes-0000000a-v1.spool"
+
+
+@pytest.mark.parametrize(("stage", "idle_s"), [("decoding", 31), ("writing", 601)])
+def test_worker_without_progress_is_killed(
+    tmp_path: Path, stage: str, idle_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = StorageWorker(worker_settings(tmp_path))
+    kills: list[str] = []
+    monkeypatch.setattr(worker.child, "kill", lambda: kills.append("killed"))
+    fine: list[Message] = [
+        {"stage": "idle", "idle_s": 9e9},
+        {"stage": "decoding", "idle_s": 29},
+        {"stage": "writing", "idle_s": 500},
+    ]
+    for message in (*fine, {"batch": [SEGMENT, 10, 90]}):
+        worker.heard(message)
+    assert kills == []
+    worker.heard({"stage": stage, "idle_s": idle_s})
+    assert kills == ["killed"]
+
+
+def test_batch_that_kills_the_worker_is_split(tmp_path: Path) -> None:
+    worker = StorageWorker(worker_settings(tmp_path))
+    sizes = []
+    for _ in range(5):
+        worker.heard({"batch": [SEGMENT, 10, 90]})
+        worker.suspect_batch()
+        assert worker.settings.suspect is not None
+        sizes.append(worker.settings.suspect[3])
+    assert sizes == [1250, 78, 4, 1, 0]
+    worker.heard({"batch": [SEGMENT, 90, 99]})
+    worker.heard({"batch": None})
+    worker.suspect_batch()  # it died while idle
+    assert worker.settings.suspect == (SEGMENT, 10, 90, 0, 5)
