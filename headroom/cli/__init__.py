@@ -8,8 +8,6 @@ config.py            `headroom config check | show | reference | reload`: valida
                      settings
 gateway.py           `headroom gateway check`: checks the prerequisites of a gateway before clients use it;
                      `share`: the share of the brokers' traffic that passes the gateways
-gateway_findings.py  what `headroom gateway check` finds of a cluster's facts: what changes for a cluster when a
-                     gateway is in the path
 options.py           of several commands: output formats, addresses, the data directory, error messages
 plan.py              `headroom plan`: what a deployment needs, computed from measured figures
 quarantine.py        `headroom quarantine list | show | replay`: pushes that could not be decoded or stored, their

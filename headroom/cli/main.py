@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -34,30 +34,25 @@ _EXTRA_OF = {
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Group(NamedTuple):
-    """A module that has a Typer `app`, and its line in `headroom --help`."""
-
-    module: str
-    help: str
-
-
+# The module that has the Typer `app` of a group, and its line in `headroom --help`.
 GROUPS = {
-    "quotas": Group("headroom.cli.quotas", "Client quotas: show, resolve and change them, simulate changes."),
-    "subscriptions": Group(
+    "quotas": ("headroom.cli.quotas", "Client quotas: show, resolve and change them, simulate changes."),
+    "subscriptions": (
         "headroom.cli.subscriptions",
         "Telemetry subscriptions: which metrics clients are asked for, how often.",
     ),
-    "quarantine": Group("headroom.cli.quarantine", "Pushes that could not be stored: list, show, replay."),
-    "spool": Group("headroom.cli.spool", "The spool between the network processes and the store."),
-    "verify-client": Group("headroom.cli.verify_client", "Check a Kafka client's telemetry against KIP-714."),
-    "plan": Group("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
-    "gateway": Group("headroom.cli.gateway", "Check a cluster for a gateway; share of traffic that passes it."),
-    "store": Group("headroom.cli.store", "Check a ClickHouse before the first row is stored."),
-    "cluster": Group(
-        "headroom.cli.cluster_facts", "The cluster: versions, quota windows, callback class, limits per address."
+    "quarantine": ("headroom.cli.quarantine", "Pushes that could not be stored: list, show, replay."),
+    "spool": ("headroom.cli.spool", "The spool between the network processes and the store."),
+    "verify-client": ("headroom.cli.verify_client", "Check a Kafka client's telemetry against KIP-714."),
+    "plan": ("headroom.cli.plan", "Gateways, cores, memory, disk and network for N clients."),
+    "gateway": ("headroom.cli.gateway", "Check a cluster for a gateway; share of traffic that passes it."),
+    "store": ("headroom.cli.store", "Check a ClickHouse before the first row is stored."),
+    "cluster": (
+        "headroom.cli.cluster_facts",
+        "The cluster: versions, quota windows, callback class, limits per address.",
     ),
-    "config": Group("headroom.cli.config", "Settings of headroom serve: check, show, explain."),
-    "job": Group("spark_jobs.cli", "Spark jobs over the collected data."),
+    "config": ("headroom.cli.config", "Settings of headroom serve: check, show, explain."),
+    "job": ("spark_jobs.cli", "Spark jobs over the collected data."),
 }
 
 
@@ -69,9 +64,10 @@ class LazyGroups(TyperGroup):
         return [*super().list_commands(ctx), *GROUPS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if (group := GROUPS.get(cmd_name)) is None:
+        if cmd_name not in GROUPS:
             return super().get_command(ctx, cmd_name)
-        app: typer.Typer = importlib.import_module(group.module).app
+        module, _ = GROUPS[cmd_name]
+        app: typer.Typer = importlib.import_module(module).app
         app.rich_markup_mode = None  # rich takes longer to import than the rest of the help
         app._add_completion = False  # the top level has it
         command = typer.main.get_command(app)
@@ -83,7 +79,7 @@ class LazyGroups(TyperGroup):
         own = {name: super(LazyGroups, self).get_command(ctx, name) for name in super().list_commands(ctx)}
         lines = [(name, command.get_short_help_str(limit=90)) for name, command in own.items() if command is not None]
         with formatter.section("Commands"):
-            formatter.write_dl([*lines, *((name, group.help) for name, group in GROUPS.items())])
+            formatter.write_dl([*lines, *((name, line) for name, (_, line) in GROUPS.items())])
 
 
 app = typer.Typer(

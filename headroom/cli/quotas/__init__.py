@@ -1,7 +1,6 @@
 """`headroom quotas`: commands on the quotas of a cluster or of a file. `app` has the commands of all files.
 
-    commands.py     describe, resolve, alter
-    arguments.py    flags -> entities, filters and changes
+    commands.py     describe, resolve, alter; flags -> entities, filters and changes
     what_if.py      `what-if`: simulates other quotas on recorded usage (quota_metrics.what_if)
     as_code.py      `plan`, `apply`, `export`, `drift`: the quotas of a file
     cluster_state.py  reads quotas and subscriptions of a cluster, and applies a plan

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,15 +13,27 @@ import typer
 
 from exporters.model import DEFAULT_ENTITY
 from exporters.printable import json_text
-from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
+from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line, utf8
 from headroom.cli.options import Output
 from headroom.cli.output import quotas as quota_output
-from headroom.cli.quotas.arguments import Who, changes, who
 from headroom.cli.quotas.cluster_state import ClusterState
 from headroom.errors import ArgumentError
 from quota_metrics.cluster.reading import read_callback_classes
 from quota_metrics.config.broker_refusals import INVALID_REQUEST, altered, refusal
-from quota_metrics.config.entities import Entity, FilterComponent, QuotaAlteration, Rules, matches, text
+from quota_metrics.config.entities import (
+    CLIENT_ID,
+    IP,
+    TYPES,
+    USER,
+    Entity,
+    FilterComponent,
+    MatchType,
+    QuotaAlteration,
+    Rules,
+    entity_of,
+    matches,
+    text,
+)
 from quota_metrics.config.json_file import document, parse_pairs, parse_rules
 from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 from quota_metrics.kafka.admin import KafkaAdmin
@@ -213,3 +227,94 @@ def content_of(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as exc:
         raise ArgumentError(f"{path} cannot be read: {exc.strerror}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Types with a name (None: the default), and types with any name."""
+
+    names: dict[str, str | None]
+    any_name: list[str] = field(default_factory=list)
+
+    def components(self) -> list[FilterComponent]:
+        return [
+            FilterComponent(kind, MatchType.DEFAULT if name is None else MatchType.EXACT, name)
+            for kind, name in self.names.items()
+        ] + [FilterComponent(kind, MatchType.ANY) for kind in self.any_name]
+
+    def entity(self) -> Entity:
+        """As the entity to change. Raises ArgumentError when no entity is named."""
+        if not self.names:
+            raise ArgumentError("name an entity: --names, --defaults, --user, --client-id or --ip")
+        return entity_of(self.names)
+
+    def client(self) -> tuple[str | None, str | None, str | None]:
+        """As one client: user, client-id, address; None means unknown."""
+        return self.names.get(USER), self.names.get(CLIENT_ID), self.names.get(IP)
+
+
+def who(
+    names: Sequence[str] | None,
+    defaults: Sequence[str] | None,
+    any_name: Sequence[str] | None,
+    *,
+    user: str | None,
+    client_id: str | None,
+    ip: str | None,
+) -> Who:
+    """Combines all flags that name entities. Raises ArgumentError for unknown and repeated types."""
+    said: list[tuple[str, str | None]] = []
+    for part in _parts(names):
+        kind, equals, name = part.partition("=")
+        if not equals:
+            raise ArgumentError(f"--names {part!r} is not TYPE=NAME")
+        said.append((_type(kind, part), utf8(name)))
+    said += [(_type(part, part), None) for part in _parts(defaults)]
+    flags = {USER: user, CLIENT_ID: client_id, IP: ip}
+    said += [(kind, utf8(name)) for kind, name in flags.items() if name is not None]
+    any_types = [_type(part, part) for part in _parts(any_name)]
+    kinds = [kind for kind, _ in said] + any_types
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise ArgumentError(f"{kind} is given more than once")
+    return Who(dict(said), any_types)
+
+
+def changes(add: Sequence[str] | None, delete: Sequence[str] | None) -> dict[str, float | None]:
+    """Quota key -> its new value, None to remove it. Raises ArgumentError."""
+    values: dict[str, float | None] = {}
+    for part in _parts(add):
+        key, equals, number = part.partition("=")
+        if not equals or not key:
+            raise ArgumentError(f"--add {part!r} is not KEY=VALUE")
+        _once(key, values)
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if math.isnan(value):  # a broker would accept it and never throttle
+            raise ArgumentError(f"--add {part!r}: {number!r} is not a number")
+        values[key] = value
+    for key in _parts(delete):
+        _once(key, values)
+        values[key] = None
+    if not values:
+        raise ArgumentError("say what to change: --add KEY=VALUE,... or --delete KEY,...")
+    return values
+
+
+def _parts(flags: Sequence[str] | None) -> list[str]:
+    return [part.strip() for flag in flags or () for part in flag.split(",") if part.strip()]
+
+
+def _type(kind: str, part: str) -> str:
+    if kind not in TYPES:
+        raise ArgumentError(
+            f"unknown entity type in {part!r}, not one of {', '.join(TYPES)}; a name with a comma goes with --user"
+        )
+    return kind
+
+
+def _once(key: str, values: dict[str, float | None]) -> None:
+    if key in values:
+        raise ArgumentError(f"{key} is given more than once")

@@ -13,7 +13,6 @@ from headroom.cli.options import Output, TableOrJson
 from headroom.cli.output.tables import print_table
 from headroom.cli.quotas.as_code import DIFFERS
 from quota_metrics.cluster.document import throttles_document
-from quota_metrics.cluster.facts import ClusterFacts
 from quota_metrics.cluster.reading import read_facts
 
 _HEADINGS = ("where", "configuration", "value", "of no use because")
@@ -40,26 +39,22 @@ def stale(
         if output is Output.JSON:
             typer.echo(json_text(report))
         else:
-            _print(facts, report["commands"])
+            throttles = facts.replication_throttles
+            if throttles:
+                cells = (
+                    (throttle.where, throttle.config, throttle.value, "\n".join(throttle.stale) or "-")
+                    for throttle in throttles
+                )
+                print_table(_HEADINGS, (tuple(map(printable, row[:3])) + row[3:] for row in cells), _LAYOUT)
+            if facts.reassigning is not None:
+                typer.echo(f"{facts.reassigning} partitions are being reassigned")
+            for unread in facts.unread_of_throttles:
+                typer.echo(printable(f"not read: {unread.what} ({unread.error}); needs {unread.needs}; {unread.means}"))
+            if not report["commands"] and not facts.unread_of_throttles:
+                typer.echo("no replication throttle is left over" if throttles else "nothing throttles replication")
+            for command in report["commands"]:
+                typer.echo(printable(command))
         if report["commands"]:
             raise typer.Exit(DIFFERS)
         if report["unread"]:
             raise typer.Exit(1)
-
-
-def _print(facts: ClusterFacts, commands: list[str]) -> None:
-    throttles = facts.replication_throttles
-    if throttles:
-        cells = (
-            (throttle.where, throttle.config, throttle.value, "\n".join(throttle.stale) or "-")
-            for throttle in throttles
-        )
-        print_table(_HEADINGS, (tuple(map(printable, row[:3])) + row[3:] for row in cells), _LAYOUT)
-    if facts.reassigning is not None:
-        typer.echo(f"{facts.reassigning} partitions are being reassigned")
-    for unread in facts.unread_of_throttles:
-        typer.echo(printable(f"not read: {unread.what} ({unread.error}); needs {unread.needs}; {unread.means}"))
-    if not commands and not facts.unread_of_throttles:
-        typer.echo("no replication throttle is left over" if throttles else "nothing throttles replication")
-    for command in commands:
-        typer.echo(printable(command))

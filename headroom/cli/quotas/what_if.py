@@ -14,8 +14,7 @@ import typer
 from exporters.clickhouse.client import ClickHouse
 from headroom.cli.cluster import clickhouse_of, reported_in_one_line
 from headroom.cli.options import URL, Output, TableOrJson, Url
-from headroom.cli.quotas.arguments import changes, who
-from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app
+from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app, changes, who
 from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from quota_metrics.config.broker_refusals import refusal

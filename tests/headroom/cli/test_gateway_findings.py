@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headroom.cli.gateway_findings import fact_findings, mechanism_findings, single_address
+from headroom.cli.gateway import fact_findings, mechanism_findings, single_address
 from quota_metrics.cluster.facts import AddressQuota, BrokerFacts, ClusterFacts, HostAcl
 
 OWN = {1: "192.0.2.10"}
