@@ -74,7 +74,7 @@ class PositionFiles:
         for path in self._paths:
             if not path.exists() or path.stat().st_size < _MIN_FILE_BYTES:
                 _allocate(path, _MIN_FILE_BYTES)
-        sync_directory(directory)
+        sync_path(directory)
 
     def save(self, state: State) -> None:
         """Durable when it returns. After an OSError the previous state is intact."""
@@ -141,9 +141,9 @@ def _read(path: Path) -> tuple[int, State]:
     return generation, state
 
 
-def sync_directory(directory: Path) -> None:
-    """Makes the entries of a directory durable (fsync)."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: Path) -> None:
+    """Makes a file, or the entries of a directory, durable (fsync)."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

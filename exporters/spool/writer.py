@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from exporters.model import RecordKind
 from exporters.spool.lanes import ORDINARY, Lane, Lanes, Sender
-from exporters.spool.positions import segment_sizes, sync_directory
+from exporters.spool.positions import segment_sizes, sync_path
 from exporters.spool.records import (
     CRC_OF_KIND,
     FRAME,
@@ -153,7 +153,7 @@ class SpoolWriter:
         if self._directory_dirty:
             self._directory_dirty = False
             try:
-                sync_directory(self._directory)
+                sync_path(self._directory)
             except OSError:
                 self._directory_dirty = True  # the next sync retries
                 raise

@@ -18,6 +18,7 @@ import structlog
 from xxhash import xxh3_64_hexdigest
 
 from exporters.model import Connection, Push
+from exporters.spool.positions import sync_path
 from telemetry.decode.bounds import codec_name
 from telemetry.decode.decoder import Refusal
 
@@ -131,11 +132,7 @@ class Quarantine:
                 os.sync()
             else:
                 for path in (*written, self._directory):  # the commit that follows relies on them
-                    fd = os.open(path, os.O_RDONLY)
-                    try:
-                        os.fsync(fd)
-                    finally:
-                        os.close(fd)
+                    sync_path(path)
             nbytes, oldest_first = sum(self._sizes.values()), deque(sorted(self._sizes))
             while len(self._sizes) > self._max_records or nbytes > self._max_bytes:
                 name = oldest_first.popleft()

@@ -26,7 +26,7 @@ import structlog
 import yaml
 
 from exporters.printable import one_line
-from exporters.spool.positions import sync_directory
+from exporters.spool.positions import sync_path
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription import DEFAULTS, MATCH, METRICS, parse_subscription
 
@@ -161,12 +161,10 @@ class SubscriptionFile:
         resources = {name: values for name, values in {**self.rules.resources, **changes}.items() if values}
         target = self.path.resolve()
         beside = target.with_name(f".{target.name}.new")
-        with beside.open("wb") as file:
-            file.write(dump(resources).encode())
-            file.flush()
-            os.fsync(file.fileno())
+        beside.write_bytes(dump(resources).encode())
+        sync_path(beside)
         beside.replace(target)
-        sync_directory(target.parent)
+        sync_path(target.parent)
         self._seen = self._stamp()
         self.rules.replace_all(resources, self._now_ms())
 

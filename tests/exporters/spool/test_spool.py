@@ -231,7 +231,7 @@ def test_failed_directory_sync_is_retried_by_the_next_sync(
         if len(synced) == 1:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(spool_writer, "sync_directory", fail_once)
+    monkeypatch.setattr(spool_writer, "sync_path", fail_once)
     spool.append(RecordKind.PUSH, b"")
     spool.flush()
     with pytest.raises(OSError, match="Input/output"):
