@@ -8,7 +8,6 @@
     cli.py            the jobs as commands, for `headroom job` and for spark-submit; their exit codes
     session.py        Spark on this machine
     worker_daemon.py  the daemon of its Python workers: it imports what each worker needs before it forks them
-    arrow.py          rows of Spark as Arrow tables
     time_range.py     what a job looks at
 
 In: tables of deploy/clickhouse. Out: quota_utilization and the other result tables, job_runs, reports.

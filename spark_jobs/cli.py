@@ -320,8 +320,3 @@ def _exit(text: str, code: int = EXIT_CONFIGURATION) -> typer.Exit:
 
 for _name in JOBS:
     add_job(app, _name, _name)
-
-
-@app.callback()
-def _jobs() -> None:
-    """Spark jobs over the collected data."""

@@ -90,7 +90,7 @@ _EXIT_S = 300.0  # a JVM that writes the class archive takes some seconds, on a 
 # Spark's default is 200: on one machine that doubles the run time of the job, and a small cluster spends it on tasks.
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LOCAL_PARTITIONS, _PARTITIONS_PER_CORE = 2, 2
-_MOST_OF_CLUSTER = 200  # tasks at once, where executors come later and have no maximum
+_MOST_OF_CLUSTER = 200  # tasks at once, where executors come later
 
 
 class JavaError(Exception):
@@ -148,26 +148,14 @@ def _start(app_name: str, master: str, *, long: bool) -> SparkSession:
 def parallelism(context: SparkContext) -> int:
     """How many tasks can run at once: on the cores that are there, or on those that come."""
     there = max(context.defaultParallelism, 1)
-    if not is_growing(context):
-        return there
-    conf = context.getConf()
-    if is_dynamic(context):
-        executors, cores = conf.get("spark.dynamicAllocation.maxExecutors", ""), conf.get("spark.executor.cores", "1")
-        most = int(executors) * int(cores) if executors and executors.isdecimal() else _MOST_OF_CLUSTER
-    else:
-        most = int(conf.get("spark.cores.max", "") or _MOST_OF_CLUSTER)
-    return max(there, min(most, _MOST_OF_CLUSTER))
+    return max(there, _MOST_OF_CLUSTER) if is_growing(context) else there
 
 
 def is_growing(context: SparkContext) -> bool:
-    """Whether executors come after the session has started: a stand-alone cluster does not wait for them, YARN and
-    Kubernetes do."""
-    return is_dynamic(context) or str(context.master).startswith("spark://")
-
-
-def is_dynamic(context: SparkContext) -> bool:
-    """Whether executors come when there are tasks (spark.dynamicAllocation): at the start there are few or none."""
-    return context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+    """Whether executors come after the session has started: with dynamic allocation, and where a stand-alone cluster
+    does not wait for them, as YARN and Kubernetes do."""
+    is_dynamic = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+    return is_dynamic or str(context.master).startswith("spark://")
 
 
 def is_local(master: str) -> bool:
@@ -186,8 +174,14 @@ def settings(master: str) -> dict[str, str]:
 
 
 def _local_jvm(*, long: bool) -> Any:
-    """Starts Spark's JVM, which lives as long as this process, with its output redirected to a temporary file."""
-    _require_java()
+    """Starts Spark's JVM, which lives as long as this process, with its output redirected to a temporary file. Raises
+    JavaError unless the java that Spark would use exists and is new enough."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    if shutil.which(java) is None:
+        raise JavaError(f"no {java} found: Spark needs Java {OLDEST_JAVA} or newer (on PATH, or set JAVA_HOME)")
+    if (version := java_version(java)) < OLDEST_JAVA:
+        raise JavaError(f"{java} is version {version}: Spark needs Java {OLDEST_JAVA} or newer")
     options = " ".join((_JAVA_OPTIONS, *([] if long else [_SHORT_JOB]), *mapped()))
     conf = SparkConf(loadDefaults=False).setAll([*_OWN_JVM.items(), ("spark.driver.extraJavaOptions", options)])
     os.environ.setdefault(
@@ -211,22 +205,11 @@ def _stop_jvm(gateway: Any) -> None:
         gateway.proc.wait(timeout=_EXIT_S)
 
 
-def _require_java() -> None:
-    """Raises JavaError unless the java that Spark would use exists and is new enough."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    if shutil.which(java) is None:
-        raise JavaError(f"no {java} found: Spark needs Java {OLDEST_JAVA} or newer (on PATH, or set JAVA_HOME)")
-    version = java_version(java)
-    if version < OLDEST_JAVA:
-        raise JavaError(f"{java} is version {version}: Spark needs Java {OLDEST_JAVA} or newer")
-
-
 # The core of quota-headroom, by which a job loads nearly all of its classes, over a few rows.
 _WORKLOAD = """
 import pyarrow as pa
-from spark_jobs.arrow import arrow_schema
 from spark_jobs.clickhouse import queries
+from spark_jobs.clickhouse.source import arrow_schema
 from spark_jobs.session import plan_for_many_rows, session
 from spark_jobs.transforms.verdicts import correlated
 
@@ -306,17 +289,12 @@ def progress(job: str, context: SparkContext, console: Console | None = None) ->
 
 
 def java_version(java: str) -> int:
-    """Major version of a `java` executable; 0 if it does not run or prints no version."""
+    """Major version of a `java` executable (8 for the old `1.8.0_392`); 0 if it does not run or prints no version."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_VERSION_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return 0
-    return java_major(done.stderr)
-
-
-def java_major(banner: str) -> int:
-    """Parses the output of `java -version`: the major version (8 for the old `1.8.0_392`), 0 if there is none."""
-    match = re.search(r'version "(?:1\.)?(\d+)', banner)
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
     return int(match[1]) if match else 0
 
 

@@ -67,18 +67,15 @@ def affected(starts_ms: Iterable[int], when: TimeRange, reach_ms: int) -> list[T
 
 
 def since(duration: str, now_ms: int, window_s: int) -> TimeRange:
-    """The range that ends with the last whole minute, and starts with the window that contains `duration` ago.
-
-    Raises ValueError when the duration is invalid or the window is too short.
-    """
+    """The range that ends with the last whole minute, and starts with the window that contains `duration` ago. Raises
+    ValueError when the duration is invalid or the window is too short."""
     start_ms = now_ms - parse_duration(duration) * 1000
     return _on_grid(start_ms, now_ms, window_s)
 
 
 def between(start: str, end: str, window_s: int) -> TimeRange:
-    """The range from the window that contains `start` to the last whole minute before `end`.
-
-    Raises ValueError when one of them is invalid."""
+    """The range from the window that contains `start` to the last whole minute before `end`. Raises ValueError when one
+    of them is invalid."""
     return _on_grid(*parse_times(start, end), window_s)
 
 

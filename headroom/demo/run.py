@@ -10,12 +10,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
+import pyarrow.parquet as pq
 from rich.console import Console
 
 from headroom.demo.job import run_job
 from headroom.demo.processes import DemoError
 from headroom.demo.scenario import Scenario, Tell
-from spark_jobs.reports import headroom_report as report
+from spark_jobs.reports.headroom_report import to_table
 
 REPORT = "headroom.json"
 HTTP_PORT = 9644  # of the pages, as in the documentation
@@ -106,7 +107,7 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, kee
         scenario.quiet_down()
     tell("running the Spark job quota_headroom over the measured minute")
     run_job(scenario.serving.sql, minute.from_ms, minute.to_ms, output, scenario.directory / "job.log")
-    rows = report.from_json((output / REPORT).read_bytes())
-    for shown in report.to_table(rows, console.width if console.is_terminal else None):
+    rows = pq.read_table(output / "headroom.parquet").to_pylist()
+    for shown in to_table(rows, console.width if console.is_terminal else None):
         console.print(shown, soft_wrap=True)
     tell(f"left in {output}/: {', '.join(sorted(file.name for file in output.iterdir()))}")

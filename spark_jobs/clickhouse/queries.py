@@ -17,10 +17,10 @@ from exporters.model import UNOWNED, QuotaKey
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from quota_metrics.verdict.window import Telemetry, Window
 
-BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
-CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
+BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
+CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE.value, QuotaKey.CONTROLLER_MUTATION_RATE.value)
 # Rows of addresses carry their limit; its history is not resolved.
-METERED_KEYS = (*CLIENT_KEYS, QuotaKey.CONNECTION_CREATION_RATE)
+METERED_KEYS = (*CLIENT_KEYS, QuotaKey.CONNECTION_CREATION_RATE.value)
 
 
 def schema(**columns: type[T.DataType]) -> T.StructType:
@@ -28,13 +28,9 @@ def schema(**columns: type[T.DataType]) -> T.StructType:
     return T.StructType([T.StructField(name, kind()) for name, kind in columns.items()])
 
 
-def _in(values: tuple[str, ...]) -> str:
-    return ", ".join(f"'{value}'" for value in values)
-
-
 IN_RANGE = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTimestamp64Milli({to_ms:Int64})"
 OF_CLUSTER = "({cluster:String} = '' OR cluster = {cluster:String})"
-OF_SOURCE = f"source = {{source:String}} AND quota_key IN ({_in(METERED_KEYS)}) AND {OF_CLUSTER}"
+OF_SOURCE = f"source = {{source:String}} AND quota_key IN {METERED_KEYS!r} AND {OF_CLUSTER}"
 
 # Row counts per time step, cluster and quota key, from which slices are made. `unresolved` rows do not carry the limit
 # that was in force; `weight` is that of `slices`. `step_ms` divides from_ms.
@@ -86,13 +82,13 @@ USAGE_SCHEMA = schema(**{name: _SPARK_TYPES[kind] for name, kind in get_type_hin
 UNRESOLVED_CLIENTS = f"""
 SELECT DISTINCT cluster, quota_key, u.user AS user, u.client_id AS client_id
 FROM usage_1m AS u
-WHERE {OF_MINUTES} AND {OF_CLUSTER} AND limit_known = 0 AND quota_key IN ({_in(CLIENT_KEYS)})
+WHERE {OF_MINUTES} AND {OF_CLUSTER} AND limit_known = 0 AND quota_key IN {CLIENT_KEYS!r}
 """  # noqa: S608 - made of our own words
 LIMITS = f"""
 SELECT cluster, toValidUTF8(l.user) AS user, toValidUTF8(l.client_id) AS client_id, '' AS ip, quota_key,
        toUnixTimestamp64Milli(valid_from) AS valid_from_ms, value
 FROM quota_limits AS l FINAL
-WHERE l.ip = '' AND valid_from < fromUnixTimestamp64Milli({{to_ms:Int64}}) AND quota_key IN ({_in(CLIENT_KEYS)})
+WHERE l.ip = '' AND valid_from < fromUnixTimestamp64Milli({{to_ms:Int64}}) AND quota_key IN {CLIENT_KEYS!r}
   AND {OF_CLUSTER}
 """  # noqa: S608 - made of our own words
 
@@ -136,7 +132,7 @@ SELECT cluster, (window_no + ago) * {{window_ms:Int64}} AS window_start_ms, toIn
 FROM (
     SELECT DISTINCT cluster, intDiv(toInt64(toUnixTimestamp(window_start)) * 1000, {{window_ms:Int64}}) AS window_no
     FROM usage_1m
-    WHERE {OF_MINUTES} AND {OF_CLUSTER} AND quota_key IN ({_in(BYTE_KEYS)})
+    WHERE {OF_MINUTES} AND {OF_CLUSTER} AND quota_key IN {BYTE_KEYS!r}
 )
 ARRAY JOIN range(1, {CAUSE_WINDOWS + 1}) AS ago
 GROUP BY cluster, window_start_ms

@@ -19,19 +19,20 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
 from spark_jobs.clickhouse.queries import STAGING
+from spark_jobs.clickhouse.source import clickhouse_of, source_errors
 from spark_jobs.options import JobOptions
-from spark_jobs.time_range import TimeRange
+from spark_jobs.session import progress, session
 from spark_jobs.transforms.verdicts import COLUMNS
 
 HEARTBEAT_S = 5.0
@@ -79,16 +80,17 @@ WHERE job = {job:String} AND source = {source:String} AND cluster = {cluster:Str
 
 class JobRun:
     """Context manager of a run: records `running` on entry and the outcome on exit. Entry raises StoreError, and so
-    does exit after success; an error in recording a failure never hides the failure."""
+    does exit after success; an error in recording a failure never hides the failure.
+
+    A run with a higher `version` replaces the rows of earlier runs in the range `computed`."""
 
     def __init__(self, clickhouse: ClickHouse, job: str, options: JobOptions, version: int = 0) -> None:
         """A run that begins now. With `version` it is a part of another run, whose place it has in the order of runs:
         one that waits for the other would wait for this one, too."""
         self.id = uuid.uuid4()
         self.version = version or time.time_ns()
-        self.when = options.when
-        self.source = options.source
-        self.cluster = options.cluster  # '': all
+        self.options = options
+        self.computed = options.when  # may begin earlier, by late rows
         self.step = ""
         self.rows_in = self.rows_out = self.rows_bad = self.rows_late = 0
         self.watermark_ms = 0
@@ -137,28 +139,70 @@ class JobRun:
         if (spark := SparkSession.getActiveSession()) is not None:
             spark.sparkContext.setJobDescription(step)
 
+    def store(self, table: str, rows: list[dict[str, Any]], columns: pa.Schema) -> None:
+        """Inserts the rows with the id of the run, and counts them. Raises StoreError."""
+        self.rows_out = len(rows)
+        if rows:
+            stored = [{**row, "run_id": str(self.id)} for row in rows]
+            with_run = columns.append(pa.field("run_id", pa.string()))
+            self._clickhouse.insert(table, pa.Table.from_pylist(stored, schema=with_run), token=f"{self.id}/{table}")
+
     def last_watermark(self) -> tuple[int, int]:
         """The newest watermark of successful runs over the same windows (0: none), and the server's clock, in ms.
         Raises StoreError."""
         (row,) = self._clickhouse.rows(_WATERMARK, self._facts())
         return row["watermark_ms"], row["now_ms"]
 
+    def publish(self, staged: int) -> None:
+        """Publishes the staged rows of the run, `staged` in number, then commits their windows. Raises StoreError, also
+        when the server does not show all of these rows in SEEN_S."""
+        self._await_staged(staged)
+        run = self.parameters
+        windows = [(row["start_s"], row["rows"]) for row in self._clickhouse.rows(_STAGED, run)]
+        for first_s, until_s in pairwise([run["from_s"], *insert_starts(windows), run["to_s"]]):
+            rows = sum(more for start_s, more in windows if first_s <= start_s < until_s)
+            bounds = {**run, "first_s": first_s, "until_s": until_s, "staged": rows}
+            self._clickhouse.command(_PUBLISH, bounds, settings=_ONE_REPLICA, token=f"{self.id}/publish/{first_s}")
+        self._clickhouse.command(_COMMIT, {**run, "staged": staged}, settings=_ONE_REPLICA, token=f"{self.id}/commit")
+
+    def clear(self) -> None:
+        """Removes the run's staged rows. Rows on other shards of a cluster expire after a day (TTL). Raises
+        StoreError."""
+        table = self._clickhouse.stored(STAGING)
+        self._clickhouse.command(f"ALTER TABLE {table} DROP PARTITION {{run:String}}", self.parameters)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Query parameters of the statements that read and publish staged rows."""
+        times = {"from_s": self.computed.from_ms // 1000, "to_s": self.computed.to_ms // 1000}
+        return {**self._facts(), "run": str(self.id), "version": self.version, **times}
+
+    def _await_staged(self, rows: int) -> None:
+        """Returns when the server shows the rows that the run wrote. Raises StoreError after SEEN_S."""
+        deadline = time.monotonic() + SEEN_S
+        while (visible := self._clickhouse.rows(_VISIBLE, self.parameters)[0]["rows"]) < rows:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"{STAGING} shows {visible} of the {rows} rows that this run wrote: the replica at"
+                    f" {self._clickhouse.current} is behind, or rows went to another server; nothing was published"
+                )
+            time.sleep(RETRY_S)
+
     def _wait_for_others(self) -> None:
+        """Returns when no earlier run over an overlapping range is alive. Records the dead ones as killed."""
         deadline = time.monotonic() + WAIT_S
-        while self._is_preceded():
+        while True:
+            is_preceded = False
+            for other in self._clickhouse.rows(_OTHERS, self._facts()):
+                if _is_gone(other["owner"]) or other["silent_s"] > LEASE_S:
+                    self._clickhouse.command(_ABANDON, {"job": self._job, "run_id": other["id"]})
+                elif (other["version"], other["id"]) < (self.version, str(self.id)):
+                    is_preceded = True
+            if not is_preceded:
+                return
             if time.monotonic() > deadline:
                 raise StoreError(f"another run of {self._job} is still running over this range after {WAIT_S:.0f} s")
             time.sleep(1.0)
-
-    def _is_preceded(self) -> bool:
-        """Whether an earlier run over an overlapping range is alive."""
-        others = self._clickhouse.rows(_OTHERS, self._facts())
-        for other in others:
-            if _is_gone(other["owner"]) or other["silent_s"] > LEASE_S:
-                self._clickhouse.command(_ABANDON, {"job": self._job, "run_id": other["id"]})
-            elif (other["version"], other["id"]) < (self.version, str(self.id)):
-                return True
-        return False
 
     def _beat(self) -> None:
         while not self._done.wait(HEARTBEAT_S):
@@ -166,14 +210,15 @@ class JobRun:
                 self._record("running", finished_ms=-1, error="")
 
     def _facts(self) -> dict[str, Any]:
+        when = self.options.when
         return {
             "job": self._job,
             "run_id": str(self.id),
-            "source": self.source,
-            "cluster": self.cluster,
-            "window_s": self.when.window_s,
-            "from_s": self.when.from_ms // 1000,
-            "to_s": -(-self.when.to_ms // 1000),
+            "source": self.options.source,
+            "cluster": self.options.cluster,
+            "window_s": when.window_s,
+            "from_s": when.from_ms // 1000,
+            "to_s": when.to_ms // 1000,
         }
 
     def _record(self, status: str, *, finished_ms: int, error: str) -> None:
@@ -197,6 +242,15 @@ class JobRun:
         self._clickhouse.command(_RECORD, row)
 
 
+@contextmanager
+def started(name: str, options: JobOptions) -> Iterator[tuple[JobRun, SparkSession, ClickHouse]]:
+    """The recorded run, a Spark session and the client of the store. Raises ValueError (url), JavaError, StoreError."""
+    clickhouse = clickhouse_of(options.url, options.password)
+    job_run = JobRun(clickhouse, name, options)
+    with job_run, source_errors(), session(name, options.master) as spark, progress(name, spark.sparkContext):
+        yield job_run, spark, clickhouse
+
+
 def _is_gone(owner: str) -> bool:
     """Whether the process ran on this host and no longer exists."""
     host, _, pid = owner.partition("/")
@@ -204,10 +258,8 @@ def _is_gone(owner: str) -> bool:
         return False
     try:
         os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
+    except OSError as exc:
+        return isinstance(exc, ProcessLookupError)
     return False
 
 
@@ -226,6 +278,7 @@ _COMPLETE_BEFORE = f"""(tuple(cluster, window_start) IN (
 _OF_INSERT = "window_start >= toDateTime({first_s:Int64}) AND window_start < toDateTime({until_s:Int64})"
 _ENDED = "window_start + window_s <= toDateTime({to_s:Int64})"
 
+_VISIBLE = f"SELECT count() AS rows FROM {STAGING} WHERE {_OF_RUN}"  # noqa: S608 - made of our own words
 _STAGED = f"""
 SELECT toInt64(toUnixTimestamp(window_start)) AS start_s, count() AS rows
 FROM {STAGING} WHERE {_OF_RUN} GROUP BY start_s ORDER BY start_s"""  # noqa: S608 - made of our own words
@@ -268,61 +321,6 @@ GROUP BY cluster, source, window_s, window_start"""  # noqa: S608 - made of our 
 # Each subquery of a statement reads the same replica of a shard.
 _ONE_REPLICA = {"load_balancing": "in_order"}
 
-# The table is partitioned by run.
-_CLEAR = "ALTER TABLE {table} DROP PARTITION {{run:String}}"
-
-
-class Run(NamedTuple):
-    """Identity and scope of a run. A run with a higher `version` replaces the rows of earlier runs."""
-
-    id: UUID
-    version: int
-    source: str
-    cluster: str  # '': all
-    when: TimeRange
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Query parameters of the statements in this file."""
-        return {
-            "run": str(self.id),
-            "version": self.version,
-            "source": self.source,
-            "cluster": self.cluster,
-            "window_s": self.when.window_s,
-            "from_s": self.when.from_ms // 1000,
-            "to_s": self.when.to_ms // 1000,
-        }
-
-
-def publish(clickhouse: ClickHouse, run: Run, staged: int) -> None:
-    """Publishes the staged rows of the run, `staged` in number, then commits their windows.
-
-    Raises StoreError, also when the server does not show all of these rows in SEEN_S.
-    """
-    await_staged(clickhouse, STAGING, run, staged)
-    windows = [(row["start_s"], row["rows"]) for row in clickhouse.rows(_STAGED, run.parameters)]
-    starts = insert_starts(windows)
-    for first_s, until_s in pairwise([run.when.from_ms // 1000, *starts, -(-run.when.to_ms // 1000)]):
-        rows = sum(more for start_s, more in windows if first_s <= start_s < until_s)
-        bounds = {**run.parameters, "first_s": first_s, "until_s": until_s, "staged": rows}
-        clickhouse.command(_PUBLISH, bounds, settings=_ONE_REPLICA, token=f"{run.id}/publish/{first_s}")
-    commit = {**run.parameters, "staged": staged}
-    clickhouse.command(_COMMIT, commit, settings=_ONE_REPLICA, token=f"{run.id}/commit")
-
-
-def await_staged(clickhouse: ClickHouse, table: str, run: Run, rows: int) -> None:
-    """Returns when the server shows the rows that the run wrote to the table. Raises StoreError after SEEN_S."""
-    counted = f"SELECT count() AS rows FROM {table} WHERE run = {{run:String}}"  # noqa: S608 - a table of ours
-    deadline = time.monotonic() + SEEN_S
-    while (visible := clickhouse.rows(counted, run.parameters)[0]["rows"]) < rows:
-        if time.monotonic() > deadline:
-            raise StoreError(
-                f"{table} shows {visible} of the {rows} rows that this run wrote: the replica at {clickhouse.current}"
-                " is behind, or rows went to another server; nothing was published"
-            )
-        time.sleep(RETRY_S)
-
 
 def insert_starts(windows: Iterable[tuple[int, int]]) -> list[int]:
     """Starts of the second and later inserts of INSERT_ROWS rows, from (start, rows) of windows ordered by start."""
@@ -334,11 +332,3 @@ def insert_starts(windows: Iterable[tuple[int, int]]) -> list[int]:
             rows = 0
         rows += more
     return starts
-
-
-def clear(clickhouse: ClickHouse, run: Run) -> None:
-    """Removes the run's staged rows. Rows on other shards of a cluster expire after a day (TTL).
-
-    Raises StoreError.
-    """
-    clickhouse.command(_CLEAR.format(table=clickhouse.stored(STAGING)), run.parameters)

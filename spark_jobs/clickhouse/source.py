@@ -1,4 +1,4 @@
-"""Moves rows between ClickHouse and Spark, as Arrow batches over HTTP.
+"""Moves rows between ClickHouse and Spark, as Arrow batches over HTTP, by what each release of PySpark from 3.5 on has.
 
 `read` and `stage` use `mapInArrow`: executors connect to ClickHouse directly and no rows pass through the driver. A
 Python Data Source (PySpark 4.3) would do the same, but each of its reads and writes starts Python processes for
@@ -13,20 +13,21 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from inspect import signature
+from typing import Any, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from exporters.clickhouse.client import ClickHouse, with_writer
 from exporters.clickhouse.connection import Endpoint, tls_of
 from exporters.clickhouse.errors import StoreError
-from spark_jobs.arrow import arrow_schema
-from spark_jobs.clickhouse.runs import Run, await_staged
+from spark_jobs.clickhouse.queries import STAGING
 from spark_jobs.session import parallelism
 
 _TIMEOUT_S = 300.0
@@ -79,25 +80,21 @@ def in_tasks(
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(rows, schema)
 
 
-def stage(rows: DataFrame, clickhouse: ClickHouse, table: str, run: Run, finish: Batches) -> int:
+def stage(rows: DataFrame, clickhouse: ClickHouse, run_id: str, finish: Batches) -> int:
     """Inserts the rows that `finish` makes of each partition, in blocks of about BLOCK_ROWS; returns their number.
 
     Deduplication tokens contain partition and block, and the rows of a partition must be sorted, by keys that are equal
-    for no two of them: so a retried task counts once. A task raises StoreError when ClickHouse fails an insert; so does
-    `stage` when the server does not show the rows."""
-    token = f"{run.id}/{table}"
+    for no two of them: so a retried task counts once. A task raises StoreError when ClickHouse fails an insert."""
 
     def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         for number, block in enumerate(_blocks(finish(batches))):
-            clickhouse.insert(table, block, token=f"{token}/{partition}/{number}")
+            clickhouse.insert(STAGING, block, token=f"{run_id}/{STAGING}/{partition}/{number}")
             yield _count(block.num_rows)
 
     few = rows.coalesce(parallelism(rows.sparkSession.sparkContext))
-    staged: int = sum(row["written"] for row in few.mapInArrow(written, "written long").collect())
-    await_staged(clickhouse, table, run, staged)
-    return staged
+    return sum(row["written"] for row in few.mapInArrow(written, "written long").collect())
 
 
 def _count(rows: int) -> pa.RecordBatch:
@@ -116,6 +113,21 @@ def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             waiting = []
     if any(batch.num_rows for batch in waiting):
         yield pa.Table.from_batches(waiting).unify_dictionaries()
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Of batches that become rows of `schema`, in a session whose zone is UTC."""
+    if "timezone" in signature(to_arrow_schema).parameters:  # from 4.3 on
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
+
+
+def collected(rows: DataFrame) -> pa.Table:
+    """All rows, in the driver: DataFrame.toArrow, which PySpark has from 4.0 on, and what toPandas does before."""
+    if hasattr(rows, "toArrow"):
+        return rows.toArrow()
+    batches = cast(Any, rows)._collect_as_arrow()
+    return pa.Table.from_batches(batches, None if batches else arrow_schema(rows.schema))
 
 
 @contextmanager

@@ -14,10 +14,11 @@ import pyarrow as pa
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.records import records
 from quota_metrics.verdict.impact import HARMS
-from quota_metrics.verdict.thresholds import MEASURED_KEYS, NEAR_LEVELS
+from quota_metrics.verdict.thresholds import LEVELS, MEASURED_KEYS, NEAR_LEVELS
 from quota_metrics.verdict.victims import LOOKBACK_WINDOWS, ClientUsage, Victim, victims
 from spark_jobs.clickhouse.queries import STAGING
-from spark_jobs.clickhouse.runs import Run
+from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.options import HeadroomOptions
 
 _HISTORY_POINTS = 120  # at most, of a client's history
 _NO_VICTIM = {"slowed_by_user": "", "slowed_by_client_id": "", "slowed_at_broker_id": None, "latency_before_ms": None}
@@ -33,13 +34,12 @@ FROM {_IN_REPORT} AND ({{user:String}} = '' OR user = {{user:String}})
   AND ({{client_id:String}} = '' OR client_id = {{client_id:String}})
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
 _LEVELS = f"SELECT latest.1 AS level, count() AS clients FROM ({_LATEST}) GROUP BY level"  # noqa: S608 - our own words
-# The order of headroom_report.worst_first.
-_WORST = f"""
-SELECT * FROM ({_LATEST})
+# Harm to a client near its limit, level, throttle time, earlier throttling, utilisation.
+_WORST_FIRST = f"""
 ORDER BY if(latest.1 IN {NEAR_LEVELS!r}, indexOf({list(HARMS)!r}, latest.4), 0) DESC,
-         indexOf({{levels:Array(String)}}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
-         latest.3 DESC, cluster, client_id, user, quota_key
-LIMIT {{most:UInt64}}"""  # noqa: S608 - made of our own words
+         indexOf({list(LEVELS)!r}, latest.1) DESC, latest.2 DESC, range_throttle_ms > 0 AND latest.2 <= 0 DESC,
+         latest.3 DESC, cluster, client_id, user, quota_key"""
+_WORST = f"SELECT * FROM ({_LATEST}){_WORST_FIRST} LIMIT {{most:UInt64}}"  # noqa: S608 - made of our own words
 _HISTORY = f"""
 SELECT {_CLIENT}, arraySort(groupArray((start_s, used))) AS points
 FROM (
@@ -63,29 +63,31 @@ _REPORTED = {
 }
 
 
-def levels(clickhouse: ClickHouse, run: Run, from_ms: int) -> dict[str, int]:
-    """How many clients are at each level in their latest window from `from_ms` on. Raises StoreError."""
-    span = {**run.parameters, "reported_s": from_ms // 1000, "user": "", "client_id": ""}
-    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, span)}
+def levels(clickhouse: ClickHouse, run: JobRun) -> dict[str, int]:
+    """How many clients are at each level in their latest window of the reported range. Raises StoreError."""
+    everyone = {**_reported(run), "user": "", "client_id": ""}
+    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, everyone)}
 
 
-def worst(clickhouse: ClickHouse, run: Run, from_ms: int, columns: pa.Schema, **chosen: Any) -> list[dict[str, Any]]:
-    """Per client and quota key the latest complete window that the run staged from `from_ms` on, or the latest
-    incomplete one if there is no other, with the throttling and utilisation of all windows. `chosen`: `user` and
-    `client_id`, '' for all, `levels`, best first, and `most` rows. Raises StoreError."""
-    windows = (run.when.to_ms - from_ms) // run.when.window_ms
-    bounds = {"reported_s": from_ms // 1000, "point_s": (windows // _HISTORY_POINTS + 1) * run.when.window_s}
+def worst(clickhouse: ClickHouse, run: JobRun, columns: pa.Schema, options: HeadroomOptions) -> list[dict[str, Any]]:
+    """Per client and quota key, worst first, the latest complete window of the reported range, or the latest incomplete
+    one if there is no other, with the throttling and utilisation of all windows. Raises StoreError."""
+    when = options.when
+    point_s = ((when.to_ms - when.from_ms) // when.window_ms // _HISTORY_POINTS + 1) * when.window_s
+    chosen = {"user": options.user, "client_id": options.client_id, "most": options.most}
     stored = pa.schema([column for column in columns if column.name not in _NO_VICTIM])
-    batches = clickhouse.batches(_worst(stored.names), {**run.parameters, **bounds, **chosen})
-    slowed = {
-        (row.cluster, row.source, row.user, row.client_id): row for row in slowed_clients(clickhouse, run, from_ms)
-    }
+    batches = clickhouse.batches(_worst(stored.names), {**_reported(run), **chosen, "point_s": point_s})
+    slowed = {(row.cluster, row.source, row.user, row.client_id): row for row in slowed_clients(clickhouse, run)}
     rows = []
     for row in (row for batch in batches for row in batch.select(stored.names).cast(stored).to_pylist()):
         victim = slowed.get((row["cluster"], row["source"], row["user"], row["client_id"]))
         victim_columns = {name: getattr(victim, name) for name in _NO_VICTIM} if victim else _NO_VICTIM
         rows.append({**row, **victim_columns})
     return rows
+
+
+def _reported(run: JobRun) -> dict[str, Any]:
+    return {**run.parameters, "reported_s": run.options.when.from_ms // 1000}
 
 
 # What victims follow from: of the newest window all rows, of those before it the rows of who was heaviest at a broker
@@ -110,9 +112,9 @@ FROM {_LATELY} AND request_latency_ms_max IS NOT NULL
 GROUP BY cluster, source, user, client_id, start_s"""  # noqa: S608 - made of our own words
 
 
-def slowed_clients(clickhouse: ClickHouse, run: Run, from_ms: int) -> list[Victim]:
-    """The victims in the newest window that the run staged from `from_ms` on. Raises StoreError."""
-    span = {**run.parameters, "reported_s": from_ms // 1000, "lookback": LOOKBACK_WINDOWS}
+def slowed_clients(clickhouse: ClickHouse, run: JobRun) -> list[Victim]:
+    """The victims in the newest window of the reported range. Raises StoreError."""
+    span = {**_reported(run), "lookback": LOOKBACK_WINDOWS}
     usage = [
         ClientUsage((row[0], row[1], row[2]), (row[3], row[4]), row[5], row[6], row[7], bool(row[8]))
         for row in records(clickhouse.table(_USAGE, span), lambda *row: row)
@@ -133,4 +135,4 @@ FROM (
     SELECT * FROM {_IN_REPORT} AND ({_CLIENT}, window_start) IN (SELECT {_CLIENT}, latest_start FROM ({_WORST}))
 ) AS rows
 INNER JOIN ({_WORST}) AS worst USING ({_CLIENT})
-INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT})"""  # noqa: S608 - made of our own words
+INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT}){_WORST_FIRST}"""  # noqa: S608 - made of our own words

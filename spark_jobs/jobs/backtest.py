@@ -10,12 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs import cli
-from spark_jobs.arrow import collected
-from spark_jobs.clickhouse.source import NothingToReadError
-from spark_jobs.jobs.demand_series import by_task, recorded
-from spark_jobs.jobs.history import recorded_history, started
+from spark_jobs.clickhouse.runs import started
+from spark_jobs.clickhouse.source import NothingToReadError, collected
+from spark_jobs.jobs.usage_windows import recorded_history
 from spark_jobs.options import JobOptions
-from spark_jobs.transforms.demand import BUCKET
+from spark_jobs.transforms.demand import BUCKET, by_task, recorded
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS
 from spark_jobs.transforms.forecast_scores import LEADS, ratio, replay
 

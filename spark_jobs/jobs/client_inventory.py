@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_jobs import cli
-from spark_jobs.arrow import collected
 from spark_jobs.clickhouse.queries import IN_RANGE, OF_CLUSTER, schema
-from spark_jobs.clickhouse.source import NothingToReadError, read
-from spark_jobs.jobs.history import started
+from spark_jobs.clickhouse.runs import started
+from spark_jobs.clickhouse.source import NothingToReadError, collected, read
 from spark_jobs.options import ClientOptions
 
 NAME = "client_inventory"
@@ -50,17 +49,13 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
         for name, chosen in (("user", options.user), ("client_id", options.client_id)):
             if chosen:
                 clients = clients.where(F.col(name) == chosen)
-        rows = collected(worst_first(clients).limit(options.most)).to_pylist()
+        places = ", ".join(f"'{status}'" for status in _PLACES)
+        place = F.expr(f"array_position(array({places}), status)")  # the function takes no column before Spark 4
+        in_order = clients.orderBy(place, F.col("series").desc(), *_CLIENT)
+        rows = collected(in_order.limit(options.most)).to_pylist()
     if not options.top and len(rows) == options.most:
         sys.stderr.write(f"headroom: these are the first {len(rows)} clients; --top shows more\n")
     return rows
-
-
-def worst_first(clients: DataFrame) -> DataFrame:
-    """Clients with problems first, then those with most series."""
-    places = ", ".join(f"'{status}'" for status in _PLACES)
-    place = F.expr(f"array_position(array({places}), status)")  # the function takes no column before Spark 4
-    return clients.orderBy(place, F.col("series").desc(), *_CLIENT)
 
 
 def inventory(instances: DataFrame, series: DataFrame, traffic: DataFrame, issues: DataFrame, now_ms: int) -> DataFrame:

@@ -20,10 +20,9 @@ from quota_metrics.minutes.resolved_limits import ClientKey
 from quota_metrics.minutes.rows import ClientLimits, LimitInterval
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, placed
-from spark_jobs.arrow import arrow_schema, collected
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.slices import step_ms
-from spark_jobs.clickhouse.source import read
+from spark_jobs.clickhouse.source import arrow_schema, collected, read
 from spark_jobs.jobs.usage_windows import CountedRange
 from spark_jobs.options import By, SuggestOptions
 from spark_jobs.time_range import TimeRange
@@ -88,9 +87,13 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
     def places(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolvers = {cluster: Resolver(of) for cluster, of in rules.items()}
         for batch in batches:
-            rows = [
-                {**row, **_place(row, resolvers[row["cluster"]], chosen[row["cluster"]])} for row in batch.to_pylist()
-            ]
+            rows = batch.to_pylist()
+            for row in rows:
+                cluster = row["cluster"]
+                names = (row["quota_key"], row["user"], row["client_id"])
+                place = placed(resolvers[cluster], chosen[cluster], *names)
+                rule = ("", "") if place.rule is None else stored_names(place.rule)
+                row.update(zip(_PLACE, (*rule, *(place.bucket or (None, None))), strict=True))
             yield from pa.Table.from_pylist(rows, arrow_schema(_PLACED)).to_batches()
 
     return Fleets(in_force, dimensions, clients.mapInArrow(places, _PLACED).cache())
@@ -167,9 +170,3 @@ def _named(clients: DataFrame) -> dict[str, Fleet]:
         F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
     )
     return {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in collected(counts).to_pylist()}
-
-
-def _place(row: Mapping[str, str], resolver: Resolver, dimension: Dimension) -> dict[str, str | None]:
-    place = placed(resolver, dimension, row["quota_key"], row["user"], row["client_id"])
-    rule = ("", "") if place.rule is None else stored_names(place.rule)
-    return dict(zip(_PLACE, (*rule, *(place.bucket or (None, None))), strict=True))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,10 +18,10 @@ from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.records import statement
 from quota_metrics.minutes.surroundings import TELEMETRY_PARAMETERS
 from quota_metrics.verdict.changes import LONGEST_SILENCE_MS
-from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, LEVELS, Thresholds, thresholds_in_force
+from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, Thresholds, thresholds_in_force
 from spark_jobs import cli
-from spark_jobs.clickhouse import queries, runs, worst_clients
-from spark_jobs.clickhouse.runs import JobRun, Run
+from spark_jobs.clickhouse import queries, worst_clients
+from spark_jobs.clickhouse.runs import JobRun
 from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors, stage
 from spark_jobs.jobs.usage_windows import CountedRange, counted, limits_of, read_usage
 from spark_jobs.options import HeadroomOptions
@@ -32,8 +31,6 @@ from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
 from spark_jobs.transforms.verdicts import INSTANCE_LOOKBACK_MS, LOOKBACK_WINDOWS, Fold, correlated
 
 NAME = "quota_headroom"
-
-Job = Callable[[HeadroomOptions], list[dict[str, Any]]]
 
 LATENESS_MS = 86_400_000  # how far back the job looks for windows with late rows
 # Samples; Spark itself sees their windows, about one in sixty.
@@ -53,20 +50,20 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
     Raises ValueError (url), JavaError, StoreError.
     """
     if options.stream:
-        return stream(options, run)
+        return stream(options)
     clickhouse = clickhouse_of(options.url, options.password)
     job_run = JobRun(clickhouse, NAME, options, version)
     with job_run, source_errors():
         job_run.begin("looking for late rows")
         *late, when = _affected(clickhouse, job_run, options)
+        job_run.computed = when
         memory = when.earlier(max(when.from_ms - LOOKBACK_WINDOWS * when.window_ms, 0))
         job_run.begin("counting samples")
         hours = counted(clickhouse, memory, options.source, options.cluster)
         job_run.rows_bad = hours.bad
-        job_run.rows_in = sum(count["samples"] for count in hours.since(when.from_ms)) + hours.bad
+        job_run.rows_in = hours.samples_since(when.from_ms) + hours.bad
         if not job_run.rows_in and not late:
             raise NothingToReadError(f"there is no usage of source {options.source} in this time")
-        run_of = Run(job_run.id, job_run.version, options.source, options.cluster, when)
         with session(NAME, options.master, long=job_run.rows_in >= LONG_JOB_ROWS) as spark:
             for earlier in late:
                 run(replace(options, when=earlier, recent=False), job_run.version)
@@ -77,21 +74,20 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
             with progress(NAME, spark.sparkContext):
                 job_run.begin("computing and staging windows")
                 thresholds = options.thresholds(thresholds_in_force(clickhouse.rows(statement("thresholds"))))
-                job_run.rows_out = _stage(spark, clickhouse, thresholds, run_of, hours)
+                job_run.rows_out = _stage(spark, clickhouse, thresholds, job_run, hours)
         job_run.begin("publishing windows")
-        runs.publish(clickhouse, run_of, job_run.rows_out)
-        job_run.stats.update(worst_clients.levels(clickhouse, run_of, options.when.from_ms))
-        chosen = {"user": options.user, "client_id": options.client_id, "most": options.most, "levels": list(LEVELS)}
-        rows = worst_clients.worst(clickhouse, run_of, options.when.from_ms, headroom_report.COLUMNS, **chosen)
+        job_run.publish(job_run.rows_out)
+        job_run.stats.update(worst_clients.levels(clickhouse, job_run))
+        rows = worst_clients.worst(clickhouse, job_run, headroom_report.COLUMNS, options)
         if not options.top and len(rows) == options.most:
             sys.stderr.write(f"headroom: these are the {len(rows)} worst clients; quota_utilization has all\n")
-        runs.clear(clickhouse, run_of)
-    return headroom_report.worst_first(rows)
+        job_run.clear()
+    return rows
 
 
-def stream(options: HeadroomOptions, job: Job) -> list[dict[str, Any]]:
-    """Runs `job` over windows that have ended or receive rows, until stopped, or once with `options.once`. Returns the
-    last report.
+def stream(options: HeadroomOptions) -> list[dict[str, Any]]:
+    """Runs the job over windows that have ended or receive rows, until stopped, or once with `options.once`. Returns
+    the last report.
 
     There is no checkpoint: a run publishes whole windows under a version, and its record in job_runs says up to when
     rows had arrived. A stream that was killed begins with the rows that arrived since then, so none is lost or counted
@@ -102,7 +98,7 @@ def stream(options: HeadroomOptions, job: Job) -> list[dict[str, Any]]:
     with source_errors(), session(NAME, options.master):
         while True:
             with contextlib.suppress(NothingToReadError):
-                report = job(batch)
+                report = run(batch)
             if options.once:
                 return report
             ended_ms = batch.when.to_ms
@@ -141,13 +137,13 @@ def _affected(clickhouse: ClickHouse, job_run: JobRun, options: HeadroomOptions)
 
 
 def _stage(
-    spark: SparkSession, clickhouse: ClickHouse, thresholds: Thresholds, run_of: Run, hours: CountedRange
+    spark: SparkSession, clickhouse: ClickHouse, thresholds: Thresholds, job_run: JobRun, hours: CountedRange
 ) -> int:
     """Computes the windows of the run and stages them; returns their number. `hours`: with the windows before that are
     remembered."""
-    when = run_of.when
-    window = {"window_ms": when.window_ms, "offset_ms": 0, "cluster": run_of.cluster, "telemetry": 1}
-    span = {**window, **TELEMETRY_PARAMETERS, "from_ms": when.from_ms, "to_ms": when.to_ms, "source": run_of.source}
+    when = job_run.computed
+    window = {"window_ms": when.window_ms, "offset_ms": 0, "cluster": hours.cluster, "telemetry": 1}
+    span = {**window, **TELEMETRY_PARAMETERS, "from_ms": when.from_ms, "to_ms": when.to_ms, "source": hours.source}
     changes_ms = when.from_ms - (CAUSE_WINDOWS + 1) * when.window_ms
     seen_ms = min(changes_ms - LONGEST_SILENCE_MS, when.from_ms - INSTANCE_LOOKBACK_MS)
 
@@ -155,7 +151,7 @@ def _stage(
         return read(spark, clickhouse, query, schema, [{**span, **more}])
 
     joined = correlated(
-        usage=read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours, run_of.cluster)),
+        usage=read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours)),
         telemetry=rows(statement("telemetry"), queries.TELEMETRY_SCHEMA),
         instances=rows(statement("instances"), queries.INSTANCES_SCHEMA, since_ms=0, seen_from_ms=seen_ms),
         byte_reports=rows(statement("byte_reports"), queries.BYTE_REPORTS_SCHEMA, since_ms=changes_ms),
@@ -163,8 +159,8 @@ def _stage(
         observed=rows(queries.OBSERVED, queries.OBSERVED_SCHEMA, from_ms=hours.when.from_ms),
     )
     full_s = {row["cluster"]: row["full_s"] for row in clickhouse.rows(queries.FULL_WINDOWS)}
-    fold = Fold(when, thresholds, str(run_of.id), full_s)
-    return stage(joined, clickhouse, queries.STAGING, run_of, fold)
+    fold = Fold(when, thresholds, str(job_run.id), full_s)
+    return stage(joined, clickhouse, str(job_run.id), fold)
 
 
 if __name__ == "__main__":

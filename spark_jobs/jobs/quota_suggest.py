@@ -14,35 +14,40 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.config.entities import kafka_configs_line, text
+from quota_metrics.minutes.records import records
 from quota_metrics.suggestion.suggested_quotas import Demand, KeyUsage, Suggestion, Usage, suggestions
 from spark_jobs import cli
-from spark_jobs.arrow import collected
-from spark_jobs.clickhouse.runs import JobRun
-from spark_jobs.clickhouse.source import NothingToReadError
+from spark_jobs.clickhouse.runs import JobRun, started
+from spark_jobs.clickhouse.source import NothingToReadError, collected
 from spark_jobs.jobs import fleet, suggested_replay
 from spark_jobs.jobs.fleet import Fleets
-from spark_jobs.jobs.history import read_history, started, stored_hours
-from spark_jobs.jobs.usage_windows import CountedRange, limits_of
+from spark_jobs.jobs.usage_windows import CountedRange, limits_of, read_history, stored_hours
 from spark_jobs.options import SuggestOptions
-from spark_jobs.reports.suggestions import COLUMNS, STORED
+from spark_jobs.reports.suggestions import COLUMNS
 from spark_jobs.transforms.demand import needs
 
 NAME = "quota_suggest"
 
-_Key = tuple[str, str]  # cluster, quota key
-_Demands = Mapping[_Key, list[Demand]]
+_Demands = Mapping[tuple[str, str], list[Demand]]  # by cluster and quota key
+
+# Columns of `needs` in the order of Demand and Usage, and fields of a Suggestion that are columns of its row.
+_DEMAND = (
+    *("user", "client_id", "broker_id", "need", "demand_low", "demand_high", "demand_source", "demand_peak", "days"),
+    *("throttled_share", "limit", "matched_entity"),
+)
+_USAGE = ("usage_mean", "usage_p95", "usage_peak", "growth_per_week")
+_OF_SUGGESTION = (
+    *("quota_key", "limit", "suggested_limit", "clients", "days", "throttled_share", "throttled_clients", "reason"),
+)
 
 
 def run(options: SuggestOptions) -> list[dict[str, Any]]:
-    """Runs the job and returns a row per suggestion and finding, for each cluster and key the default first.
-
-    Raises ValueError (url), JavaError, StoreError.
-    """
+    """Runs the job and returns a row per suggestion and finding, for each cluster and key the default first. Raises
+    ValueError (url), JavaError, StoreError."""
     with started(NAME, options) as (job_run, spark, clickhouse):
         keys = fleet.keys_of(options.source)
         hours = stored_hours(clickhouse, options, job_run)
@@ -66,10 +71,7 @@ def run(options: SuggestOptions) -> list[dict[str, Any]]:
             for (cluster, _), of_key in suggested.items()
             for suggestion in of_key
         ]
-        job_run.rows_out = len(rows)
-        if rows:
-            table = pa.Table.from_pylist([{**row, "run_id": str(job_run.id)} for row in rows], schema=STORED)
-            clickhouse.insert("quota_suggestions", table, token=f"{job_run.id}/suggestions")
+        job_run.store("quota_suggestions", rows, COLUMNS)
     return rows
 
 
@@ -83,46 +85,28 @@ def _usage(
     kept: _Demands = {}
     if clients.in_force:
         job_run.begin("measuring the quotas in force")
-        limits = limits_of(clickhouse, hours, job_run.cluster)
-        kept = _by_key(needs(read_history(spark, clickhouse, hours, limits)), limited=True)
+        kept = _by_key(needs(read_history(spark, clickhouse, hours, limits_of(clickhouse, hours))), limited=True)
     clients_of = fleet.clients_of_rules(clients.placed)
     for cluster, key in sorted({(count["cluster"], count["quota_key"]) for count in hours.counts}):
         in_force = clients.in_force.get(cluster, fleet.InForce({}, frozenset()))
-        of_key: _Key = (cluster, key)
-        yield (
-            cluster,
-            KeyUsage(
-                key,
-                *clients.dimensions[cluster],
-                in_force.rules,
-                free.get(of_key, []),
-                kept.get(of_key, []),
-                clients_of.get(of_key, Counter()),
-                frozenset(entity for entity, of in in_force.settled if of == key),
-            ),
+        of_key = KeyUsage(
+            key,
+            *clients.dimensions[cluster],
+            in_force.rules,
+            free.get((cluster, key), []),
+            kept.get((cluster, key), []),
+            clients_of.get((cluster, key), Counter()),
+            frozenset(entity for entity, of in in_force.settled if of == key),
         )
+        yield cluster, of_key
 
 
 def _by_key(measured: DataFrame, *, limited: bool) -> _Demands:
-    by_key: dict[_Key, list[Demand]] = defaultdict(list)
-    for batch in collected(measured).to_batches():
-        for row in batch.to_pylist():
-            demand = Demand(
-                row["user"],
-                row["client_id"],
-                row["broker_id"],
-                row["need"],
-                row["demand_low"],
-                row["demand_high"],
-                row["demand_source"],
-                row["demand_peak"],
-                row["days"],
-                row["throttled_share"],
-                row["limit"] if limited else None,
-                row["matched_entity"],
-                Usage(row["usage_mean"], row["usage_p95"], row["usage_peak"], row["growth_per_week"]),
-            )
-            by_key[row["cluster"], row["quota_key"]].append(demand)
+    by_key: dict[tuple[str, str], list[Demand]] = defaultdict(list)
+    table = collected(measured.select("cluster", "quota_key", *_DEMAND, *_USAGE))
+    for cluster, key, *columns in records(table, lambda *row: row):
+        demand = Demand._make((*columns[: len(_DEMAND)], Usage._make(columns[len(_DEMAND) :])))
+        by_key[cluster, key].append(demand if limited else demand._replace(limit=None))
     return by_key
 
 
@@ -131,35 +115,26 @@ def _row(suggestion: Suggestion) -> dict[str, Any]:
     key, limit = suggestion.quota_key, suggestion.suggested_limit
     is_changed = suggestion.changes and limit != suggestion.limit
     throttled = suggestion.longest_throttled
-    return {
-        "quota_key": key,
+    row: dict[str, Any] = {
+        **{name: getattr(suggestion, name) for name in _OF_SUGGESTION},
         "kind": str(suggestion.kind),
+        "confidence": str(suggestion.confidence),
         "entity": text(suggestion.entity),
         "user": user,
         "client_id": client_id,
-        "limit": suggestion.limit,
-        "suggested_limit": limit,
-        "clients": suggestion.clients,
-        "days": suggestion.days,
-        "confidence": str(suggestion.confidence),
-        "throttled_share": suggestion.throttled_share,
-        "throttled_clients": suggestion.throttled_clients,
         "replay_users": [client.user for client in throttled],
         "replay_client_ids": [client.client_id for client in throttled],
         "replay_before_s": [client.before_s for client in throttled],
         "replay_after_s": [client.after_s for client in throttled],
-        "reason": suggestion.reason,
         "command": kafka_configs_line(suggestion.entity, key, limit) if is_changed else "",
-        **_of_demand(suggestion.demand, suggestion.limit),
     }
-
-
-def _of_demand(demand: Demand | None, limit: float | None) -> dict[str, Any]:
-    """The columns of the bucket that wants most; utilization is a share of the limit in force."""
+    demand, in_force = suggestion.demand, suggestion.limit
     if demand is None:
-        return {"demand_source": ""}
+        return {**row, "demand_source": ""}
+    # Of the bucket that wants most; utilization is a share of the limit in force.
     used = {"mean": demand.usage.mean, "p95": demand.usage.p95, "p99": demand.low, "peak": demand.usage.peak}
     return {
+        **row,
         "broker_id": demand.broker_id,
         "demand_low": demand.low,
         "demand_high": demand.high,
@@ -167,7 +142,7 @@ def _of_demand(demand: Demand | None, limit: float | None) -> dict[str, Any]:
         "demand_peak": demand.peak,
         "throttled_before": demand.throttled_share,
         "growth_per_week": demand.usage.growth_per_week,
-        **{f"utilization_{name}": value / limit if limit else None for name, value in used.items()},
+        **{f"utilization_{name}": value / in_force if in_force else None for name, value in used.items()},
     }
 
 

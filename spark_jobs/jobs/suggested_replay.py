@@ -9,7 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -20,9 +20,8 @@ from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of_nam
 from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.suggested_quotas import Replayed, Suggestion, ThrottledClient
 from quota_metrics.what_if.answer import BUDGET_OF_PLAN, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
-from spark_jobs.arrow import arrow_schema, collected
 from spark_jobs.clickhouse.queries import schema
-from spark_jobs.clickhouse.source import in_tasks
+from spark_jobs.clickhouse.source import arrow_schema, collected, in_tasks
 from spark_jobs.jobs.fleet import Day, stored_names
 from spark_jobs.time_range import TimeRange
 
@@ -37,15 +36,6 @@ _SCHEMA = schema(
     **dict.fromkeys(("before_ms", "after_ms"), T.DoubleType),
     **dict.fromkeys(("examined", "clients"), T.LongType),
 )
-
-
-class _ReplayedClient(NamedTuple):
-    """At a broker, under a suggested quota."""
-
-    rule: Entity
-    user: str
-    client_id: str
-    broker_id: int
 
 
 def with_replay(
@@ -105,18 +95,17 @@ def _throttled(what_if: WhatIfAnswer, question: WhatIfQuestion) -> Iterator[dict
 
 def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int) -> dict[Entity, Replayed]:
     """Each client counts once, at its worst broker."""
-    sums: dict[_ReplayedClient, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    sums: dict[tuple[Entity, tuple[str, str], int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in rows:
         if row["user"] is not None:
             rule = entity_of_names(row["rule_user"], row["rule_client_id"])
-            at_broker = sums[_ReplayedClient(rule, row["user"], row["client_id"], row["broker_id"])]
+            at_broker = sums[rule, (row["user"], row["client_id"]), row["broker_id"]]
             at_broker[0] += row["before_ms"]
             at_broker[1] += row["after_ms"]
     worst: dict[Entity, dict[tuple[str, str], tuple[float, float]]] = defaultdict(dict)
-    for client, (before_ms, after_ms) in sums.items():
-        clients, names = worst[client.rule], (client.user, client.client_id)
-        most_before_ms, most_after_ms = clients.get(names, (0.0, 0.0))
-        clients[names] = (max(most_before_ms, before_ms), max(most_after_ms, after_ms))
+    for (rule, client, _), (before_ms, after_ms) in sums.items():
+        most_before_ms, most_after_ms = worst[rule].get(client, (0.0, 0.0))
+        worst[rule][client] = (max(most_before_ms, before_ms), max(most_after_ms, after_ms))
     replayed = {}
     for rule, clients in worst.items():
         before, after = zip(*clients.values(), strict=True)

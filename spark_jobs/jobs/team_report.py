@@ -17,10 +17,9 @@ from pyspark.sql import types as T
 
 from quota_metrics.config.owners import Owners, parse_owners
 from spark_jobs import cli
-from spark_jobs.arrow import arrow_schema, collected
 from spark_jobs.clickhouse.queries import IN_RANGE, OF_CLUSTER, schema
-from spark_jobs.clickhouse.source import NothingToReadError, read
-from spark_jobs.jobs.history import started
+from spark_jobs.clickhouse.runs import started
+from spark_jobs.clickhouse.source import NothingToReadError, arrow_schema, collected, read
 from spark_jobs.options import TeamOptions
 from spark_jobs.time_range import TimeRange
 
@@ -50,10 +49,8 @@ _OWNED = schema(**dict.fromkeys((*_CLIENT, "team", "contact", "page"), T.StringT
 
 
 def run(options: TeamOptions) -> list[dict[str, Any]]:
-    """Runs the job and returns a row per team, most bytes first.
-
-    Raises ValueError (url, owners), OSError (owners), JavaError, StoreError.
-    """
+    """Runs the job and returns a row per team, most bytes first. Raises ValueError (url, owners), OSError (owners),
+    JavaError, StoreError."""
     owners = parse_owners(Path(options.owners).read_bytes())
     with started(NAME, options) as (job_run, spark, clickhouse):
         job_run.begin("adding up the usage of each team")

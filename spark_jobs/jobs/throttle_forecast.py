@@ -7,16 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from spark_jobs import cli
-from spark_jobs.arrow import collected
-from spark_jobs.jobs.demand_series import by_task, recorded
-from spark_jobs.jobs.history import recorded_history, started
+from spark_jobs.clickhouse.runs import started
+from spark_jobs.clickhouse.source import collected
+from spark_jobs.jobs.usage_windows import recorded_history
 from spark_jobs.options import ClientOptions
-from spark_jobs.reports import tables
-from spark_jobs.transforms.demand import BUCKET
+from spark_jobs.reports.tables import FORECAST_COLUMNS
+from spark_jobs.transforms.demand import BUCKET, by_task, recorded
 from spark_jobs.transforms.forecast_members import DAY
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast
 
@@ -32,10 +31,8 @@ _SCHEMA = (
 
 
 def run(options: ClientOptions) -> list[dict[str, Any]]:
-    """Runs the job and returns the forecasts, ordered by the time at which the limit is reached.
-
-    Raises ValueError (url), JavaError, StoreError.
-    """
+    """Runs the job and returns the forecasts, ordered by the time at which the limit is reached. Raises ValueError
+    (url), JavaError, StoreError."""
     with started(NAME, options) as (job_run, spark, clickhouse):
         history = recorded_history(spark, clickhouse, options, job_run)
         job_run.begin("forecasting each bucket")
@@ -49,19 +46,13 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
                 *(row[name] for name in BUCKET),
             ),
         )
-        job_run.rows_out = len(rows)
-        if rows:
-            table = pa.Table.from_pylist(
-                [{**row, "run_id": str(job_run.id)} for row in rows], schema=tables.FORECAST_STORED
-            )
-            clickhouse.insert("throttle_forecast", table, token=f"{job_run.id}/forecast")
+        job_run.store("throttle_forecast", rows, FORECAST_COLUMNS)
     return options.chosen(rows)
 
 
 def forecasts(history: DataFrame, last_step: int) -> DataFrame:
     """The forecast of what the clients of each bucket want from each broker after `last_step` (five minutes each, since
-    the epoch), from rows of `read_history`. Buckets with less than four hours of history are left
-    out."""
+    the epoch), from rows of `read_history`. Buckets with less than four hours of history are left out."""
 
     def of_task(frame: pd.DataFrame) -> pd.DataFrame:
         rows = []
@@ -114,20 +105,17 @@ def _reason(row: dict[str, Any], wanted: float) -> str:
     if wanted >= 1:
         return f"{now}: it is reached"
     if row["hits_limit_at"] is None:
-        return f"{now}: not expected to reach it within {hours} h ({chance} likely){_later(row)}"
+        later = ""
+        if row["within_7d"] is not None and row["next_hit_at"] is None:
+            later = f", nor within 7 days ({row['within_7d']:.0%} likely)"
+        elif row["within_7d"] is not None:
+            chances = f"within 24 h {row['within_24h']:.0%}, within 7 days {row['within_7d']:.0%} likely"
+            later = f"; {chances}, next about {row['next_hit_at']:%a %H:%M} UTC"
+        return f"{now}: not expected to reach it within {hours} h ({chance} likely){later}"
     earliest = f"{row['earliest']:%H:%M}" if row["earliest"] else "-"
     latest = f"{row['latest']:%H:%M}" if row["latest"] else "later than that"
     when = f"{row['hits_limit_at']:%H:%M} UTC ({earliest} to {latest})"
     return f"{now}: expected to reach it at {when}, {chance} likely within {hours} h"
-
-
-def _later(row: dict[str, Any]) -> str:
-    if row["within_7d"] is None:
-        return ""
-    if row["next_hit_at"] is None:
-        return f", nor within 7 days ({row['within_7d']:.0%} likely)"
-    chances = f"within 24 h {row['within_24h']:.0%}, within 7 days {row['within_7d']:.0%} likely"
-    return f"; {chances}, next about {row['next_hit_at']:%a %H:%M} UTC"
 
 
 if __name__ == "__main__":

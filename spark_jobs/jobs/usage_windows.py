@@ -1,4 +1,5 @@
-"""Reads usage as windows, from the minutes of usage_1m, which is brought up to date first.
+"""Reads usage as windows, from the minutes of usage_1m, which is brought up to date first; for the jobs over weeks as
+the history of buckets.
 
 Limits that rows lack are resolved here, by the driver: rows of the gateway and of JMX have theirs.
 """
@@ -6,12 +7,11 @@ Limits that rows lack are resolved here, by the driver: rows of the gateway and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.model import QuotaLimit
@@ -21,12 +21,14 @@ from quota_metrics.minutes.rows import ClientLimits
 from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import windows_of
 from spark_jobs.clickhouse import queries
-from spark_jobs.clickhouse.slices import StepWeight, slices_of_clients, slices_of_time, step_ms
-from spark_jobs.clickhouse.source import in_tasks
+from spark_jobs.clickhouse.runs import JobRun
+from spark_jobs.clickhouse.slices import SLICE_OF_MINUTES, slices_of_clients, slices_of_time, step_ms
+from spark_jobs.clickhouse.source import NothingToReadError, in_tasks
+from spark_jobs.options import JobOptions
 from spark_jobs.session import parallelism
-from spark_jobs.time_range import TimeRange
+from spark_jobs.time_range import MINUTE_MS, TimeRange
 
-_NO_LIMITS = ClientLimits({})
+STEP_S = 300  # of the history of buckets
 
 
 class CountedRange(NamedTuple):
@@ -34,34 +36,31 @@ class CountedRange(NamedTuple):
 
     when: TimeRange
     source: str
+    cluster: str
     counts: list[dict[str, Any]]
     bad: int
 
-    def since(self, from_ms: int) -> list[dict[str, Any]]:
-        """The counts from `from_ms` on."""
-        return [count for count in self.counts if count["start_ms"] > from_ms - step_ms(self.when)]
+    def samples_since(self, from_ms: int) -> int:
+        """How many usable rows there are from `from_ms` on."""
+        steps = (count for count in self.counts if count["start_ms"] > from_ms - step_ms(self.when))
+        return sum(count["samples"] for count in steps)
 
 
 def counted(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> CountedRange:
     """Brings usage_1m up to date and counts the rows. Raises StoreError."""
     complete(clickhouse, source, when.from_ms, when.to_ms)
-    span = {
-        "from_ms": when.from_ms,
-        "to_ms": when.to_ms,
-        "step_ms": step_ms(when),
-        "source": source,
-        "cluster": cluster,
-    }
+    span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": source, "cluster": cluster}
     (bad,) = clickhouse.rows(queries.BAD_ROWS, span)
-    return CountedRange(when, source, clickhouse.rows(queries.COUNTS, span), bad["bad"])
+    counts = clickhouse.rows(queries.COUNTS, {**span, "step_ms": step_ms(when)})
+    return CountedRange(when, source, cluster, counts, bad["bad"])
 
 
-def limits_of(clickhouse: ClickHouse, hours: CountedRange, cluster: str) -> ClientLimits:
+def limits_of(clickhouse: ClickHouse, hours: CountedRange) -> ClientLimits:
     """The limits of clients whose rows do not have them. Raises StoreError."""
     if not any(count["unresolved"] for count in hours.counts):
-        return _NO_LIMITS
+        return ClientLimits({})
     when = hours.when
-    span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": hours.source, "cluster": cluster}
+    span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": hours.source, "cluster": hours.cluster}
     clients = records(clickhouse.table(queries.UNRESOLVED_CLIENTS, span), lambda *names: names)
     history = records(clickhouse.table(queries.LIMITS, span), QuotaLimit)
     return ClientLimits(resolved_limits(clients, history, when.from_ms, when.to_ms))
@@ -69,26 +68,55 @@ def limits_of(clickhouse: ClickHouse, hours: CountedRange, cluster: str) -> Clie
 
 def slices_of(clickhouse: ClickHouse, hours: CountedRange, cores: int, limits: ClientLimits) -> list[dict[str, Any]]:
     """Query parameters of each slice of the range. Raises StoreError."""
-    weights = [StepWeight(row["cluster"], row["quota_key"], row["start_ms"], row["weight"]) for row in hours.counts]
-    of_time = ({**part, "source": hours.source} for part in slices_of_time(weights, hours.when, cores))
+    of_time = ({**part, "source": hours.source} for part in slices_of_time(hours.counts, hours.when, cores))
     return list(slices_of_clients(clickhouse, of_time, limits))
 
 
-def read_usage(
-    spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits = _NO_LIMITS
-) -> DataFrame:
+def read_usage(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits) -> DataFrame:
     """Rows of USAGE_SCHEMA, one Spark task per slice: the windows of `hours.when`. Raises StoreError."""
     slices = slices_of(clickhouse, hours, parallelism(spark.sparkContext), limits)
     when = hours.when
 
     def windows(number: int) -> Iterator[pa.Table]:
-        minutes = clickhouse.table(slice_of_minutes(), slices[number])
+        minutes = clickhouse.table(SLICE_OF_MINUTES, slices[number])
         yield windows_of(minutes, when.window_s, when.to_ms, limits)
 
     return in_tasks(spark, len(slices), windows, queries.USAGE_SCHEMA)
 
 
-@cache
-def slice_of_minutes() -> str:
-    """The SELECT of the rows of usage_1m of a slice."""
-    return (files("spark_jobs.clickhouse") / "slice_of_minutes.sql").read_text(encoding="utf-8")
+def read_history(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits) -> DataFrame:
+    """One row per bucket, broker and five minutes: its limit, usage and demand as shares of it. Raises StoreError."""
+    usage = read_usage(spark, clickhouse, hours, limits)
+    # The row of a bucket's busiest member has the figures of the whole bucket.
+    buckets = usage.where("usage_rank = 1 AND state = 'limited' AND limit > 0")
+    return buckets.select(
+        *("cluster", "source", "quota_key", F.col("bucket_user").alias("user")),
+        *(F.col("bucket_client_id").alias("client_id"), F.col("broker_id").cast("int").alias("broker_id")),
+        F.expr(f"window_start_ms DIV {STEP_S * 1000}").alias("step"),
+        *("limit", "matched_entity", F.expr("group_usage / limit").alias("mean")),
+        *(F.expr("group_p95 / limit").alias("p95"), "muted_ms"),
+    )
+
+
+def recorded_history(spark: SparkSession, clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> DataFrame:
+    """`read_history` of the range of a job, with usage_1m up to date and the limits resolved that rows lack.
+
+    Raises NothingToReadError, StoreError."""
+    hours = stored_hours(clickhouse, options, job_run)
+    job_run.begin("resolving the limits of clients")
+    return read_history(spark, clickhouse, hours, limits_of(clickhouse, hours))
+
+
+def stored_hours(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> CountedRange:
+    """The range on the grid of steps, with usage_1m up to date. It ends with the last minute that is over: what a
+    minute of usage_1m has sent cannot be divided, and would be the usage of the seconds before an end within it.
+
+    Raises NothingToReadError, StoreError."""
+    from_ms, to_ms = options.when.from_ms - options.when.from_ms % (STEP_S * 1000), options.when.to_ms
+    when = TimeRange(from_ms, max(to_ms - to_ms % MINUTE_MS, from_ms + MINUTE_MS), STEP_S)
+    job_run.begin("updating usage_1m")
+    hours = counted(clickhouse, when, options.source, options.cluster)
+    job_run.rows_in = hours.samples_since(when.from_ms)
+    if not hours.counts:
+        raise NothingToReadError(f"there is no usage of source {options.source} in this time")
+    return hours

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-import orjson
 import pyarrow as pa
 from rich.text import Text
 
@@ -16,7 +15,7 @@ from exporters.printable import printable, shortened
 from exporters.text_table import Layout, table_lines, wrapped
 from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
 from quota_metrics.verdict.impact import HARMS
-from quota_metrics.verdict.thresholds import LEVELS, NEAR_LEVELS
+from quota_metrics.verdict.thresholds import LEVELS
 from quota_metrics.verdict.victims import slowed_text
 from quota_metrics.verdict.window import SUMMED
 from spark_jobs.reports.report import Report, Row, page
@@ -88,36 +87,12 @@ _TYPES: dict[str, pa.DataType] = {
     "history": pa.list_(pa.float64()),
 }
 COLUMNS = pa.schema(_TYPES)
-_TIMES = [name for name, kind in _TYPES.items() if pa.types.is_timestamp(kind)]
-
 _LONG_WORD = re.compile(r"\S{61,}")
-
-
-def worst_first(rows: Sequence[Row]) -> list[Row]:
-    """Sort key: harm to a client near its limit, level, throttle time, earlier throttling, utilisation; then name, so
-    that the order is deterministic."""
-
-    def badness(row: Row) -> tuple[int, int, float, bool, float]:
-        near = row["level"] in NEAR_LEVELS
-        harm = HARMS.index(row["impact"]) + 1 if near and row["impact"] in HARMS else 0
-        return harm, LEVELS.index(row["level"]), row["throttle_ms"], _was_throttled(row), row["utilization"] or 0.0
-
-    names = ("cluster", "client_id", "user", "quota_key")
-    by_name = sorted(rows, key=lambda row: tuple(row[name] for name in names))
-    return sorted(by_name, key=badness, reverse=True)
 
 
 def _was_throttled(row: Row) -> bool:
     """Whether the client was throttled in an earlier window and not in this one."""
     return bool(row["range_throttle_ms"] > 0 and row["throttle_ms"] <= 0)
-
-
-def from_json(content: bytes) -> list[Row]:
-    """Parses the output of `Report.to_json`, with timestamps converted back."""
-    rows: list[Row] = orjson.loads(content)
-    times = ({name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES} for row in rows)
-    lists = ({"history_at": [datetime.fromisoformat(at) for at in row["history_at"]]} for row in rows)
-    return [row | moments | history for row, moments, history in zip(rows, times, lists, strict=True)]
 
 
 def to_html(rows: Sequence[Row]) -> str:

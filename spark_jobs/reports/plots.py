@@ -21,7 +21,7 @@ from spark_jobs.reports.report import Row
 Chart = Any  # altair's type hints do not tell which kind of chart a method returns
 
 _LINES = 8  # maximum number of clients in a line plot
-_ROWS = 30  # maximum number of clients in a heat map or bar plot
+_ROWS = 30  # maximum number of clients in a heat map
 _FANS = 6
 _WIDTH = 760
 _STEP_MS = 300_000  # of a forecast
@@ -34,7 +34,6 @@ def headroom_plots(rows: Sequence[Row]) -> Mapping[str, str]:
     charts: dict[str, Chart | None] = {
         "Utilisation over time": _utilisation(rows),
         "Clients by time": _heat_map(rows),
-        "Who takes the shared quotas": _culprits(rows),
     }
     return {title: _image(chart) for title, chart in charts.items() if chart is not None}
 
@@ -94,29 +93,6 @@ def _heat_map(rows: Sequence[Row]) -> Chart | None:
             x=alt.X("utcyearmonthdatehoursminutes(at):O", title="UTC", axis=alt.Axis(labelOverlap=True)),
             y=alt.Y("client:N", title=None, sort=None, axis=_NAMED),
             color=alt.Color("used:Q", title="of the limit", scale=colour, legend=alt.Legend(format="%")),
-        )
-        .properties(width=_WIDTH)
-    )
-
-
-def _culprits(rows: Sequence[Row]) -> Chart | None:
-    points = [
-        {
-            "bucket": f"{row['quota_key']} of {_short(row['matched_entity'])} at broker {row['broker_id']}",
-            "client": _client(row),
-            "share": row["usage"] / row["group_usage"],
-        }
-        for row in [row for row in rows if row["shared_with"] and row["group_usage"]][:_ROWS]
-    ]
-    if not points:
-        return None
-    return (
-        alt.Chart(_frame(points))
-        .mark_bar()
-        .encode(
-            x=alt.X("share:Q", title="share of the usage", axis=_PERCENT),
-            y=alt.Y("client:N", title=None, sort="-x", axis=_NAMED),
-            color=alt.Color("bucket:N", title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=_WIDTH)),
         )
         .properties(width=_WIDTH)
     )

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -49,34 +50,32 @@ _RATES = ("limit", "suggested_limit", "demand_low", "demand_high")
 Plots = Callable[[Sequence[Row]], Mapping[str, str]]  # title -> image, a URI
 
 
-class RowsLayout(NamedTuple):
-    """How a report that is a table of rows looks. `plots`: images of its page. `empty`: why there may be no row.
-    `derived`: what is shown beside the columns: its text by the row, by name."""
-
-    title: str
-    shown: Sequence[str]  # columns of table and page, and names of `derived`
-    empty: str
-    leave: Sequence[str] = ()  # columns that a narrow terminal does without, the first one first
-    plots: Plots | None = None
-    derived: Mapping[str, Callable[[Row], str]] = {}
-
-
-def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
-    """A report whose table and page have some columns; JSON and Parquet have all."""
-    title, shown, plots = look.title, look.shown, look.plots
+def rows_report(
+    columns: pa.Schema,
+    title: str,
+    shown: Sequence[str],
+    *,
+    empty: str,
+    leave: Sequence[str] = (),
+    plots: Plots | None = None,
+    derived: Mapping[str, Callable[[Row], str]] = MappingProxyType({}),
+) -> Report:
+    """A report whose table and page have some columns; JSON and Parquet have all. `shown`: columns, and names of
+    `derived`, which are texts by the row. `empty`: why there may be no row. `leave`: columns that a narrow terminal
+    does without, the first one first. `plots`: images of the page."""
     headings = [name.replace("_", " ") for name in shown]
-    kinds = {name: columns.field(name).type for name in shown if name not in look.derived}
+    kinds = {name: columns.field(name).type for name in shown if name not in derived}
     numbers = [name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind)]
     whole = [name for name in shown if name.replace("_", " ") in (*_SENTENCES, *_COMMANDS)]  # never shortened
-    of_numbers, leave = ([name.replace("_", " ") for name in names] for names in (numbers, look.leave))
+    of_numbers, leave = ([name.replace("_", " ") for name in names] for names in (numbers, leave))
     layout = Layout(of_numbers, _NAMES, leave, _SENTENCES, _COMMANDS)
 
     def full(row: Row) -> Row:
-        return {**row, **{name: text(row) for name, text in look.derived.items()}}
+        return {**row, **{name: text(row) for name, text in derived.items()}}
 
     def to_table(rows: Sequence[Row], width: int | None) -> list[Text]:
         if not rows:
-            return [Text(title), Text(look.empty)]
+            return [Text(title), Text(empty)]
         cells = [
             [cell(row, name) if name in whole else shortened(cell(row, name)) for name in shown]
             for row in map(full, rows)
@@ -93,7 +92,7 @@ def rows_report(columns: pa.Schema, look: RowsLayout) -> Report:
             numbers=numbers,
             times=[field.name for field in columns if pa.types.is_timestamp(field.type)],
             rows=[*map(full, rows)],
-            empty=look.empty,
+            empty=empty,
             plots=plots(rows) if plots else {},
         )
 

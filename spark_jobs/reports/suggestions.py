@@ -13,7 +13,7 @@ from quota_metrics.amounts import duration_text
 from quota_metrics.config.entities import entity_of_names
 from quota_metrics.config.quota_file import MAX_TEXT, DeclaredQuota, quota_file
 from quota_metrics.suggestion.suggested_quotas import CHANGES
-from spark_jobs.reports.report import Row, RowsLayout, rows_report
+from spark_jobs.reports.report import Row, rows_report
 
 _MOMENT = pa.timestamp("ms", "UTC")
 _TYPES: dict[str, pa.DataType] = {
@@ -50,7 +50,6 @@ _TYPES: dict[str, pa.DataType] = {
     "command": pa.string(),
 }
 COLUMNS = pa.schema(_TYPES)
-STORED = pa.schema({**_TYPES, "run_id": pa.string()})
 
 
 def _replay(row: Row) -> str:
@@ -65,20 +64,18 @@ def _replay(row: Row) -> str:
 
 _TABLE = rows_report(
     COLUMNS,
-    RowsLayout(
-        "Quotas that would fit",
-        (
-            *("cluster", "quota_key", "kind", "entity", "limit", "suggested_limit", "demand_low", "demand_high"),
-            *("utilization_mean", "utilization_p99", "growth_per_week", "throttled_before", "throttled_share"),
-            *("clients", "confidence", "reason", "replay", "command"),
-        ),
-        "No client has usage of a quota that could be suggested.",
-        (
-            *("demand_low", "demand_high", "cluster", "utilization_mean", "throttled_before", "growth_per_week"),
-            *("clients", "utilization_p99", "throttled_share", "confidence"),
-        ),
-        derived={"replay": _replay},
+    "Quotas that would fit",
+    (
+        *("cluster", "quota_key", "kind", "entity", "limit", "suggested_limit", "demand_low", "demand_high"),
+        *("utilization_mean", "utilization_p99", "growth_per_week", "throttled_before", "throttled_share"),
+        *("clients", "confidence", "reason", "replay", "command"),
     ),
+    empty="No client has usage of a quota that could be suggested.",
+    leave=(
+        *("demand_low", "demand_high", "cluster", "utilization_mean", "throttled_before", "growth_per_week"),
+        *("clients", "utilization_p99", "throttled_share", "confidence"),
+    ),
+    derived={"replay": _replay},
 )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from spark_jobs.reports.report import Row, RowsLayout, rows_report
+from spark_jobs.reports.report import Row, rows_report
 
 _MOMENT = pa.timestamp("ms", "UTC")
-_FORECAST_TYPES: dict[str, pa.DataType] = {
+_FORECAST: dict[str, pa.DataType] = {
     "cluster": pa.string(),
     "source": pa.string(),
     "quota_key": pa.string(),
@@ -31,8 +31,7 @@ _FORECAST_TYPES: dict[str, pa.DataType] = {
     "next_hit_at": _MOMENT,  # within seven days, to the hour
     "reason": pa.string(),
 }
-FORECAST_COLUMNS = pa.schema(_FORECAST_TYPES)
-FORECAST_STORED = pa.schema({**_FORECAST_TYPES, "run_id": pa.string()})
+FORECAST_COLUMNS = pa.schema(_FORECAST)
 
 
 def _plots(rows: Sequence[Row]) -> Mapping[str, str]:
@@ -43,42 +42,37 @@ def _plots(rows: Sequence[Row]) -> Mapping[str, str]:
 
 FORECAST = rows_report(
     FORECAST_COLUMNS,
-    RowsLayout(
-        "When quotas are reached",
-        (
-            *("cluster", "quota_key", "user", "client_id", "broker_id", "utilization", "hits_limit_at", "confidence"),
-            *("within_24h", "reason"),
-        ),
-        "No bucket has a forecast: there is no usage with a limit in the range, or less than four hours of it.",
-        ("within_24h", "cluster", "broker_id", "confidence", "user", "quota_key"),
-        _plots,
+    "When quotas are reached",
+    (
+        *("cluster", "quota_key", "user", "client_id", "broker_id", "utilization", "hits_limit_at", "confidence"),
+        *("within_24h", "reason"),
     ),
+    empty="No bucket has a forecast: there is no usage with a limit in the range, or less than four hours of it.",
+    leave=("within_24h", "cluster", "broker_id", "confidence", "user", "quota_key"),
+    plots=_plots,
 )
 
 _FIGURES = ("precision", "recall", "brier")
 _SCORES = [f"{figure}_{lead}" for figure in _FIGURES for lead in ("5m", "30m", "1h", "3h", "24h", "7d")]
-_BACKTEST_TYPES: dict[str, pa.DataType] = {
+_BACKTEST: dict[str, pa.DataType] = {
     "method": pa.string(),
     "forecasts": pa.int64(),
     **dict.fromkeys((*_SCORES, "lead_error_min", "pinball", "coverage"), pa.float64()),
 }
-BACKTEST_COLUMNS = pa.schema(_BACKTEST_TYPES)
 BACKTEST = rows_report(
-    BACKTEST_COLUMNS,
-    RowsLayout(
-        "How good the forecasts were",
-        BACKTEST_COLUMNS.names,
-        "Nothing to score: no bucket has usage with a limit for long enough.",
-        (
-            *("pinball", "coverage", "lead_error_min"),
-            *(f"{figure}_{lead}" for lead in ("30m", "5m", "7d", "24h") for figure in _FIGURES),
-            *("brier_3h", "brier_1h"),
-        ),
+    pa.schema(_BACKTEST),
+    "How good the forecasts were",
+    list(_BACKTEST),
+    empty="Nothing to score: no bucket has usage with a limit for long enough.",
+    leave=(
+        *("pinball", "coverage", "lead_error_min"),
+        *(f"{figure}_{lead}" for lead in ("30m", "5m", "7d", "24h") for figure in _FIGURES),
+        *("brier_3h", "brier_1h"),
     ),
 )
 
 _MICROSECOND = pa.timestamp("us", "UTC")
-_INVENTORY_TYPES: dict[str, pa.DataType] = {
+_INVENTORY: dict[str, pa.DataType] = {
     "cluster": pa.string(),
     "user": pa.string(),
     "client_id": pa.string(),
@@ -95,21 +89,18 @@ _INVENTORY_TYPES: dict[str, pa.DataType] = {
     "series": pa.int64(),
     "costliest_metric": pa.string(),
 }
-INVENTORY_COLUMNS = pa.schema(_INVENTORY_TYPES)
 INVENTORY = rows_report(
-    INVENTORY_COLUMNS,
-    RowsLayout(
-        "Clients",
-        INVENTORY_COLUMNS.names,
-        "No client sent telemetry or traffic in the range.",
-        (
-            *("cluster", "series", "costliest_metric", "instances_open", "share_of_points", "pushes", "last_traffic"),
-            *("user", "points", "software"),
-        ),
+    pa.schema(_INVENTORY),
+    "Clients",
+    list(_INVENTORY),
+    empty="No client sent telemetry or traffic in the range.",
+    leave=(
+        *("cluster", "series", "costliest_metric", "instances_open", "share_of_points", "pushes", "last_traffic"),
+        *("user", "points", "software"),
     ),
 )
 
-_TEAM_TYPES: dict[str, pa.DataType] = {
+_TEAM: dict[str, pa.DataType] = {
     "team": pa.string(),
     "contact": pa.string(),
     "page": pa.string(),
@@ -125,13 +116,10 @@ _TEAM_TYPES: dict[str, pa.DataType] = {
     "growth_per_week": pa.float64(),
     "cost": pa.float64(),
 }
-TEAM_COLUMNS = pa.schema(_TEAM_TYPES)
 TEAMS = rows_report(
-    TEAM_COLUMNS,
-    RowsLayout(
-        "Teams",
-        TEAM_COLUMNS.names,
-        "No usage was recorded in the range.",
-        ("page", "contact", "throttled_requests", "requests", "growth_per_week", "clients", "peak_bytes_per_s"),
-    ),
+    pa.schema(_TEAM),
+    "Teams",
+    list(_TEAM),
+    empty="No usage was recorded in the range.",
+    leave=("page", "contact", "throttled_requests", "requests", "growth_per_week", "clients", "peak_bytes_per_s"),
 )

@@ -1,6 +1,7 @@
 """The steps of the jobs: DataFrame -> DataFrame, Column -> Column. No I/O, no clock, no session.
 
-demand.py               what the clients of each bucket want, from their usage in steps of five minutes
+demand.py               what the clients of each bucket want, from their usage in steps of five minutes, also as a
+                        series of numbers from which the jobs forecast
 forecast_members.py     members of a forecast that repeat earlier days, and the share that each member deserves
 forecast_model.py       forecasts utilisation in steps of five minutes, and when it reaches the limit
 forecast_outlook.py     forecasts the greatest utilisation of each of the next 168 hours by drawing earlier days

@@ -1,15 +1,25 @@
-"""What the clients of each bucket want, from their usage in steps of five minutes. No I/O, no clock."""
+"""What the clients of each bucket want, from their usage in steps of five minutes, also as a series of numbers from
+which the jobs forecast. No I/O, no clock."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    import pandas as pd  # the driver of quota-suggest does without
 
 QUOTA = ("cluster", "source", "quota_key", "user", "client_id")
 BUCKET = (*QUOTA, "broker_id")
 _STEPS_OF_DAY = 288
 _FEWEST_DAYS = 7  # less history gives no growth figure
 _STEP_MS = 300_000.0
+# Enough buckets per task to amortise the start of a Python worker; enough tasks to keep each one small.
+_TASKS = 64
 _MOST_MUTED = 0.9  # share of five minutes: beyond it too little was sent to say at what rate
 USAGE, MUTED_SHARE = "usage", "usage / (1 - muted share)"
 UNKNOWN_DEMAND = "unknown: muted for nearly all of the time, usage is a lower bound"
@@ -24,9 +34,33 @@ def wanted_share() -> Column:
     return F.when(muted <= _MOST_MUTED, F.greatest("p95", F.col("mean") / (1 - muted)))
 
 
-def wanted_at_least() -> Column:
-    """The same, never NULL: who was muted for nearly all of five minutes wanted the limit, or more."""
-    return F.coalesce(wanted_share(), F.greatest("p95", F.lit(1.0)))
+def by_task(history: DataFrame, last_step: int) -> GroupedData:
+    """The rows up to `last_step` with what clients wanted (`wanted`), each bucket within one of _TASKS groups."""
+    # Who was muted for nearly all of five minutes wanted the limit, or more.
+    wanted = F.coalesce(wanted_share(), F.greatest("p95", F.lit(1.0)))
+    task = F.pmod(F.xxhash64(*BUCKET), F.lit(_TASKS)).alias("task")
+    return history.where(F.col("step") <= last_step).withColumn("wanted", wanted).groupBy(task)
+
+
+class RecordedShares(NamedTuple):
+    """A bucket, one value per step from `first_step` on, as shares of its newest limit: a limit that changed is no
+    change of what clients do."""
+
+    wanted: npt.NDArray[np.float64]
+    used: npt.NDArray[np.float64]
+    first_step: int
+    limit: float
+
+
+def recorded(bucket: pd.DataFrame, last_step: int) -> RecordedShares:
+    """From the rows of one bucket in a group of `by_task`. Steps without a row are 0 (idle); of duplicate steps the
+    greater value counts."""
+    steps, limits = bucket["step"].to_numpy(np.int64), bucket["limit"].to_numpy(float)
+    first, newest = int(steps.min()), float(limits[steps.argmax()])
+    wanted, used = np.zeros((2, last_step - first + 1))
+    for series, column in ((wanted, "wanted"), (used, "p95")):
+        np.maximum.at(series, steps - first, bucket[column].to_numpy(float) * limits / newest)
+    return RecordedShares(wanted, used, first, newest)
 
 
 def _muted_share() -> Column:

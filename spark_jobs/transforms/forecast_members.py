@@ -23,7 +23,6 @@ _MOST_DAYS, _MOST_WEEKS, _NEWEST_DAYS = 21, 8, 3
 _NEIGHBOURS = (-1, 0, 1)  # steps around the same minute of earlier weeks
 _LEVEL_STEPS = 3  # newest steps whose mean is the present level
 _FADING = 0.98  # damping, per step, of the distance from the present level
-_NEAR = 18  # steps around the same time of day at which past errors count
 _SHARPNESS = 9  # power of the inverse error
 
 
@@ -63,23 +62,12 @@ def crps(paths: Array, actual: Array) -> float:
     return float((np.abs(paths - actual[..., None, :]).mean(axis=-2) - spread).mean())
 
 
-def near_in_time(origins: Indices, now: int) -> npt.NDArray[np.bool_]:
-    """Which origins are near the same time of day as `now`."""
-    apart = (origins - now) % DAY
-    return np.minimum(apart, DAY - apart) <= _NEAR
-
-
-def shares(losses: Mapping[str, float]) -> dict[str, float]:
-    """The share of each member, by its past error."""
+def combined(members: Mapping[str, Array], losses: Mapping[str, float], count: int) -> Array:
+    """About `count` paths, evenly taken from those of each member: the smaller its past error, the more."""
     strength = {name: (1e-4 + max(loss, 0.0)) ** -_SHARPNESS for name, loss in losses.items()}
     total = sum(strength.values())
-    return {name: value / total for name, value in strength.items()}
-
-
-def combined(members: Mapping[str, Array], share: Mapping[str, float], count: int) -> Array:
-    """About `count` paths, of each member its share, evenly taken from its own."""
     parts = []
     for name, paths in members.items():
-        wanted = round(share[name] * count)
+        wanted = round(strength[name] / total * count)
         parts.append(paths[np.linspace(0, len(paths) - 1, wanted).round().astype(np.int64)])
     return np.concatenate(parts)

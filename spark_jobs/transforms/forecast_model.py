@@ -46,6 +46,7 @@ _MOST_LEVERAGE = 0.7
 _REACH = 0.25  # distance at which the weight of an origin falls to 1/e
 _LEAST_WEIGHT = 0.01
 _HOUR_MS = 3_600_000
+_NEAR = 18  # steps around the same time of day at which past errors of members count
 _PATHS = 200  # about so many equally likely futures
 _PAIRS = np.triu_indices(_TREND_STEPS, 1)
 
@@ -146,7 +147,10 @@ class Moments(NamedTuple):
 def moments(values: Array, first_step: int, table: Array, origins: Indices) -> Moments:
     """`origins`: index of the last known value, at least 11. `table` is the season."""
     at_step = seasonal(table, (first_step + np.arange(len(values))).astype(float))
-    level, slope = _robust_trend(_last_hour(values - at_step, origins))
+    # Level and Theil-Sen slope.
+    distance = _last_hour(values - at_step, origins)
+    slope = np.median((distance[:, _PAIRS[1]] - distance[:, _PAIRS[0]]) / (_PAIRS[1] - _PAIRS[0]), axis=1)
+    level = np.median((distance - slope[:, None] * np.arange(1 - _TREND_STEPS, 1))[:, -_LEVEL_STEPS:], axis=1)
     ahead = np.arange(1, HORIZON + 1)
     future = seasonal(table, (first_step + origins[:, None] + ahead).astype(float))
     points = future + level[:, None] * _FADING**ahead + slope[:, None] * np.cumsum(_DAMPING**ahead)
@@ -154,7 +158,11 @@ def moments(values: Array, first_step: int, table: Array, origins: Indices) -> M
     recent = _last_hour(values, origins)
     value, rise = _line(recent)
     line = value[:, None] + rise[:, None] * ahead
-    flat = [np.ones(len(origins)), level, slope * _TREND_STEPS, *_shape(recent)]
+    # How much steeper the second half of the hour is, and the distances of the newest steps from the line.
+    steeper = _line(recent[:, -_TREND_STEPS // 2 :])[1] - rise
+    lags = [recent[:, -1 - lag] - (value - rise * lag) for lag in range(_LAGS)]
+    flat = [np.ones(len(origins)), level, slope * _TREND_STEPS]
+    flat += [value, rise * _TREND_STEPS, steeper * _TREND_STEPS, *lags]
     columns = [*(np.repeat(column[:, None], HORIZON, axis=1) for column in flat), swing, level[:, None] * swing]
     return Moments(level, slope, points, line, np.stack(columns, axis=2))
 
@@ -162,22 +170,6 @@ def moments(values: Array, first_step: int, table: Array, origins: Indices) -> M
 def _last_hour(values: Array, origins: Indices) -> Array:
     hour: Array = values[origins[:, None] + np.arange(1 - _TREND_STEPS, 1)]
     return hour
-
-
-def _robust_trend(recent: Array) -> tuple[Array, Array]:
-    """Level and Theil-Sen slope of each row."""
-    slope = np.median((recent[:, _PAIRS[1]] - recent[:, _PAIRS[0]]) / (_PAIRS[1] - _PAIRS[0]), axis=1)
-    moved = recent - slope[:, None] * np.arange(1 - _TREND_STEPS, 1)
-    return np.median(moved[:, -_LEVEL_STEPS:], axis=1), slope
-
-
-def _shape(recent: Array) -> list[Array]:
-    """Features of each row: last value and rise of a line through it, how much steeper its second half is, and the
-    distances of the newest steps from the line."""
-    value, slope = _line(recent)
-    steeper = _line(recent[:, -_TREND_STEPS // 2 :])[1] - slope
-    lags = [recent[:, -1 - lag] - (value - slope * lag) for lag in range(_LAGS)]
-    return [value, slope * _TREND_STEPS, steeper * _TREND_STEPS, *lags]
 
 
 def _line(recent: Array) -> tuple[Array, Array]:
@@ -206,7 +198,9 @@ def _combined(values: Array, origins: Indices, left: Array, used: Array, extrapo
 
     `left`: what is left of the extrapolation's errors at `origins`; `used`: those that its paths have."""
     last, days = len(values) - 1, len(values) // (2 * DAY)
-    judged = members.near_in_time(origins, last) & (origins >= days * DAY + _TREND_STEPS)
+    apart = (origins - last) % DAY
+    near_in_time = np.minimum(apart, DAY - apart) <= _NEAR
+    judged = near_in_time & (origins >= days * DAY + _TREND_STEPS)
     if days < 2 or judged.sum() < days or len(left) != len(origins):
         return extrapolated
     origins = origins[judged]
@@ -216,7 +210,7 @@ def _combined(values: Array, origins: Indices, left: Array, used: Array, extrapo
     losses["extrapolated"] = members.crps(used[None], left[judged])
     present = members.repeated(values, np.array([last]), HORIZON, (len(values) - _TREND_STEPS) // DAY)
     now = {name: present[name][0] for name in past}
-    return members.combined({**now, "extrapolated": extrapolated}, members.shares(losses), _PATHS)
+    return members.combined({**now, "extrapolated": extrapolated}, losses, _PATHS)
 
 
 def _earlier(values: Array, first_step: int) -> tuple[Indices, Moments]:
@@ -277,12 +271,3 @@ def corrected(errors: Array, features: Array, weights: Array, present: Array) ->
     left = (errors - np.einsum("smf,sf->ms", by_step, fitted)) / (1 - np.minimum(leverage, _MOST_LEVERAGE))
     within = np.clip(present, features.min(axis=0), features.max(axis=0))
     return (within * fitted).sum(axis=1), left
-
-
-def regular(steps: Indices, values: Array, last_step: int) -> tuple[Array, int]:
-    """One value per step from the first one to `last_step`, and the first step. Steps without a row are 0 (idle); of
-    duplicate steps the greater value counts."""
-    first = int(steps.min())
-    by_step = np.zeros(last_step - first + 1)
-    np.maximum.at(by_step, steps - first, values)
-    return by_step, first

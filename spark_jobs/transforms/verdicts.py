@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -91,9 +91,6 @@ class _Series:
     usage: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)  # (start, usage of the bucket) by broker
 
 
-_AtBroker: TypeAlias = tuple[float | None, float | None]  # eta_s, trend_per_min
-
-
 @dataclass(frozen=True, slots=True)
 class Fold:
     """Makes rows of quota_utilization of rows of `correlated`, in `mapInArrow`. `full_s`: QuotaWindow.full_s of
@@ -169,8 +166,8 @@ class Fold:
         newest = max(alive, key=lambda instance: (instance["last_ms"], instance["instance"]))
         return newest["software_name"], newest["software_version"], len(alive)
 
-    def _trend(self, series: _Series, window: Window) -> _AtBroker:
-        """Over the last ten windows at the broker."""
+    def _trend(self, series: _Series, window: Window) -> tuple[float | None, float | None]:
+        """`eta_s` and `trend_per_min`, over the last ten windows at the broker."""
         start_ms = window.window_start_ms
         oldest_ms = start_ms - (MEMORY_WINDOWS - 1) * self.when.window_ms
         recent = [past for past in series.usage[window.broker_id] if past[0] >= oldest_ms]
@@ -178,7 +175,12 @@ class Fold:
         return usage_trend(seconds, [rate for _, rate in recent], window.limit)
 
     def _row(
-        self, verdict: Verdict, reported: Telemetry, row: _Row, software: tuple[str, str, int], trend: _AtBroker
+        self,
+        verdict: Verdict,
+        reported: Telemetry,
+        row: _Row,
+        software: tuple[str, str, int],
+        trend: tuple[float | None, float | None],
     ) -> tuple[Any, ...]:
         """The values of _COLUMNS."""
         window = verdict.window

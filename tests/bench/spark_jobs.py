@@ -28,8 +28,9 @@ import psutil
 from quota_metrics.minutes.rows import ClientLimits
 from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import windows_of
+from spark_jobs.clickhouse.slices import SLICE_OF_MINUTES
 from spark_jobs.clickhouse.source import clickhouse_of
-from spark_jobs.jobs.usage_windows import counted, slice_of_minutes, slices_of
+from spark_jobs.jobs.usage_windows import counted, slices_of
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
 from tests.bench.kit.serve import cpu_s
@@ -144,7 +145,7 @@ def windows_cpu_s(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) 
     hours = counted(reader, when, "gateway", cluster)
     for piece in slices_of(reader, hours, os.cpu_count() or 1, ClientLimits({})):
         before = cpu_s(clickhouse.process) + time.process_time()
-        windows = windows_of(reader.table(slice_of_minutes(), piece), when.window_s, when.to_ms)
+        windows = windows_of(reader.table(SLICE_OF_MINUTES, piece), when.window_s, when.to_ms)
         spent += cpu_s(clickhouse.process) + time.process_time() - before
         by_hand = reader.table(YARDSTICK, piece)
         keys = ("minute", "user", "client_id", "broker_id")

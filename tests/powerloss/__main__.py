@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tests.powerloss.scenario import Loss, Trace, lose_power, traced
+from tests.powerloss.scenario import Trace, lose_power, traced
 
 DIRECTORY = Path("build/powerloss")  # log, data and trace of a run
 _CRITICAL = ("rename", "unlink", "ftruncate", "fsync")
@@ -53,7 +53,9 @@ def lost(trace: Trace, rng: random.Random, cuts: int) -> Lost:
     for cut in moments(trace, rng, cuts):
         loss = lose_power(trace, cut, rng)
         if loss.missing:
-            print(f"lost at line {cut} of {trace.lines}: {described(trace, loss)} of {loss.acknowledged} acknowledged")
+            # By number, with the lines of their acknowledgement and durable row.
+            missing = [(n, trace.acknowledged[n], trace.stored.get(n)) for n in sorted(loss.missing)[:10]]
+            print(f"lost at line {cut} of {trace.lines}: {missing} of {loss.acknowledged} acknowledged")
         losses.append(loss)
         unsynced += len(lose_power(trace, cut, rng, without_sync).missing)
     return Lost(
@@ -81,12 +83,6 @@ def moments(trace: Trace, rng: random.Random, count: int) -> list[int]:
     ]
     anywhere = range(first, trace.lines)
     return [rng.choice((acknowledged, critical, anywhere)[n % 3]) for n in range(count)]
-
-
-def described(trace: Trace, loss: Loss) -> str:
-    """The first missing pushes with the lines of their acknowledgement and durable row, and the files of the spool."""
-    missing = [(n, trace.acknowledged[n], trace.stored.get(n)) for n in sorted(loss.missing)[:10]]
-    return f"{missing} (number, acknowledged, stored), files {loss.files}"
 
 
 if __name__ == "__main__":

@@ -2,14 +2,16 @@
 
 The model is a worst case. Data written to a file before a sync began survives; of later writes any subset survives, in
 any order, complete or torn. Name changes before a sync of the directory survive; of later ones a prefix survives,
-because journals keep their order.
+because journals keep their order. Also derived from system calls: when parts of a table became durable.
 """
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import NamedTuple
 
 from tests.powerloss.strace_log import Call
@@ -28,11 +30,12 @@ class _Change(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A change of the directory: a name is linked to a file or removed."""
+    """A change of the directory, in one step: a name is removed, another is linked to a file; '': none."""
 
     end: int
-    name: str
-    file: _File | None
+    removed: str
+    linked: str
+    file: _File
 
 
 @dataclass(eq=False)
@@ -57,15 +60,12 @@ class _File:
 
 
 def _apply(content: bytearray, change: _Change) -> None:
-    if change.data is None:
-        if change.offset > len(content):
-            content.extend(bytes(change.offset - len(content)))
-        elif not change.grow:
-            del content[change.offset :]
-        return
     if change.offset > len(content):
         content.extend(bytes(change.offset - len(content)))
-    content[change.offset : change.offset + len(change.data)] = change.data
+    if change.data is not None:
+        content[change.offset : change.offset + len(change.data)] = change.data
+    elif not change.grow:
+        del content[change.offset :]
 
 
 class Disk:
@@ -106,7 +106,7 @@ class Disk:
             if "O_CREAT" not in call.arguments:
                 return
             file = _File()
-            self._enter(_Entry(call.end, name, file))
+            self._enter(_Entry(call.end, "", name, file))
         if "O_TRUNC" in call.arguments:
             file.unsynced.append(_Change(call.end, 0, None))
         if "O_RDONLY" not in call.arguments:  # a reader, another process, may have the same descriptor number
@@ -147,19 +147,12 @@ class Disk:
         file = self._names.get(old or "")
         if file is None or old is None:
             return
-        if not call.name.startswith("link"):
-            self._enter(_Entry(call.end, old, None))
-        if new and new[0] is not None:
-            # One step: a rename is atomic.
-            self._enter(_Entry(call.end, new[0], file), joined=not call.name.startswith("link"))
+        removed = "" if call.name.startswith("link") else old
+        self._enter(_Entry(call.end, removed, (new[0] or "") if new else "", file))
 
-    def _enter(self, entry: _Entry, *, joined: bool = False) -> None:
+    def _enter(self, entry: _Entry) -> None:
         _enter(self._names, entry)
-        if joined:
-            gone = self._unsynced.pop()
-            self._unsynced.append(_Entry(entry.end, f"{gone.name}\0{entry.name}", entry.file))
-        else:
-            self._unsynced.append(entry)
+        self._unsynced.append(entry)
 
     def _name(self, path: str) -> str | None:
         """The name of a path in the directory."""
@@ -168,13 +161,9 @@ class Disk:
 
 
 def _enter(names: dict[str, _File], entry: _Entry) -> None:
-    old, _, new = entry.name.rpartition("\0")
-    if old:
-        names.pop(old, None)
-    if entry.file is None:
-        names.pop(new, None)
-    else:
-        names[new] = entry.file
+    names.pop(entry.removed, None)
+    if entry.linked:
+        names[entry.linked] = entry.file
 
 
 def calls_of(directory: str, calls: Iterable[Call]) -> list[Call]:
@@ -201,7 +190,53 @@ def fed(directory: str, calls: Iterable[Call], cut: int) -> Disk:
         if call.end < cut:
             disk.feed(call)
         elif call.begin < cut:
-            disk.feed(call._replace(result=-1))
+            disk.feed(replace(call, result=-1))
         else:
             break
     return disk
+
+
+# A part of a ClickHouse table is written as `tmp_insert_NAME` and renamed to NAME. It is durable when each of its files
+# was synced after its last write, and its directory after the rename. The rename is in the parent directory: a
+# journaling file system (ext4, xfs) commits it with the sync of the renamed directory, as ClickHouse assumes.
+_OF_PARTS = (*_WRITES, "ftruncate")
+_TEMPORARY = "tmp_insert_"
+
+
+@dataclass
+class _Part:
+    unsynced: dict[str, int] = field(default_factory=dict)  # file -> where its last write ends
+    synced: int = 0  # where the last sync of a file ends
+    renamed: int = 0
+    durable: int = 0  # where the sync of the directory after the rename ends
+
+
+def durable_parts(calls: Iterable[Call]) -> dict[str, int]:
+    """Directory of a part -> the line from which on it is durable. `calls` in the order in which they end."""
+    parts: defaultdict[str, _Part] = defaultdict(_Part)
+    durable: dict[str, int] = {}
+    for call in calls:
+        if call.name.startswith("rename"):
+            old, new = (PurePath(path) for path in call.paths[:2])
+            if old.name.startswith(_TEMPORARY) and str(old) in parts:
+                parts[str(new)] = parts.pop(str(old))
+                parts[str(new)].renamed = call.end
+            continue
+        path = PurePath(call.opened_as)
+        if call.name == "openat" and "O_CREAT" in call.arguments and call.result >= 0:
+            created = PurePath(call.paths[0])
+            if created.parent.name.startswith(_TEMPORARY):
+                parts[str(created.parent)].unsynced[created.name] = call.end
+        elif call.name in _OF_PARTS and str(path.parent) in parts:
+            parts[str(path.parent)].unsynced[path.name] = call.end
+        elif call.name in ("fsync", "fdatasync") and call.result >= 0:
+            if str(path.parent) in parts:
+                part = parts[str(path.parent)]
+                if part.unsynced.get(path.name, 0) < call.begin:
+                    part.unsynced.pop(path.name, None)
+                    part.synced = call.end
+            elif str(path) in parts:
+                part = parts[str(path)]
+                if part.renamed and part.renamed < call.begin and not part.unsynced:
+                    durable.setdefault(str(path), call.end)
+    return durable

@@ -29,8 +29,7 @@ from tests.chaos.load import metrics_data
 from tests.chaos.wire import WireClient
 from tests.kit.clickhouse import connected
 from tests.kit.serving import Served, config_file, eventually
-from tests.powerloss.disk import calls_of, fed
-from tests.powerloss.parts import durable_parts
+from tests.powerloss.disk import calls_of, durable_parts, fed
 from tests.powerloss.strace_log import COMMAND, Call, calls
 
 CLIENTS = 8
@@ -67,7 +66,6 @@ class Loss(NamedTuple):
     in_spool: int
     only_stored: int
     missing: set[int]
-    files: dict[str, int]  # name -> bytes, of the spool that was read
 
 
 def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
@@ -75,7 +73,9 @@ def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
     of_spool = {"fsync": fsync, "sync_ms": 3_600_000, "segment_bytes": 8192, "max_bytes": 1 << 20}
     config = config_file(directory, push_ms=_EVERY_MS, spool=of_spool, store={"batch_ms": 300})
     log = directory / "strace.log"
-    with _Traced(directory, log, *config) as served:
+    served = Served(directory, *config)
+    served.argv = [*COMMAND, "-o", str(log), *served.argv]
+    with served:
         sql_port = int(served.sql.rpartition(":")[2])
         stop_merges(sql_port)
         pushed = asyncio.run(_load(served.address, seconds))
@@ -89,12 +89,6 @@ def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
     spool_calls = calls_of(str(spool), found)
     freed = sum(call.name.startswith(("rename", "unlink")) and ".spool" in call.paths[0] for call in spool_calls)
     return Trace(spool, spool_calls, found[-1].end + 1, pushed, _responses(found, pushed), stored, freed)
-
-
-class _Traced(Served):
-    def __init__(self, directory: Path, log: Path, *arguments: str) -> None:
-        super().__init__(directory, *arguments)
-        self.argv = [*COMMAND, "-o", str(log), *self.argv]
 
 
 async def _load(address: tuple[str, int], seconds: float) -> dict[Ack, int]:
@@ -156,12 +150,11 @@ def _responses(found: Iterable[Call], pushed: dict[Ack, int]) -> dict[int, int]:
 def lose_power(trace: Trace, cut: int, rng: random.Random, calls_: Sequence[Call] | None = None) -> Loss:
     """A power loss at line `cut` of the log. `calls_` replaces the spool_calls of the trace."""
     acknowledged = {number for number, at in trace.acknowledged.items() if at < cut}
-    files = fed(str(trace.spool), trace.spool_calls if calls_ is None else calls_, cut).after_loss(rng)
-    in_spool = read_spool(files)
+    calls_ = trace.spool_calls if calls_ is None else calls_
+    in_spool = read_spool(fed(str(trace.spool), calls_, cut).after_loss(rng))
     stored = {number for number, at in trace.stored.items() if at < cut}
     gone = acknowledged - in_spool
-    sizes = {name: len(content) for name, content in files.items()}
-    return Loss(len(acknowledged), len(in_spool), len(gone & stored), gone - stored, sizes)
+    return Loss(len(acknowledged), len(in_spool), len(gone & stored), gone - stored)
 
 
 def read_spool(files: dict[str, bytes]) -> set[int]:
@@ -174,13 +167,10 @@ def read_spool(files: dict[str, bytes]) -> set[int]:
         try:
             while (batch := reader.next_batch(1000, 1 << 20)) is not None:
                 reader.begin(batch)
-                found |= {_number(body) for kind, body in batch.records if kind == RecordKind.PUSH}
+                for body in (body for kind, body in batch.records if kind == RecordKind.PUSH):
+                    data = MetricsData.FromString(decode_push(body).payload)
+                    found.add(int(data.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_double))
                 reader.commit(batch, note={})
         finally:
             reader.close()
     return found
-
-
-def _number(record: bytes) -> int:
-    data = MetricsData.FromString(decode_push(record).payload)
-    return int(data.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_double)

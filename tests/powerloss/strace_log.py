@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 # Calls that change files and names, sync them, and send responses.
 CALLS = (
@@ -23,7 +23,8 @@ _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+")
 
 
-class Call(NamedTuple):
+@dataclass(frozen=True)
+class Call:
     """A system call that succeeded. `begin` and `end` are line numbers: the call took effect between them."""
 
     begin: int
@@ -35,25 +36,28 @@ class Call(NamedTuple):
     @property
     def descriptor(self) -> int:
         """The first argument, a file descriptor."""
-        found = _DESCRIPTOR.match(self.arguments)
-        assert found is not None and found[1] is not None, self.arguments[:100]
-        return int(found[1])
+        first = _DESCRIPTOR.match(self.arguments)
+        assert first is not None and first[1] is not None, self.arguments[:100]
+        return int(first[1])
 
-    @property
+    # Cached, because the calls of a trace are replayed for each power loss.
+    @cached_property
     def opened_as(self) -> str:
         """Path or TCP addresses of the first argument; "" for pipes and similar."""
-        return _opened_as(self.arguments)
+        first = _DESCRIPTOR.match(self.arguments)
+        text = first[2] if first is not None and first[2] else ""
+        return _bytes(text).decode() if _ESCAPED.fullmatch(text) else text
 
-    @property
+    @cached_property
     def strings(self) -> list[bytes]:
         """The string arguments: paths, or data."""
-        return _strings(self.arguments)
+        return [_bytes(text) for text in _STRING.findall(self.arguments)]
 
-    @property
+    @cached_property
     def paths(self) -> list[str]:
         """Absolute paths among the arguments; those relative to a directory descriptor are joined to it."""
-        found = [text.decode() for text in self.strings]
-        return [text if text.startswith("/") else f"{self.opened_as}/{text}" for text in found]
+        texts = [text.decode() for text in self.strings]
+        return [text if text.startswith("/") else f"{self.opened_as}/{text}" for text in texts]
 
     @property
     def numbers(self) -> list[int]:
@@ -86,21 +90,5 @@ def calls(lines: Iterable[str]) -> Iterator[Call]:
         yield Call(begin, number + 1, name, rest, -1)
 
 
-# Cached, because the calls of a trace are replayed for each power loss.
-@cache
-def _opened_as(arguments: str) -> str:
-    found = _DESCRIPTOR.match(arguments)
-    return _text(found[2]) if found is not None and found[2] else ""
-
-
-@cache
-def _strings(arguments: str) -> list[bytes]:
-    return [_bytes(found) for found in _STRING.findall(arguments)]
-
-
 def _bytes(escaped: str) -> bytes:
     return bytes.fromhex(escaped.replace("\\x", ""))
-
-
-def _text(escaped: str) -> str:
-    return _bytes(escaped).decode() if _ESCAPED.fullmatch(escaped) else escaped

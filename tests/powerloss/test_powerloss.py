@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.powerloss.__main__ import lost
-from tests.powerloss.disk import calls_of, fed
-from tests.powerloss.parts import durable_parts
+from tests.powerloss.disk import calls_of, durable_parts, fed
 from tests.powerloss.scenario import traced
 from tests.powerloss.strace_log import Call, calls
 

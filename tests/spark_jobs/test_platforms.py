@@ -1,35 +1,35 @@
-"""What the jobs cannot run on is one line before the first task, or after it when only executors know."""
+"""What the jobs cannot run on is one line before the first task, or after it when only executors know. Executors need
+deploy/spark/requirements.txt: jobs are imported with these packages and Spark's own alone (a whole job with such
+executors is in tests/spark_jobs/jobs/test_cluster.py). The daemon of Spark's Python workers forks: what it imports must
+not start threads."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from pyspark.errors import PySparkRuntimeError
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner
 
-from spark_jobs.arrow import arrow_schema
 from spark_jobs.cli import JOBS, app, missing_on_executors
-from spark_jobs.clickhouse import queries
-from spark_jobs.jobs import client_inventory, team_report
+from tests.kit.executor_python import make_executor_python, requirements
 
 ROOT = Path(__file__).parents[2]
 JOB_FILES = [f"spark_jobs/jobs/{name.replace('-', '_')}.py" for name in JOBS]
 
 
-def test_rows_have_the_types_that_pyspark_itself_would_choose() -> None:
-    modules = (queries, client_inventory, team_report)
-    schemas = [value for module in modules for value in vars(module).values() if isinstance(value, T.StructType)]
-    assert len(schemas) >= 6
-    nested = T.ArrayType(T.ArrayType(T.BooleanType(), containsNull=False))
-    others = [T.StructField("of", nested, nullable=False), T.StructField("at", T.TimestampType())]
-    for schema in [*schemas, T.StructType(others)]:
-        assert arrow_schema(schema) == to_arrow_schema(schema, timezone="UTC")
+def run_python(
+    *arguments: str, python: str = sys.executable, path: str = str(ROOT)
+) -> subprocess.CompletedProcess[str]:
+    """In the checkout."""
+    argv, environment = [python, *arguments], {"PATH": os.environ["PATH"], "PYTHONPATH": path}
+    return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("version", ["3.4.4", "3.3.2-amzn-0"])
@@ -61,26 +61,11 @@ def test_the_classic_mode_is_no_spark_connect() -> None:
     assert "cannot read the duration" in done.stderr
 
 
-@pytest.mark.spark
-def test_spark_connect_as_the_default_of_an_environment_changes_nothing() -> None:
-    program = (
-        "from spark_jobs.session import session\n"
-        "with session('classic') as spark: print(spark.sparkContext.appName, spark.range(3).count())"
-    )
-    environment = {**os.environ, "SPARK_CONNECT_MODE": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "classic 3\n"), done.stderr[-2000:]
-
-
 def test_a_pyspark_without_a_jvm_is_refused(tmp_path: Path) -> None:
     """As pyspark-client is: the package without SparkContext."""
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark" / "__init__.py").write_text('__version__ = "4.0.1"\n')
-    command = [sys.executable, "-m", "headroom", "job", "client-inventory"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = run_python("-m", "headroom", "job", "client-inventory", path=f"{tmp_path}{os.pathsep}{ROOT}")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "cannot use Spark Connect (the package pyspark-client)" in done.stderr
 
@@ -88,9 +73,7 @@ def test_a_pyspark_without_a_jvm_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", JOB_FILES)
 def test_a_job_sent_to_an_old_python_says_so_in_one_line(file: str) -> None:
     program = f"import runpy, sys; sys.hexversion = 0x03090000; runpy.run_path({file!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_python("-c", program)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert done.stderr.startswith("headroom: Python 3.11 or newer is needed, in Spark's driver and in its executors: ")
     assert "is 3.9; set spark.pyspark.python" in done.stderr
@@ -114,15 +97,10 @@ def test_a_job_sent_to_an_old_python_says_so_in_one_line(file: str) -> None:
             "the executors' Python has no pyarrow: install deploy/spark",
         ),
         (
-            "No module named 'clickhouse_connect.driver'",
-            "the executors' Python has no clickhouse_connect.driver: install",
-        ),
-        (
             "ModuleNotFoundError: No module named 'spark_jobs'",
             "the executors' Python has no spark_jobs: pass Headroom's",
         ),
         ("ImportError: PyArrow >= 4.0.0 must be installed; however", "the executors' Python has no PyArrow >= 4.0.0: "),
-        ("[PACKAGE_NOT_INSTALLED] Pandas >= 2.2.0 must be installed", "the executors' Python has no Pandas >= 2.2.0: "),
         (
             'IOException: Cannot run program "python3.12": error=2',
             "the executors have no python3.12: set spark.pyspark",
@@ -141,3 +119,36 @@ def test_what_executors_lack_is_one_line(reported: str, said: str, monkeypatch: 
 
 def test_another_failure_stays_what_it_is() -> None:
     assert missing_on_executors("[DIVIDE_BY_ZERO] Division by zero.") is None
+
+
+def test_each_module_of_the_jobs_is_imported(tmp_path: Path) -> None:
+    files = sorted((ROOT / "spark_jobs").glob("**/*.py"))
+    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    of_driver = ("spark_jobs.reports", "spark_jobs.cli")  # and what draws plots
+    named = ", ".join(module for module in modules if not module.startswith(of_driver) and "__init__" not in module)
+    done = run_python("-c", f"import clickhouse_connect, {named}", python=str(make_executor_python(tmp_path)))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_requirements_are_those_of_the_project() -> None:
+    """Executors have what the driver has: the same bounds, and no package that the jobs' wheel does not name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    ours = {requirement.name: str(requirement) for requirement in map(Requirement, named)}
+    for requirement in requirements():
+        assert ours[requirement.name] == str(requirement)
+
+
+_IMPORT = """
+import json, os, sys, threading
+import spark_jobs.worker_daemon
+heavy = [name for name in ("numpy", "pandas", "pyarrow") if name in sys.modules]
+ready = [name for name in ("clickhouse_connect", "pyspark.worker") if name in sys.modules]
+tasks = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+print(json.dumps([heavy, ready, tasks]))
+"""
+
+
+def test_what_the_daemon_of_workers_imports_starts_no_threads() -> None:
+    done = run_python("-c", _IMPORT)
+    assert json.loads(done.stdout) == [[], ["clickhouse_connect", "pyspark.worker"], 1]

@@ -1,12 +1,16 @@
-"""Spark's Java: version requirements, a one-line error when Java is missing, and the class data archive.
+"""Spark's Java: version requirements, a one-line error when Java is missing, the class data archive, and the progress
+line of a session.
 
 `make setup` writes the archive, so that all Spark tests run with it."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +20,9 @@ import pyarrow as pa
 import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+from rich.console import Console
 
-from spark_jobs.session import archive, java_major, mapped, parallelism, settings
+from spark_jobs.session import archive, java_version, mapped, parallelism, progress, settings
 
 _START = """
 from spark_jobs.session import JavaError, session
@@ -27,10 +32,6 @@ try:
 except JavaError as exc:
     print(exc)
 """
-
-
-def start(java_home: Path) -> str:
-    return start_in(java_home, {"JAVA_HOME": str(java_home)})
 
 
 def start_in(directory: Path, environment: dict[str, str]) -> str:
@@ -51,8 +52,9 @@ def start_in(directory: Path, environment: dict[str, str]) -> str:
 
 
 @pytest.mark.spark
-def test_session_starts_and_stops_without_output(tmp_path: Path) -> None:
-    assert start_in(tmp_path, {}) == "started 10"
+@pytest.mark.parametrize("environment", [{}, {"SPARK_CONNECT_MODE": "1"}], ids=["bare", "Spark Connect as default"])
+def test_session_starts_and_stops_without_output(tmp_path: Path, environment: dict[str, str]) -> None:
+    assert start_in(tmp_path, environment) == "started 10"
 
 
 @pytest.mark.spark
@@ -75,31 +77,34 @@ def fake_java(java_home: Path, script: str) -> Path:
     return java
 
 
-def test_java_major_parses_version_banners() -> None:
-    banners = {
-        'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment': 17,
-        'java version "1.8.0_392"': 8,
-        'Picked up JAVA_TOOL_OPTIONS: -Dx=1\nopenjdk version "25.0.1"': 25,
-        "The operation couldn't be completed. Unable to locate a Java Runtime.": 0,
-    }
-    assert {banner: java_major(banner) for banner in banners} == banners
+@pytest.mark.parametrize(
+    ("banner", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17),
+        ('java version "1.8.0_392"', 8),
+        ('Picked up JAVA_TOOL_OPTIONS: -Dx=1\nopenjdk version "25.0.1"', 25),
+        ("The operation could not be completed. Unable to locate a Java Runtime.", 0),
+    ],
+)
+def test_version_of_java_is_that_of_its_banner(tmp_path: Path, banner: str, version: int) -> None:
+    assert java_version(str(fake_java(tmp_path, f"echo '{banner}' >&2"))) == version
 
 
-def test_missing_java_is_a_one_line_error(tmp_path: Path) -> None:
-    java = tmp_path / "bin" / "java"
-    assert start(tmp_path) == f"no {java} found: Spark needs Java 17 or newer (on PATH, or set JAVA_HOME)"
-
-
-def test_old_java_is_a_one_line_error(tmp_path: Path) -> None:
-    java = fake_java(tmp_path, """echo 'java version "1.8.0_392"' >&2""")
-    assert start(tmp_path) == f"{java} is version 8: Spark needs Java 17 or newer"
-
-
-def test_failing_java_is_a_one_line_error(tmp_path: Path) -> None:
-    fake_java(
-        tmp_path, """case "$1" in -version) echo 'openjdk version "17.0.1"' >&2;; *) echo no room >&2; exit 1;; esac"""
-    )
-    assert start(tmp_path) == "cannot start Spark: no room"
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("", "no {java} found: Spark needs Java 17 or newer (on PATH, or set JAVA_HOME)"),
+        ("""echo 'java version "1.8.0_392"' >&2""", "{java} is version 8: Spark needs Java 17 or newer"),
+        (
+            """case "$1" in -version) echo 'openjdk version "17.0.1"' >&2;; *) echo no room >&2; exit 1;; esac""",
+            "cannot start Spark: no room",
+        ),
+    ],
+    ids=["missing", "old", "failing"],
+)
+def test_java_that_does_not_do_is_a_one_line_error(tmp_path: Path, script: str, said: str) -> None:
+    java = fake_java(tmp_path, script) if script else tmp_path / "bin" / "java"
+    assert start_in(tmp_path, {"JAVA_HOME": str(tmp_path)}) == said.format(java=java)
 
 
 @pytest.mark.parametrize(("cores", "gib", "tasks"), [(128, 256, 8), (4, 64, 4), (128, 2, 4), (0.5, 4, 1), (2, 0.25, 1)])
@@ -126,24 +131,12 @@ def test_executors_elsewhere_can_reach_the_driver() -> None:
     ("conf", "there", "tasks"),
     [
         ({"spark.master": "spark://here:7077"}, 2, 200),  # a stand-alone cluster does not wait for its executors
-        ({"spark.master": "spark://here:7077", "spark.cores.max": "12"}, 2, 12),
         ({"spark.master": "spark://here:7077"}, 640, 640),
         ({"spark.master": "k8s://here:6443"}, 16, 16),
         ({}, 16, 16),
         ({}, 0, 1),
         ({"spark.dynamicAllocation.enabled": "false"}, 2, 2),
         ({"spark.dynamicAllocation.enabled": "true"}, 2, 200),  # no executor has come yet
-        ({"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "infinity"}, 2, 200),
-        (
-            {
-                "spark.dynamicAllocation.enabled": "true",
-                "spark.dynamicAllocation.maxExecutors": "5",
-                "spark.executor.cores": "4",
-            },
-            2,
-            20,
-        ),
-        ({"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "1000"}, 2, 200),
         ({"spark.dynamicAllocation.enabled": "true"}, 640, 640),
     ],
 )
@@ -154,12 +147,15 @@ def test_tasks_are_not_counted_before_executors_have_come(conf: dict[str, str], 
     assert parallelism(cast(SparkContext, context)) == tasks
 
 
-def test_an_archive_is_mapped_where_it_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+@pytest.mark.parametrize("name", ["prefix", "a b"])
+def test_an_archive_is_mapped_where_it_exists_below_a_path_without_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / name))
     assert mapped() == []
     archive().parent.mkdir(parents=True)
     archive().write_bytes(b"classes")
-    assert mapped() == [f"-XX:SharedArchiveFile={archive()}"]
+    assert mapped() == ([] if " " in name else [f"-XX:SharedArchiveFile={archive()}"])
 
 
 def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,8 +165,37 @@ def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch) -> No
     assert archive().parent == here.parent
 
 
-def test_an_option_of_the_archive_cannot_contain_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "a b"))
-    archive().parent.mkdir(parents=True)
-    archive().write_bytes(b"classes")
-    assert mapped() == []
+@pytest.mark.spark
+def test_progress_is_shown_on_a_terminal(spark: SparkSession, tmp_path: Path) -> None:
+    output = io.StringIO()
+    release = tmp_path / "release"
+
+    def wait(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while not release.exists():
+            time.sleep(0.05)
+        yield from batches
+
+    def look() -> None:
+        while "of 1 tasks done" not in output.getvalue() and not stopped.wait(0.05):
+            pass
+        release.touch()
+
+    stopped = threading.Event()
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    limit = threading.Timer(120, stopped.set)
+    limit.start()
+    with progress("job", spark.sparkContext, Console(file=output, force_terminal=True)):
+        spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").collect()
+    limit.cancel()
+    watcher.join()
+    assert "job: stage" in output.getvalue()
+    assert "0 of 1 tasks done" in output.getvalue()
+
+
+@pytest.mark.spark
+def test_progress_is_not_written_without_a_terminal(spark: SparkSession) -> None:
+    output = io.StringIO()
+    with progress("job", spark.sparkContext, Console(file=output)):
+        spark.range(1).collect()
+    assert output.getvalue() == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -105,16 +105,11 @@ def _change(jvm: Jvm, bootstrap: str, phase: int) -> None:
             if client.limit(phase) != client.limit(phase - 1):
                 _set_limit(admin, client, phase)
             if client.broker(phase) != client.broker(phase - 1):
-                _move(jvm, java_admin, client.name, [client.broker(phase)])
-
-
-def _move(jvm: Jvm, java_admin: Any, topic: str, replicas: Sequence[int]) -> None:
-    kafka, java = jvm.classes.org.apache.kafka, jvm.classes.java.util
-    partition = kafka.common.TopicPartition(topic, 0)
-    target = kafka.clients.admin.NewPartitionReassignment(list(replicas))
-    moves = java.HashMap()
-    moves.put(partition, java.Optional.of(target))
-    _wait(jvm, java_admin.alterPartitionReassignments(moves).all())
+                partition = jvm.classes.org.apache.kafka.common.TopicPartition(client.name, 0)
+                target = jvm.classes.org.apache.kafka.clients.admin.NewPartitionReassignment([client.broker(phase)])
+                moves = jvm.classes.java.util.HashMap()
+                moves.put(partition, jvm.classes.java.util.Optional.of(target))
+                _wait(jvm, java_admin.alterPartitionReassignments(moves).all())
 
 
 def _wait(jvm: Jvm, future: Any) -> None:

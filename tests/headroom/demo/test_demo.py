@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -22,7 +23,6 @@ from headroom.demo.run import REPORT
 from headroom.demo.scenario import Minute, Scenario
 from headroom.demo.script import CLIENTS, FAMILIES
 from headroom.demo.serving import CLUSTER
-from spark_jobs.reports import headroom_report
 from tests.kit.kafka.jmx import jmx_options
 from tests.kit.serving import eventually
 from tests.kit.surfaces import Client, Surfaces
@@ -66,7 +66,7 @@ def demo(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Demo:
         levels = live_levels(Surfaces(http, sql), minute)
         scenario.quiet_down()
         run_job(sql, minute.from_ms, minute.to_ms, output, output / "job.log")
-        rows = headroom_report.from_json((output / REPORT).read_bytes())
+        rows = json.loads((output / REPORT).read_bytes())
         clickhouse = ClickHouse((Endpoint.parse(f"http://{sql}"),))
         parameters = {"cluster": CLUSTER, "from_ms": minute.from_ms, "to_ms": minute.to_ms}
         pushed, throttled = (

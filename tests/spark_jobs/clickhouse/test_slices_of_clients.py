@@ -11,9 +11,8 @@ from quota_metrics.minutes.rows import ClientLimits, LimitInterval
 from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.window import Window
-from spark_jobs.clickhouse.slices import slices_of_clients
+from spark_jobs.clickhouse.slices import SLICE_OF_MINUTES, slices_of_clients
 from spark_jobs.clickhouse.source import clickhouse_of
-from spark_jobs.jobs.usage_windows import slice_of_minutes
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.usage_rows import MINUTE, PRODUCE, START, insert
 from tests.kit.windows_reference import Row
@@ -60,7 +59,7 @@ def windows(
     clickhouse: RunningClickHouse, slices: list[dict[str, Any]], limits: ClientLimits = _NO_LIMITS
 ) -> list[Window]:
     server = clickhouse_of(clickhouse.url)
-    tables = [server.table(slice_of_minutes(), part) for part in slices]
+    tables = [server.table(SLICE_OF_MINUTES, part) for part in slices]
     rows = [window for table in tables for window in window_rows(windows_of(table, 60, START + 2 * MINUTE, limits))]
     return sorted(rows, key=repr)
 

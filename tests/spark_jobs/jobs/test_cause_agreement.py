@@ -1,4 +1,5 @@
-"""Planted changes are told alike by the live minute and by the job, minute by minute."""
+"""The live minute and the job agree, minute by minute: of planted changes they tell the same cause, and of some of the
+fleets that `python -m tests.fleets 2000` compares each path computes what the reference does."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
+from tests.fleets.differences import compared
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import compute_levels, now_ms, sample, write
 from tests.kit.points import TIME, points
@@ -187,3 +189,10 @@ def told(clickhouse: RunningClickHouse, table: str, from_ms: int = 0) -> dict[tu
         f" WHERE cluster = 'cause' AND toUnixTimestamp(window_start) >= {from_ms // 1000}"
     )
     return {((user, client_id), at_ms): text for user, client_id, at_ms, text in rows}
+
+
+@pytest.mark.parametrize(("seed", "cases"), [(1, 60), pytest.param(2, 240, marks=pytest.mark.release)])
+def test_every_path_computes_what_the_reference_does(
+    spark: SparkSession, clickhouse: RunningClickHouse, seed: int, cases: int
+) -> None:
+    assert compared(clickhouse, seed, cases) == []

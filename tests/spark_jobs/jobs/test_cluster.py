@@ -1,17 +1,19 @@
-"""A stand-alone cluster of two workers yields the same rows as a local session: packages by --py-files, and executors
-whose Python has deploy/spark/requirements.txt alone.
-
-Its event log is one that the history server reads, and does not contain ClickHouse's password.
+"""A job from argv to published rows: its way is the one of ARCHITECTURE.md, and a stand-alone cluster of two workers
+yields the rows of a local session: packages by --py-files, and executors whose Python has deploy/spark/requirements.txt
+alone. Its event log is one that the history server reads, and does not contain ClickHouse's password.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from exporters.clickhouse.connection import PASSWORD
+from headroom.__main__ import main
+from quota_metrics.minutes import records, usage_minutes
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
@@ -19,10 +21,12 @@ from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.executor_python import make_executor_python
 from tests.kit.job_rows import CLUSTER, START, committed, fill
 from tests.kit.spark_cluster import running_cluster, submitted
+from tests.kit.ways import files_that_run, listed
 
-pytestmark = [pytest.mark.release, pytest.mark.spark, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
 
+@pytest.mark.release
 def test_two_worker_cluster_yields_the_same_rows(
     spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,3 +62,21 @@ def test_two_worker_cluster_yields_the_same_rows(
     # Few rows: a plan that is compiled costs more than it saves. Executors came after the plan's settings were chosen.
     assert b'"spark.sql.codegen.wholeStage":"false"' in logged
     assert b'"spark.sql.adaptive.enabled":"false"' not in logged
+
+
+@pytest.mark.interpreted
+def test_a_job_runs_through_the_listed_files_only(
+    spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(clickhouse)
+    for cached in (records.statement, usage_minutes._statement):
+        cached.cache_clear()  # an earlier test of the same process has filled them
+    bounds = ["--from", str(START // 1000), "--to", str(START // 1000 + 180), "--cluster", CLUSTER, "--output", "json"]
+    monkeypatch.setattr(sys, "argv", ["headroom", "job", "quota-headroom", "--url", clickhouse.url, *bounds])
+    with files_that_run(until="JobRun.publish") as files, pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert committed(clickhouse)
+    way, asked = listed("The way of a job")
+    assert sorted(files) == sorted({*way, *asked})
+    assert len(way) <= 16

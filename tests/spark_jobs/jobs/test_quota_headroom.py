@@ -18,23 +18,20 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from exporters.clickhouse.client import with_writer
-from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
 from exporters.model import CONTROLLER, QuotaLimit
 from spark_jobs.cli import app
-from spark_jobs.clickhouse.source import NothingToReadError
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import limits_table
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, connected
+from tests.kit.points import TIME, points
 from tests.kit.terminal.pseudo_terminal import shown_by
 from tests.kit.usage_rows import FRIDAY_MS, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
-_MOMENT = pa.timestamp("ms", "UTC")
 # Three windows of a minute.
 WHEN = TimeRange(FRIDAY_MS, FRIDAY_MS + 180_000, 60)
 FROM = datetime.fromtimestamp(FRIDAY_MS / 1000, UTC)
@@ -42,7 +39,7 @@ FROM = datetime.fromtimestamp(FRIDAY_MS / 1000, UTC)
 
 @pytest.fixture(scope="module")
 def url(clickhouse: RunningClickHouse) -> str:
-    fill(clickhouse.open_store())
+    fill(clickhouse.store)
     return clickhouse.url
 
 
@@ -101,44 +98,22 @@ def fill(store: QueriedStore) -> None:
     store.insert("quota_limits", limits_table(limits, before), token="limits")
     name = "org.apache.kafka.producer.produce.throttle.time.max"
     values = [(1, 750.0), (2, float("nan")), (125, 640.0), (126, float("nan"))]
-    points = [point(name, WHEN.from_ms + at_s * 1000, value) for at_s, value in values]
-    types: dict[str, pa.DataType] = {"ts": _MOMENT, "client_instance_id": pa.binary(16), "series_id": pa.uint64()}
-    store.insert("points", table(points, types), token="points")
-    seen: dict[str, pa.DataType] = {"first_seen": _MOMENT, "last_seen": _MOMENT, "client_instance_id": pa.binary(16)}
-    store.insert("client_instances", table([instance()], seen), token="instances")
-    store.close()
+    columns: dict[str, Any] = {"client_id": ["throttled"] * len(values), "metric": [name] * len(values)}
+    columns |= {"ts": pa.array([WHEN.from_ms + at_s * 1000 for at_s, _ in values], TIME)}
+    store.insert("points", points("c", len(values), value=[ms for _, ms in values], **columns), token="points")
+    store.query(
+        "INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,"
+        " software_version, first_seen, last_seen, pushes, points) SELECT 'c', generateUUIDv4(), 'throttled',"
+        " 'ANONYMOUS', 'java', '4.3.1', fromUnixTimestamp64Milli({ms:Int64}) AS at, at, 1, 4",
+        {"ms": WHEN.from_ms - 500},
+    )
 
 
 def active(client: Client, at_s: int) -> bool:
     return at_s >= 120 if client.windows < 0 else at_s < client.windows * 60
 
 
-def table(rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> pa.Table:
-    inferred = pa.Table.from_pylist(rows)
-    return inferred.cast(pa.schema([(column.name, types.get(column.name, column.type)) for column in inferred.schema]))
-
-
-def point(metric: str, ts_ms: int, value: float) -> dict[str, Any]:
-    client = {"cluster": "c", "principal": "ANONYMOUS", "client_id": "throttled", "client_instance_id": bytes(16)}
-    return {**client, "metric": metric, "ts": ts_ms, "series_id": 1, "value": value, "received_at": WHEN.to_ms}
-
-
-def instance() -> dict[str, Any]:
-    client = {"cluster": "c", "principal": "ANONYMOUS", "client_id": "throttled", "client_instance_id": bytes(16)}
-    software = {"software_name": "apache-kafka-java", "software_version": "4.3.1", "source_address": "127.0.0.1"}
-    counts = {"terminated": 0, "pushes": 1, "points": 4}
-    return {**client, **software, **counts, "first_seen": WHEN.from_ms - 1000, "last_seen": WHEN.from_ms - 500}
-
-
-def stored(url: str, sql: str) -> list[tuple[Any, ...]]:
-    store = QueriedStore(with_writer(Endpoint.parse(url)))
-    try:
-        return [tuple(row) for row in store.query(sql)]
-    finally:
-        store.close()
-
-
-def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: str) -> None:
+def test_levels_are_reported_and_reproducible(spark: SparkSession, url: str, clickhouse: RunningClickHouse) -> None:
     rows = run(url)
     reported = {row["client_id"]: (row["level"], row["limit"], row["window_start"].minute) for row in rows}
     assert reported == {
@@ -163,7 +138,7 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
         "usage": 101_000.0,
         "utilization": 1.01,
         "throttle_ms": 800.0,
-        "software_name": "apache-kafka-java",
+        "software_name": "java",
         "software_version": "4.3.1",
         "instances": 1,
         "client_throttle_ms_max": 640.0,
@@ -175,12 +150,14 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
 
     # Both runs wrote the same windows: each window counts once, in the version of the last run.
     counts = "SELECT count(), uniqExact(run_id), sum(level = 'throttled') FROM headroom.quota_utilization FINAL"
-    assert stored(url, counts.replace("FINAL", "FINAL WHERE cluster = 'c' AND window_s = 60")) == [(20, 1, 7)]
+    assert clickhouse.store.query(counts.replace("FINAL", "FINAL WHERE cluster = 'c' AND window_s = 60")) == [
+        (20, 1, 7)
+    ]
     written = (
         "SELECT level, usage, `limit`, reason FROM headroom.quota_utilization_committed"
         " WHERE client_id = 'throttled' AND cluster = 'c' AND window_s = 60"
     )
-    assert stored(url, f"{written} ORDER BY window_start DESC LIMIT 1") == [
+    assert clickhouse.store.query(f"{written} ORDER BY window_start DESC LIMIT 1") == [
         (
             *("throttled", 101_000.0, 100_000.0),
             "muted 9.6 s of 60 s on broker 1, throttle times up to 800 ms: wants more than producer_byte_rate"
@@ -194,27 +171,29 @@ def test_levels_are_reported_stored_and_reproducible(spark: SparkSession, url: s
     )
     last = FROM.replace(tzinfo=None) + timedelta(seconds=180)
     levels = {"throttled": 2.0, "critical": 1.0, "warn": 1.0, "watch": 1.0, "ok": 3.0}
-    assert stored(url, runs) == [("succeeded", 1, 20, last, "", levels)] * 2
+    assert clickhouse.store.query(runs) == [("succeeded", 1, 20, last, "", levels)] * 2
 
 
-def test_an_incomplete_window_is_reported_of_clients_without_a_complete_one(spark: SparkSession, url: str) -> None:
+def test_an_incomplete_window_is_reported_of_clients_without_a_complete_one(
+    spark: SparkSession, url: str, clickhouse: RunningClickHouse
+) -> None:
     rows = run(url, TimeRange(WHEN.from_ms, WHEN.to_ms, 120))
     reported = {row["client_id"]: (row["window_start"].minute, row["complete"]) for row in rows}
     assert reported == {client.client_id: (0, 1) for client in CLIENTS} | {"new": (2, 0)}
     muted = "SELECT reason FROM headroom.quota_utilization_committed WHERE client_id = 'throttled' AND window_s = 120"
-    (whole, half) = stored(url, f"{muted} ORDER BY window_start")
+    (whole, half) = clickhouse.store.query(f"{muted} ORDER BY window_start")
     assert (whole[0].split(" on ")[0], half[0].split(" on ")[0]) == ("muted 19.2 s of 120 s", "muted 9.6 s of 60 s")
 
 
-def test_addresses_and_the_controller_have_levels_too(spark: SparkSession, url: str) -> None:
+def test_addresses_and_the_controller_have_levels_too(
+    spark: SparkSession, url: str, clickhouse: RunningClickHouse
+) -> None:
     """Rows as the gateway writes them: of an address without a user, of mutations at the broker -1."""
-    store = QueriedStore(with_writer(Endpoint.parse(url)))
     address: dict[str, Any] = {"quota_key": "connection_creation_rate", "ip": "192.0.2.7"}
     mutations: dict[str, Any] = {"quota_key": "controller_mutation_rate", "user": "ANONYMOUS", "broker_id": CONTROLLER}
     for name, rate, columns in (("192.0.2.7", 9.0, address), ("deployer", 7.0, mutations)):
         columns |= {"client_id": name, "bucket_client_id": name, "interval_ms": 5_000, "limit": 10.0, "limit_known": 1}
-        insert_usage(store, "further", range(WHEN.from_ms, WHEN.from_ms + 120_000, 5_000), rate, **columns)
-    store.close()
+        insert_usage(clickhouse.store, "further", range(WHEN.from_ms, WHEN.from_ms + 120_000, 5_000), rate, **columns)
     rows = run(url, TimeRange(WHEN.from_ms, WHEN.from_ms + 120_000, 60), cluster="further")
     assert [(row["client_id"], row["level"], row["utilization"], row["limit"]) for row in rows] == [
         ("192.0.2.7", "warn", 0.9, 10.0),
@@ -226,38 +205,24 @@ def test_addresses_and_the_controller_have_levels_too(spark: SparkSession, url: 
     ]
 
 
-def test_range_without_usage_raises_nothing_to_read_error(spark: SparkSession, url: str) -> None:
-    with pytest.raises(NothingToReadError, match="no usage of source gateway"):
-        run(url, TimeRange(0, 60_000, 60))
-
-
-def test_unreachable_clickhouse_raises_one_line_error(spark: SparkSession) -> None:
-    with pytest.raises(StoreError, match=r"^cannot reach http://127\.0\.0\.1:1: Connection refused$") as failed:
-        run("http://127.0.0.1:1")
-    assert "\n" not in str(failed.value)
-
-
-def test_failed_worker_query_is_raised_and_recorded(spark: SparkSession, url: str) -> None:
-    with away("headroom.quota_limits", url), pytest.raises(StoreError, match=r"quota_limits") as failed:
+def test_failed_worker_query_is_raised_and_recorded(
+    spark: SparkSession, url: str, clickhouse: RunningClickHouse
+) -> None:
+    with away("headroom.quota_limits", clickhouse), pytest.raises(StoreError, match=r"quota_limits") as failed:
         run(url)
     assert "\n" not in str(failed.value)
-    failures = stored(url, "SELECT error FROM headroom.job_runs FINAL WHERE status = 'failed'")
+    failures = clickhouse.store.query("SELECT error FROM headroom.job_runs FINAL WHERE status = 'failed'")
     assert (f"StoreError: {failed.value}",) in failures
 
 
 @contextmanager
-def away(name: str, url: str) -> Iterator[None]:
-    with connected(with_writer(Endpoint.parse(url))) as client:
+def away(name: str, clickhouse: RunningClickHouse) -> Iterator[None]:
+    with connected(clickhouse.writer) as client:
         client.command(f"RENAME TABLE {name} TO {name}_away")
         try:
             yield
         finally:
             client.command(f"RENAME TABLE {name}_away TO {name}")
-
-
-def test_unknown_usage_source_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"gateway, jmx$"):
-        run("http://127.0.0.1:1", source="gatewy")
 
 
 BETWEEN = ["--cluster", "c", "--from", f"{FROM:%FT%TZ}", "--to", f"{FROM + timedelta(seconds=180):%FT%TZ}"]

@@ -131,7 +131,7 @@ def newly_throttled(clickhouse: RunningClickHouse, alterations: list[QuotaAltera
     return {outcome.client.client_id for outcome in what_if.outcomes if verdict(outcome) is OutcomeKind.NEWLY}
 
 
-LIMITS = {"<default>": 2000.0, "huge": 1e7, "gone": 5000.0, "held": 1000.0, "fits": 900.0}
+LIMITS = {"<default>": 2000.0, "huge": 1e7, "gone": 5000.0, "held": 1000.0, "fits": 900.0, "bursts": 1000.0}
 
 
 def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
@@ -143,8 +143,9 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
         "full": np.full(minutes, 2000),  # the same, and nobody knows how much it wants
         "huge": np.full(minutes, 400),
         "fits": np.full(minutes, 500),
+        "bursts": np.full(minutes, 300),
     }
-    muted = {"held": 2 * MINUTE // 3, "wants": MINUTE // 2, "full": MINUTE}
+    muted = {"held": 2 * MINUTE // 3, "wants": MINUTE // 2, "full": MINUTE, "bursts": 1000}
     rates: Rates = {(user, "app"): of for user, of in (others | special).items()}
     # Two that take turns: their user's bucket never has more than 900.
     rates |= {("pair", "a"): np.tile([900, 0], minutes // 2), ("pair", "b"): np.tile([0, 900], minutes // 2)}
@@ -166,8 +167,11 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
         "huge": ("too-high", 1e7, 500.0),
         "gone": ("never-used", 5000.0, None),
         "fits": ("fits", 900.0, 900.0),
+        "bursts": ("raise", 1000.0, 1000.0),  # never below what it has
     }
-    assert (rows["fits"]["utilization_mean"], rows["fits"]["utilization_p99"]) == (500 / 900, 500 / 900)
+    fits = rows["fits"]
+    assert [fits[f"utilization_{name}"] for name in ("mean", "p95", "p99", "peak")] == [500 / 900] * 4
+    assert (fits["demand_source"], fits["demand_high"], fits["growth_per_week"]) == ("usage", fits["demand_low"], None)
     assert (rows["gone"]["utilization_mean"], rows["held"]["throttled_before"]) == (None, 1.0)
     default = rows["<default>"]
     assert default["clients"] == len(others) + 2  # the pair, and who is spread
@@ -177,8 +181,14 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
     assert "400 B/s of 10.0 MB/s are used" in rows["huge"]["reason"]
     assert "its demand is not known, and the limit may be below it" in rows["full"]["reason"]
     assert {user: row["confidence"] for user, row in rows.items() if user != "full"} == dict.fromkeys(
-        ("<default>", "wants", "held", "huge", "gone", "fits"),
+        ("<default>", "wants", "held", "huge", "gone", "fits", "bursts"),
         "low",  # three hours
     )
-    assert (default["command"], rows["gone"]["command"]) == ("", "")
+    assert (default["command"], rows["gone"]["command"], fits["command"], rows["bursts"]["command"]) == ("",) * 4
+    assert rows["held"]["command"].endswith(
+        "--entity-type users --entity-name held --add-config producer_byte_rate=3800"
+    )
+    names = ("replay_users", "replay_client_ids", "replay_before_s", "replay_after_s")
+    assert [rows["full"][name] for name in names] == [["full"], ["app"], [pytest.approx(minutes * 60, rel=0.1)], [0.0]]
+    assert [fits[name] for name in names] == [[], [], [], []]
     assert rows["held"]["throttled_share"] == 0.0

@@ -1,19 +1,24 @@
-"""Jobs read minutes of usage_1m, which they bring up to date first: rows of any cadence, corrected ones, and minutes
-whose rows are gone."""
+"""Jobs read minutes of usage_1m, which they bring up to date first, also those whose rows are gone. In a cluster with
+`quota.window.num=31` bursts that it allows are not critical."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 from pyspark.sql import SparkSession
 
+from exporters.model import StoredFacts, UsageSample
 from quota_metrics.verdict.window import Window
+from quota_metrics.windows import QuotaWindow, Rate
 from spark_jobs.clickhouse.source import clickhouse_of
+from spark_jobs.jobs import quota_headroom
 from spark_jobs.jobs.usage_windows import counted, limits_of, read_usage
+from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
+from telemetry.ingest.arrow_tables import facts_table
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.levels import now_ms, sample, write
 from tests.kit.usage_rows import START, drawn, insert
 from tests.kit.windows_reference import Row, windows
 
@@ -24,56 +29,24 @@ HOUR_MS = 60 * MINUTE
 
 
 def usage(
-    spark: SparkSession, clickhouse: RunningClickHouse, cluster: str, window_s: int = 60, to_ms: int = START + HOUR_MS
+    spark: SparkSession, clickhouse: RunningClickHouse, cluster: str, to_ms: int = START + HOUR_MS
 ) -> list[Window]:
     """The windows from START on."""
     server = clickhouse_of(clickhouse.url)
-    hours = counted(server, TimeRange(START, to_ms, window_s), "gateway", cluster)
-    rows = read_usage(spark, server, hours, limits_of(server, hours, cluster)).collect()
+    hours = counted(server, TimeRange(START, to_ms), "gateway", cluster)
+    rows = read_usage(spark, server, hours, limits_of(server, hours)).collect()
     return sorted((Window(**row.asDict()) for row in rows), key=lambda window: window.window_start_ms)
 
 
-def every(seconds: int, rates: Callable[[int], float], *, limit: float | None = 100.0) -> list[Row]:
-    """Rows of one client over an hour, each of its rate in the seconds before it."""
-    return [
-        Row(
-            *(START + at * 1000, "u", "c", 1, rates(at), 0.0, "g", seconds * 1000, limit, int(limit is not None)),
-            bucket_user="u",
-        )
-        for at in range(0, 3600, seconds)
-    ]
-
-
-@pytest.mark.parametrize("cadence_s", [7, 11, 13])
-def test_rows_of_any_cadence_make_longer_windows(
-    spark: SparkSession, clickhouse: RunningClickHouse, cadence_s: int
-) -> None:
-    """Steps begin with each minute."""
-    cluster = f"cadence-{cadence_s}"
-    insert(clickhouse.store, every(cadence_s, lambda at: 10.0 if at % 300 < 60 else 95.0), cluster)
-    rows = usage(spark, clickhouse, cluster, 300)
-    assert [row.usage_p95 for row in rows] == [95.0] * 12
-
-
-def test_rows_that_are_inserted_again_with_a_limit_count_once(
-    spark: SparkSession, clickhouse: RunningClickHouse
-) -> None:
-    """The quota is in the key of usage_1m, not in that of quota_usage."""
-    for limit in (None, 100.0, 50.0):
-        insert(clickhouse.store, every(1, lambda _: 40.0, limit=limit), "corrected")
-        rows = usage(spark, clickhouse, "corrected")
-        assert {(row.usage, row.limit, row.samples) for row in rows} == {(40.0, limit, 60)}
-        assert len(rows) == 60
-
-
 def test_minutes_whose_rows_are_gone_stay(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
-    insert(clickhouse.store, every(1, lambda _: 40.0), "expired")
+    of_an_hour = [Row(START + at * 1000, "u", "c", 1, 40.0, bucket_user="u") for at in range(3600)]
+    insert(clickhouse.store, of_an_hour, "expired")
     rows = usage(spark, clickhouse, "expired")
     clickhouse.store.command("DELETE FROM headroom.quota_usage WHERE cluster = 'expired'", {})
     assert usage(spark, clickhouse, "expired") == rows
     part = TimeRange(START + 10 * MINUTE, START + 20 * MINUTE, 60)
     hours = counted(clickhouse_of(clickhouse.url), part, "gateway", "expired")
-    assert sum(count["samples"] for count in hours.counts) == 600
+    assert hours.samples_since(part.from_ms) == 600
 
 
 def test_throttle_time_without_an_interval_mutes_for_ten_minutes_at_most(
@@ -84,7 +57,8 @@ def test_throttle_time_without_an_interval_mutes_for_ten_minutes_at_most(
     assert [row.muted_ms for row in usage(spark, clickhouse, "half-an-hour")] == [60_000.0] * 10
     later = TimeRange(START + 5 * MINUTE, START + HOUR_MS, 60)
     server = clickhouse_of(clickhouse.url)
-    rows = read_usage(spark, server, counted(server, later, "gateway", "half-an-hour")).collect()
+    hours = counted(server, later, "gateway", "half-an-hour")
+    rows = read_usage(spark, server, hours, limits_of(server, hours)).collect()
     assert sorted((row["window_start_ms"] - START) // MINUTE for row in rows) == [5, 6, 7, 8, 9]
 
 
@@ -95,6 +69,43 @@ def test_unusable_rows_are_counted(spark: SparkSession, clickhouse: RunningClick
     in_range = [row for row in rows if START <= row.at_ms < START + 3 * MINUTE]
     bad = [row for row in in_range if not 0 <= row.rate <= 1e15]
     assert bad
-    assert (hours.bad, sum(count["samples"] for count in hours.counts)) == (len(bad), len(in_range) - len(bad))
+    assert (hours.bad, hours.samples_since(START)) == (len(bad), len(in_range) - len(bad))
     expected = windows(rows, START, START + 3 * MINUTE, MINUTE)
     assert len(usage(spark, clickhouse, "counted", to_ms=START + 3 * MINUTE)) == len(expected)
+
+
+ENLARGED, UNKNOWN = "windows-31", "windows-unknown"
+LIMIT, BURST, EACH_S = 100_000.0, 1_200_000.0, 20
+SECONDS = 120
+
+
+def bursts(cluster: str, window: QuotaWindow) -> list[UsageSample]:
+    """A row a second of a client that sends BURST bytes each EACH_S seconds, and of one that sends nothing any more.
+    The rate is Kafka's over `window`, as the gateway meters it."""
+    rate = Rate(window.samples, window.window_ms)
+    rows = []
+    for second in range(-SECONDS, SECONDS):
+        at_ms = START + second * 1000
+        rate.record(BURST if second % EACH_S == 0 else 0.0, at_ms)
+        if second > 0:
+            rows.append(sample(cluster, at_ms, rate.measure(at_ms), client_id="bursty", limit=LIMIT))
+            rows.append(sample(cluster, at_ms, 0.001, client_id="quiet", limit=LIMIT, bucket_client_id="quiet"))
+    return rows
+
+
+def test_bursts_within_an_enlarged_window_are_not_critical(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    store = clickhouse.store
+    enlarged = StoredFacts(ENLARGED, 1, START - 1, "4.3", 31, 1000, 11, 1000, "", 0, 8, 3, {})
+    store.insert("cluster_facts", facts_table([enlarged], now_ms()), token="windows-facts")
+    write(store, bursts(ENLARGED, QuotaWindow(31)), "windows-31")
+    write(store, bursts(UNKNOWN, QuotaWindow()), "windows-unknown")
+    rows_of = {}
+    for cluster in (ENLARGED, UNKNOWN):
+        when = TimeRange(START, START + SECONDS * 1000)
+        rows = quota_headroom.run(HeadroomOptions(clickhouse.url, when, cluster=cluster))
+        rows_of[cluster] = {row["client_id"]: row for row in rows}
+    assert rows_of[ENLARGED]["bursty"]["level"] in ("watch", "warn")
+    assert rows_of[ENLARGED]["bursty"]["utilization_p95"] <= 0.85
+    assert rows_of[UNKNOWN]["bursty"]["level"] == "critical"  # Kafka's defaults would throttle it
+    credit = {cluster: rows["quiet"]["burst_credit"] for cluster, rows in rows_of.items()}
+    assert credit == {ENLARGED: pytest.approx(3e6), UNKNOWN: pytest.approx(1e6)}

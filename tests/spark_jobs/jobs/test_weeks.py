@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from spark_jobs.cli import app
 from spark_jobs.transforms.demand import needs
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.forecasts import DAY, nightly_job
 from tests.kit.usage_rows import FRIDAY_MS, MINUTE, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
@@ -29,7 +31,7 @@ HISTORY = (
 )
 
 
-KINDS = ("idle", "wave", "rising", "full", "held", "bursts", "capped")
+KINDS = ("idle", "wave", "rising", "held", "capped")
 MINUTES = np.arange(DAYS * 1440)
 MOST_SENT = 0.99 * LIMIT  # of `capped`: usage alone never reaches the limit
 CAPPED_WANTS = 800 + 400 * np.sin(MINUTES / 1440 * 2 * np.pi)  # 800 at the end, and above the limit two hours later
@@ -45,9 +47,7 @@ def rates(kind: str) -> Any:
         "idle": np.full(len(minutes), 50.0),
         "wave": 500 + 200 * np.sin(minutes / 1440 * 2 * np.pi),
         "rising": np.where(minutes < len(minutes) - 180, 300.0, 300.0 + (minutes - len(minutes) + 180) * 3.3),
-        "full": np.full(len(minutes), LIMIT),
         "held": np.full(len(minutes), LIMIT),  # wants three times as much, so it is muted for two thirds of the time
-        "bursts": np.full(len(minutes), 300.0),  # of a second, each two hours: then it is muted for a second
     }[kind]
     return base + random.normal(0, 5, len(minutes))
 
@@ -58,9 +58,7 @@ def weeks(clickhouse: RunningClickHouse) -> str:
         minute_rates = rates(kind)
         count = len(minute_rates)
         muted = {
-            "full": [MINUTE if rate > LIMIT else 0 for rate in minute_rates],
             "held": [2 * MINUTE // 3] * count,
-            "bursts": [1000 if at % 120 == 0 else 0 for at in range(count)],
             "capped": (MINUTE * np.maximum(1 - MOST_SENT / CAPPED_WANTS, 0)).astype(int).tolist(),
         }.get(kind, 0)
         columns = {"user": kind, "client_id": "app", "bytes": (minute_rates * 60).astype("uint64")}
@@ -70,8 +68,10 @@ def weeks(clickhouse: RunningClickHouse) -> str:
     return clickhouse.url
 
 
-def invoke(name: str, url: str, *more: str, from_ms: int = START, to_ms: int = END) -> list[dict[str, Any]]:
-    between = ["--from", str(from_ms // 1000), "--to", str(to_ms // 1000), "--cluster", "weeks"]
+def invoke(
+    name: str, url: str, *more: str, from_ms: int = START, to_ms: int = END, cluster: str = "weeks"
+) -> list[dict[str, Any]]:
+    between = ["--from", str(from_ms // 1000), "--to", str(to_ms // 1000), "--cluster", cluster]
     done = CliRunner().invoke(app, [name, "--url", url, *between, "--output", "json", *more])
     assert (done.exit_code, done.stderr) == (0, ""), done
     rows: list[dict[str, Any]] = json.loads(done.stdout)
@@ -102,46 +102,6 @@ def test_backtest_scores_better_than_simple_methods(spark: SparkSession, weeks: 
     assert rows[0]["pinball"] < min(row["pinball"] for row in rows[1:])
 
 
-def test_suggestions_judge_each_rule(spark: SparkSession, weeks: str, clickhouse: RunningClickHouse) -> None:
-    rows = {row["user"]: row for row in invoke("quota-suggest", weeks)}
-    assert {name: row["kind"] for name, row in rows.items()} == {
-        "idle": "too-high",
-        "wave": "fits",
-        "rising": "fits",
-        "full": "raise",
-        "held": "raise",
-        "bursts": "raise",
-        "capped": "raise",
-    }
-    assert (rows["bursts"]["suggested_limit"], rows["bursts"]["command"]) == (LIMIT, "")  # never below what it has
-    assert rows["held"]["demand_high"] == pytest.approx(3000, rel=0.05)  # and not the 1000 that the broker let through
-    assert rows["held"]["suggested_limit"] == pytest.approx(3000 / 0.8, rel=0.05)
-    assert (rows["held"]["throttled_before"], rows["held"]["throttled_share"]) == (1.0, 0.0)
-    assert rows["full"]["demand_source"].startswith("unknown")
-    assert rows["full"]["demand_high"] is None
-    assert rows["full"]["suggested_limit"] == pytest.approx(1012 / 0.8, rel=0.05)
-    assert rows["full"]["command"].endswith(
-        f"--entity-type users --entity-name full --add-config producer_byte_rate={rows['full']['suggested_limit']:.0f}"
-    )
-    wave = rows["wave"]
-    assert (wave["demand_source"], wave["demand_high"], wave["command"]) == ("usage", wave["demand_low"], "")
-    assert wave["utilization_mean"] == pytest.approx(0.5, abs=0.01)
-    assert wave["utilization_p99"] == pytest.approx(wave["demand_low"] / LIMIT)
-    assert wave["utilization_p95"] <= wave["utilization_p99"] <= wave["utilization_peak"]
-    assert wave["utilization_peak"] == pytest.approx(0.7, abs=0.03)
-    assert wave["growth_per_week"] is None  # of three days
-    names = ("replay_users", "replay_client_ids", "replay_before_s", "replay_after_s")
-    replay = {name: [row[column] for column in names] for name, row in rows.items()}
-    half = pytest.approx(DAYS * 86_400 / 2, rel=0.1)  # it is throttled half of the time
-    assert replay["full"] == [["full"], ["app"], [half], [0.0]]
-    assert [replay[name] for name in ("idle", "wave", "rising")] == [[[], [], [], []]] * 3
-    stored = (
-        "SELECT count() FROM headroom.quota_suggestions"
-        " WHERE cluster = 'weeks' AND toUnixTimestamp(to_time) = {to:Int64}"
-    )
-    assert clickhouse.store.query(stored, {"to": END // 1000})[0][0] == len(KINDS)
-
-
 def test_end_within_a_minute_adds_no_demand(spark: SparkSession, weeks: str) -> None:
     """Of few hours, where each five minutes count."""
     rows = invoke("quota-suggest", weeks, from_ms=END - 240 * MINUTE, to_ms=END - 3 * MINUTE - 40_000)
@@ -169,4 +129,37 @@ def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: s
     assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(KINDS, "no telemetry")
     assert [row["user"] for row in rows] == sorted(KINDS)
     assert invoke("client-inventory", weeks, "--top", "2") == rows[:2]
-    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[5]]
+    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[3]]
+
+
+STEP_MS = 300_000
+NIGHTS, CASES = 21, 60
+NIGHT_MS = FRIDAY_MS // 86_400_000 * 86_400_000 + 70 * 60_000  # 01:10, an hour before the job
+NIGHTS_FROM_MS = NIGHT_MS - NIGHTS * 86_400_000
+
+
+def insert_nights(clickhouse: RunningClickHouse) -> None:
+    before = 14  # steps from midnight to 01:10
+    rates = np.concatenate(
+        [nightly_job(np.random.default_rng(5000 + case), NIGHTS + 1)[before:][: NIGHTS * DAY] for case in range(CASES)]
+    )
+    steps = NIGHTS * DAY
+    ends = np.tile(NIGHTS_FROM_MS + np.arange(1, steps + 1) * STEP_MS - 1000, CASES)
+    users = np.repeat([f"job-{case}" for case in range(CASES)], steps)
+    at_night = (ends // 3_600_000 % 24 >= 1) & (ends // 3_600_000 % 24 < 3)  # idle, without rows, by day
+    size = {"user": users[at_night], "bytes": (rates[at_night] * LIMIT * 60).astype("uint64")}
+    insert_usage(
+        clickhouse.store, "nights", ends[at_night], rates[at_night] * LIMIT, client_id="app", interval_ms=60_000, **size
+    )
+    insert_limits(clickhouse.store, "nights", NIGHTS_FROM_MS - STEP_MS, {"<default>": LIMIT})
+
+
+def test_nightly_job_is_flagged_an_hour_before(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    """It exceeds its limit for 25 minutes each night."""
+    insert_nights(clickhouse)
+    rows = invoke("throttle-forecast", clickhouse.url, from_ms=NIGHTS_FROM_MS, to_ms=NIGHT_MS, cluster="nights")
+    assert len(rows) == CASES
+    job = datetime.fromtimestamp(NIGHT_MS / 1000, UTC) + timedelta(hours=1)
+    hits = [datetime.fromisoformat(row["hits_limit_at"]) for row in rows if row["hits_limit_at"]]
+    assert sum(abs(hit - job) <= timedelta(minutes=10) for hit in hits) >= 45
+    assert all(row["within_24h"] >= 0.9 and row["next_hit_at"] for row in rows)

@@ -1,19 +1,71 @@
-"""The report in its four formats, also with hostile names."""
+"""The report of quota-headroom in its four formats, and the plots of reports, also with hostile names."""
 
 from __future__ import annotations
 
+import base64
 import json
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.reports import headroom_report as report
+from spark_jobs.reports.plots import forecast_plots, headroom_plots
 from spark_jobs.reports.tables import FORECAST
-from tests.spark_jobs.reports.report_rows import EARLIER, FREE, HOSTILE, WINDOW, row
+
+WINDOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+
+
+def row(**changed: Any) -> dict[str, Any]:
+    """Columns that are not named here are empty."""
+    columns = {
+        **{column.name: "" if pa.types.is_string(column.type) else None for column in report.COLUMNS},
+        "cluster": "c",
+        "quota_key": "producer_byte_rate",
+        "user": "alice",
+        "client_id": "app",
+        "broker_id": 1,
+        "limit": 200_000.0,
+        "usage": 170_000.0,
+        "utilization": 0.85,
+        "utilization_p95": 0.9,
+        "throttle_ms": 0.0,
+        "level": "warn",
+        "reason": "at 85.0 % of producer_byte_rate",
+        "impact": "none",
+        "software_name": "apache-kafka-java",
+        "software_version": "4.3.1",
+        "instances": 1,
+        "matched_entity": "client-id=app",
+        "headroom": 30_000.0,
+        "group_usage": 170_000.0,
+        "shared_with": 0,
+        "team": "unowned",
+        "instant_level": "warn",
+        "source": "gateway",
+        "complete": 1,
+        "trend_per_min": 1_500.0,
+        "burst_credit": 300_000.0,
+        "window_start": WINDOW,
+        "window_s": 60,
+        "bytes": 5_100_000,
+        "range_throttle_ms": 0.0,
+        "range_throttled_s": 0.0,
+        "history_at": [WINDOW - timedelta(minutes=1), WINDOW],
+        "history": [0.5, 0.9],
+    }
+    return columns | changed
+
+
+NO_LIMIT = {"limit": None, "utilization": None, "headroom": None, "trend_per_min": None, "burst_credit": None}
+FREE = row(client_id="free", **NO_LIMIT, level="ok", matched_entity="")
+EARLIER = {"range_throttle_ms": 800.0, "range_throttled_s": 12.0, "last_throttled": WINDOW - timedelta(minutes=5)}
+HOSTILE = row(client_id="<script>alert(1)</script>\x1b[2J\n[bold]", reason="\x1b]0;title\x07 & <b>")
 
 
 class Text(HTMLParser):
@@ -34,33 +86,6 @@ class Text(HTMLParser):
         self.text += data
 
 
-def test_worst_first_orders_by_level_throttle_utilization_and_name() -> None:
-    rows = [
-        row(client_id="ok", level="ok", utilization=0.1),
-        row(client_id="free", level="ok", utilization=None),
-        row(client_id="short", level="throttled", throttle_ms=10.0, utilization=2.0),
-        row(client_id="b", level="critical", utilization=0.96),
-        row(client_id="a", level="critical", utilization=0.96),
-        row(client_id="long", level="throttled", throttle_ms=900.0, utilization=0.5),
-        row(client_id="earlier", level="ok", utilization=0.0, **EARLIER),
-    ]
-    in_order = ["long", "short", "a", "b", "earlier", "ok", "free"]
-    assert [client["client_id"] for client in report.worst_first(rows)] == in_order
-
-
-def test_worst_first_puts_harm_near_the_limit_before_harmless_throttling() -> None:
-    rows = [
-        row(client_id="harmless", level="throttled", throttle_ms=900.0, impact="none"),
-        row(client_id="waits", level="warn", impact="delayed"),
-        row(client_id="loses", level="warn", impact="losing"),
-        row(client_id="lags", level="throttled", impact="falling-behind"),
-        row(client_id="elsewhere", level="ok", impact="losing"),  # not by this quota
-        row(client_id="silent", level="throttled", throttle_ms=10.0, impact="unknown"),
-    ]
-    in_order = ["loses", "lags", "waits", "harmless", "silent", "elsewhere"]
-    assert [client["client_id"] for client in report.worst_first(rows)] == in_order
-
-
 def test_reason_names_what_the_client_feels() -> None:
     felt = row(impact="losing", impact_reason="7 records failed or expired")
     assert report.why(felt) == "at 85.0 % of producer_byte_rate; losing: 7 records failed or expired"
@@ -76,9 +101,7 @@ def test_reason_names_who_makes_a_client_slow() -> None:
 
 
 def test_json_has_promised_names_and_null_for_non_numbers() -> None:
-    written = report.REPORT.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE])
-    assert report.from_json(written) == [row(limit=None), FREE]
-    reported = json.loads(written)
+    reported = json.loads(report.REPORT.to_json([row(eta_s=float("nan"), limit=float("inf")), FREE]))
     assert list(reported[0]) == report.COLUMNS.names
     assert (reported[0]["eta_s"], reported[0]["limit"], reported[1]["utilization"]) == (None, None, None)
     assert reported[0]["window_start"] == "2026-11-20T10:00:00Z"
@@ -90,10 +113,6 @@ def test_page_is_self_contained_and_escapes_names() -> None:
     assert {"script", "link", "b"}.isdisjoint(page.tags)
     assert "<script>alert(1)</script>" in page.text
     assert "85.0 %" in page.text
-
-
-def test_page_without_rows_has_a_notice() -> None:
-    assert "No client was active" in Text(report.to_html([])).text
 
 
 def shown(*rows: dict[str, Any], width: int | None = 400) -> str:
@@ -135,6 +154,7 @@ def test_table_fits_a_terminal_without_a_cut_number_or_name(width: int) -> None:
 
 
 def test_a_report_without_rows_says_why() -> None:
+    assert "No client was active" in Text(report.to_html([])).text
     assert shown() == "No client was active in the range."
     assert [line.plain for line in FORECAST.to_table([], 80)] == [
         "When quotas are reached",
@@ -150,7 +170,12 @@ def test_long_names_are_truncated_except_in_json() -> None:
         assert "i" * 61 not in reported
         assert "u" * 61 not in reported
         assert "broker 1" in reported
-    assert report.from_json(report.REPORT.to_json([long])) == [long]
+    (written,) = json.loads(report.REPORT.to_json([long]))
+    assert (written["client_id"], written["user"], written["reason"]) == (
+        long["client_id"],
+        long["user"],
+        long["reason"],
+    )
 
 
 def test_throttling_before_the_latest_window_is_reported() -> None:
@@ -177,22 +202,75 @@ def test_shared_quota_shows_group_and_client_usage() -> None:
     assert "all that share" not in shown(row(), FREE)
 
 
-def test_write_creates_three_files_with_the_same_rows(tmp_path: Path) -> None:
-    rows = [row(), FREE]
+@pytest.mark.parametrize("rows", [[], [row(), FREE]], ids=["none", "two"])
+def test_three_files_have_the_same_rows(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     report.write(rows, tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "headroom.json",
-        "headroom.parquet",
-        "report.html",
-    ]
-    assert pq.read_table(tmp_path / "out" / "headroom.parquet").to_pylist() == rows
-    assert [client["client_id"] for client in json.loads((tmp_path / "out" / "headroom.json").read_text())] == [
-        "app",
-        "free",
-    ]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("headroom.json", "headroom.parquet", "report.html"),
+    }
+    table = pq.read_table(tmp_path / "out" / "headroom.parquet")
+    assert (table.to_pylist(), table.schema.equals(report.COLUMNS)) == (rows, True)
+    written = json.loads((tmp_path / "out" / "headroom.json").read_text())
+    assert [client["client_id"] for client in written] == [client["client_id"] for client in rows]
 
 
-def test_report_without_rows_is_written(tmp_path: Path) -> None:
-    report.write([], tmp_path)
-    assert json.loads((tmp_path / "headroom.json").read_text()) == []
-    assert pq.read_table(tmp_path / "headroom.parquet").schema.equals(report.COLUMNS)
+def svg(image: str) -> str:
+    kind, _, content = image.partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    drawn = base64.b64decode(content).decode()
+    assert drawn.startswith("<svg")
+    assert set(re.findall(r"https?://[^\"' ]+", drawn)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    return drawn
+
+
+def test_report_has_lines_and_a_heat_map() -> None:
+    whole = "customer-360-profile-enricher"
+    drawn = headroom_plots([row(client_id=whole), row(client_id="modest"), FREE])
+    assert list(drawn) == ["Utilisation over time", "Clients by time"]
+    lines, heat_map = map(svg, drawn.values())
+    assert all(
+        f"{whole} (alice, producer_byte_rate, c)" in plot and "modest (alice" in plot for plot in (lines, heat_map)
+    )
+    assert ("free (alice" in lines, "free (alice" in heat_map) == (False, True)
+    assert "stroke-dasharray" in lines  # the limit
+
+
+def test_client_names_are_escaped() -> None:
+    for image in headroom_plots([HOSTILE]).values():
+        drawn = svg(image)
+        assert "<script>alert" not in drawn
+        assert "&lt;script&gt;alert" in drawn
+        assert "\x1b" not in drawn
+
+
+def test_plots_without_data_are_omitted() -> None:
+    assert headroom_plots([]) == {}
+    once = row(history_at=[WINDOW], history=[0.5])
+    assert list(headroom_plots([once])) == ["Clients by time"]
+    assert forecast_plots([]) == {}
+
+
+def test_infinite_and_missing_utilization_are_drawn_without_nan() -> None:
+    for history in ([0.5, float("inf")], [0.5, None]):  # None: as in JSON
+        assert "NaN" not in svg(headroom_plots([row(history=history)])["Clients by time"])
+
+
+def test_forecast_has_a_fan_per_quota_group() -> None:
+    made_at = WINDOW + timedelta(minutes=5)
+    quantiles = {"p10": [0.1, 0.2], "p50": [0.5, 0.6], "p90": [0.9, float("inf")]}
+    rows = [row(client_id=name, made_at=made_at, **quantiles) for name in ("<one>", "two")]
+    (image,) = forecast_plots(rows).values()
+    drawn = svg(image)
+    assert "&lt;one&gt; (alice" in drawn
+    assert "two (alice" in drawn
+
+
+def test_forecasts_are_in_the_order_of_the_rows_and_say_how_many_are_left_out() -> None:
+    fan = {"made_at": WINDOW, "p10": [0.1], "p50": [0.5], "p90": [0.9]}
+    names = [f"{letter}-client" for letter in "hdbeacfg"]
+    ((title, image),) = forecast_plots([row(client_id=name, **fan) for name in names]).items()
+    assert title.endswith(", the first 6 of 8 buckets")
+    assert list(dict.fromkeys(re.findall(r"\w-client", svg(image)))) == names[:6]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from spark_jobs.transforms.demand import recorded
 from spark_jobs.transforms.forecast_members import crps
-from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, Forecast, forecast, regular, season, seasonal
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, Forecast, forecast
 from tests.kit.forecasts import DAY, MONDAY, Scores, scored, sunday_batch, weeks
 
 
@@ -44,14 +46,6 @@ def test_expected_step_is_the_median_of_the_paths_that_reach_the_limit() -> None
 def test_short_history_is_extrapolated() -> None:
     made = forecast(np.full(FEWEST_STEPS, 0.4), MONDAY)
     assert made.quantiles[1] == pytest.approx(np.full(HORIZON, 0.4))
-
-
-def test_season_distinguishes_hours_of_the_week() -> None:
-    values = weeks(3, days=28, noise=0.01)
-    table = season(values, MONDAY)
-    noon = np.array([MONDAY + 14 * 12.0, MONDAY + 5 * DAY + 14 * 12.0])
-    monday, saturday = seasonal(table, noon)
-    assert monday > saturday + 0.2
 
 
 def test_what_happens_weekly_is_seen_days_ahead() -> None:
@@ -119,9 +113,11 @@ def test_crps_of_an_ensemble() -> None:
     assert crps(paths, actual) == pytest.approx((2 + 1 + 1) / 3 - np.mean(pairs) / 2)
 
 
-def test_steps_without_a_row_are_zero() -> None:
-    values, first = regular(np.array([10, 12, 12]), np.array([0.5, 0.2, 0.7]), 13)
-    assert (values.tolist(), first) == ([0.5, 0.0, 0.7, 0.0], 10)
+def test_steps_without_a_row_are_zero_and_shares_are_of_the_newest_limit() -> None:
+    rows = {"step": [10, 12, 12], "limit": [50.0, 100.0, 100.0], "wanted": [1.0, 0.2, 0.7], "p95": [0.8, 0.1, 0.3]}
+    shares = recorded(pd.DataFrame(rows), 13)
+    assert (shares.wanted.tolist(), shares.used.tolist()) == ([0.5, 0.0, 0.7, 0.0], [0.4, 0.0, 0.3, 0.0])
+    assert (shares.first_step, shares.limit) == (10, 100.0)
 
 
 @pytest.fixture(scope="module")

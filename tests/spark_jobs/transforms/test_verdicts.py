@@ -53,10 +53,8 @@ class Report(NamedTuple):
         return ("c", "alice", "app", self.window * WINDOW_MS, *values, ago, records)
 
 
-def instance(
-    name: str, version: str, first_ms: int, last_ms: int, terminated: int = 0, software: str = "kafka-java"
-) -> tuple[Any, ...]:
-    return ("c", "alice", "app", name, first_ms, last_ms, 1, terminated, software, version, "10.0.0.1")
+def instance(name: str, version: str, first_ms: int, last_ms: int, terminated: int = 0) -> tuple[Any, ...]:
+    return ("c", "alice", "app", name, first_ms, last_ms, 1, terminated, "kafka-java", version, "10.0.0.1")
 
 
 def verdicts(
@@ -92,10 +90,6 @@ def by_client(rows: list[dict[str, Any]], *names: str) -> dict[str, Any]:
     reported = {row["client_id"]: tuple(row[name] for name in names) for row in rows}
     assert len(reported) == len(rows)
     return {client_id: values[0] if len(names) == 1 else values for client_id, values in reported.items()}
-
-
-def test_no_usage_yields_no_rows(spark: SparkSession) -> None:
-    assert verdicts(spark, []) == []
 
 
 def test_rows_name_the_team_of_their_client(spark: SparkSession) -> None:
@@ -135,32 +129,19 @@ def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> N
         }
     )
     rows = {row["quota_key"]: row for row in verdicts(spark, windows, reports=[report])}
-    assert {key: (row["client_throttle_ms_max"], row["impact_reason"]) for key, row in rows.items()} == {
-        PRODUCE: (
-            1150.0,
-            "records waited 675 ms in the producer; client felt produce throttle 1.2 s;"
-            " instance one reports 75 % of its bytes",
-        ),
-        FETCH: (20.0, "2 rebalances; client felt fetch throttle 20 ms"),
-        REQUEST: (1150.0, "records waited 675 ms in the producer; 2 rebalances; client felt throttle 1.2 s"),
+    felt = ("client_throttle_ms_max", "impact", "busiest_instance", "busiest_instance_share")
+    assert {key: tuple(row[name] for name in felt) for key, row in rows.items()} == {
+        PRODUCE: (1150.0, "delayed", "one", 0.75),
+        FETCH: (20.0, "delayed", "", None),
+        REQUEST: (1150.0, "delayed", "", None),
     }
     row = rows[PRODUCE]
+    assert row["impact_reason"] == (
+        "records waited 675 ms in the producer; client felt produce throttle 1.2 s;"
+        " instance one reports 75 % of its bytes"
+    )
     assert (row["request_latency_ms_max"], row["queue_time_ms_max"], row["rebalances"]) == (300.0, 675.0, 2.0)
     assert (row["outgoing_bytes"], row["incoming_bytes"]) == (1000.0, None)
-    assert {row["impact"] for row in rows.values()} == {"delayed"}
-    assert {key: (row["busiest_instance"], row["busiest_instance_share"]) for key, row in rows.items()} == {
-        PRODUCE: ("one", 0.75),
-        FETCH: ("", None),
-        REQUEST: ("", None),
-    }
-
-
-def test_software_decides_how_long_records_may_wait(spark: SparkSession) -> None:
-    window = usage(rate=100.0, muted_ms=5000.0, throttle_ms=900.0)
-    for software, impact in (("apache-kafka-java", "falling-behind"), ("librdkafka", "delayed")):
-        seen = instance("one", "1", 0, WINDOW_MS, software=software)
-        (row,) = verdicts(spark, [window], reports=[Report({"queue_time_ms": 70_000.0})], instances=[seen])
-        assert (row["impact"], row["software_name"]) == (impact, software)
 
 
 def test_lag_grows_by_the_minute_whatever_the_window(spark: SparkSession) -> None:
