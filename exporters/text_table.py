@@ -74,7 +74,13 @@ def table_lines(
         for name in shown:
             sizes[name] = min(wide[name], least[name] + room)
             room -= sizes[name] - least[name]
-    lines_of_rows = list(_aligned(shown, cells, sizes, width, layout))
+    lines_of_rows = [TableLine(_row_line({name: name for name in shown}, shown, sizes, layout))]
+    for number, of_row in enumerate(cells):
+        parts = {name: of_row[name].split("\n") for name in shown}
+        for at in range(max(map(len, parts.values()), default=0)):
+            part = {name: of[at] if at < len(of) else "" for name, of in parts.items()}
+            lines_of_rows.append(TableLine(_row_line(part, shown, sizes, layout), number))
+        lines_of_rows += _under(number, of_row, shown, width, layout)
     left_out = [name for name in headings if name in layout.leave and name not in shown]
     if left_out:
         lines_of_rows.append(TableLine(f"(no room in {width} columns for: {', '.join(left_out)})"))
@@ -98,18 +104,6 @@ def _width(cell: str) -> int:
 
 def _fits(shown: Sequence[str], sizes: Mapping[str, int], width: int) -> bool:
     return sum(sizes[name] for name in shown) + len(_GAP) * (len(shown) - 1) <= width
-
-
-def _aligned(
-    shown: Sequence[str], cells: Sequence[Cells], sizes: Mapping[str, int], width: int | None, layout: Layout
-) -> Iterator[TableLine]:
-    yield TableLine(_row_line({name: name for name in shown}, shown, sizes, layout))
-    for number, row in enumerate(cells):
-        parts = {name: row[name].split("\n") for name in shown}
-        for at in range(max(map(len, parts.values()), default=0)):
-            part = {name: of[at] if at < len(of) else "" for name, of in parts.items()}
-            yield TableLine(_row_line(part, shown, sizes, layout), number)
-        yield from _under(number, row, shown, width, layout)
 
 
 def _under(number: int, row: Cells, shown: Collection[str], width: int | None, layout: Layout) -> Iterator[TableLine]:

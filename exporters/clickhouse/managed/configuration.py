@@ -63,7 +63,22 @@ class ServerSettings:
 def server_document(settings: ServerSettings, http_port: int, native_port: int) -> dict[str, Any]:
     """The content of the configuration file."""
     return {
-        **_paths(settings),
+        # System log tables grow and are never read: none is enabled. `files` and `schemas` stay empty.
+        "path": f"{settings.store}/",
+        "workload_path": f"{settings.workloads}/",
+        "tmp_path": f"{settings.store}/tmp/",  # noqa: S108 below our directory
+        "user_files_path": f"{settings.directory}/files/",
+        "format_schema_path": f"{settings.directory}/schemas/",
+        "users_config": str(settings.users_file),
+        "default_profile": BASE_PROFILE,
+        "umask": "077",  # the server's own default lets the group read
+        "logger": {
+            "level": "warning",
+            "log": str(settings.error_log.with_name("server.log")),
+            "errorlog": str(settings.error_log),
+            "size": "10M",
+            "count": 2,
+        },
         "listen_host": settings.host,
         "http_port": http_port,
         "tcp_port": native_port,
@@ -80,27 +95,6 @@ def server_document(settings: ServerSettings, http_port: int, native_port: int) 
             "settings_constraints_replace_previous": 1,
         },
         **_limits(settings.memory_bytes),
-    }
-
-
-def _paths(settings: ServerSettings) -> dict[str, Any]:
-    """Disables system log tables, which grow and are never read. `files` and `schemas` stay empty."""
-    return {
-        "path": f"{settings.store}/",
-        "workload_path": f"{settings.workloads}/",
-        "tmp_path": f"{settings.store}/tmp/",  # noqa: S108 below our directory
-        "user_files_path": f"{settings.directory}/files/",
-        "format_schema_path": f"{settings.directory}/schemas/",
-        "users_config": str(settings.users_file),
-        "default_profile": BASE_PROFILE,
-        "umask": "077",  # the server's own default lets the group read
-        "logger": {
-            "level": "warning",
-            "log": str(settings.error_log.with_name("server.log")),
-            "errorlog": str(settings.error_log),
-            "size": "10M",
-            "count": 2,
-        },
     }
 
 

@@ -81,7 +81,17 @@ class ManagedServer:
             self.http_port = ports.enter_context(_reserved(settings.host, settings.http_port))
             self.native_port = ports.enter_context(_reserved(settings.host, settings.native_port))
             host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 compared
-            password = self._configure()
+            for name in ("files", "schemas", "log"):
+                (settings.directory / name).mkdir(exist_ok=True)
+            settings.workloads.mkdir(parents=True, exist_ok=True)
+            for file in settings.workloads.glob("*.sql"):
+                file.unlink()
+            for name, statement in workloads(settings.memory_bytes).items():
+                (settings.workloads / f"{name}.sql").write_text(f"{statement}\n")
+            password = writer_password(settings.password_file)
+            users = users_document(password, settings.reader_password, settings.memory_bytes)
+            write_document(settings.users_file, users)
+            write_document(self._configuration, server_document(settings, self.http_port, self.native_port))
             self._ports = ports.pop_all()
         self.writer = Endpoint("http", host, self.http_port, WRITER, password, is_direct=True)  # for this machine
 
@@ -117,21 +127,6 @@ class ManagedServer:
         if guard is None:
             return dict(inherited)
         return {**inherited, "LD_PRELOAD": f"{guard} {inherited.get('LD_PRELOAD', '')}".strip()}
-
-    def _configure(self) -> str:
-        """Writes all files; returns the password of the writer."""
-        settings = self.settings
-        for name in ("files", "schemas", "log"):
-            (settings.directory / name).mkdir(exist_ok=True)
-        settings.workloads.mkdir(parents=True, exist_ok=True)
-        for file in settings.workloads.glob("*.sql"):
-            file.unlink()
-        for name, statement in workloads(settings.memory_bytes).items():
-            (settings.workloads / f"{name}.sql").write_text(f"{statement}\n")
-        password = writer_password(settings.password_file)
-        write_document(settings.users_file, users_document(password, settings.reader_password, settings.memory_bytes))
-        write_document(self._configuration, server_document(settings, self.http_port, self.native_port))
-        return password
 
     def answers(self) -> bool:
         """Whether the server is ready; waits for at most a second."""
