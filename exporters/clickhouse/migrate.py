@@ -63,16 +63,6 @@ class _Layout:
         """Of statements that change the schema."""
         return {"log_comment": LOG_COMMENT, **(DDL_SETTINGS if self.cluster or self.is_replicated else {})}
 
-    @property
-    def processes(self) -> str:
-        """The table of running statements."""
-        return f"clusterAllReplicas({quoted(self.cluster)}, system.processes)" if self.cluster else "system.processes"
-
-    def bootstrap(self, database: str) -> tuple[str, ...]:
-        """What creates the database and the table of migrations."""
-        first = bootstrap(self.cluster, database) if self.cluster else "CREATE DATABASE IF NOT EXISTS {{database}}"
-        return (first, *self.rendered([schema.RECORD_TABLE]))
-
     def rendered(self, statements: Iterable[str], on_cluster: ClusterSchema | None = None) -> tuple[str, ...]:
         """On a cluster a statement depends on the tables before it, which `on_cluster` has seen."""
         if self.cluster:
@@ -89,10 +79,13 @@ def apply_schema(clickhouse: ClickHouse, options: StoreOptions, database: str, v
     every = schema.migrations(values)
     layout = _layout(clickhouse, options.cluster, database)
     if not clickhouse.rows(_IS_RECORDED, named)[0]["found"]:
-        for statement in layout.bootstrap(database):
+        single = "CREATE DATABASE IF NOT EXISTS {{database}}"
+        first = bootstrap(layout.cluster, database) if layout.cluster else single
+        for statement in (first, *layout.rendered([schema.RECORD_TABLE])):
             clickhouse.command(filled(statement, named), settings=layout.settings)
     if _pending(clickhouse, every, named):
-        with schema_lock(clickhouse, database, layout.processes):
+        everywhere = f"clusterAllReplicas({quoted(layout.cluster)}, system.processes)"
+        with schema_lock(clickhouse, database, everywhere if layout.cluster else "system.processes"):
             # Others may have applied some.
             missing = {migration.version for migration in _pending(clickhouse, every, named)}
             on_cluster = ClusterSchema(layout.cluster) if layout.cluster else None

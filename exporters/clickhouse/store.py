@@ -59,10 +59,6 @@ class PermanentWriteError(WriteError):
     """A retry cannot succeed: types or values of the rows do not fit the table."""
 
 
-class QueryError(Exception):
-    """A query or statement failed; the message is ClickHouse's."""
-
-
 class Store:
     """The ClickHouse server or cluster that the storage process writes to, from one thread. Connects at first use.
 
@@ -113,7 +109,7 @@ class Store:
         for what, query in queries.items():
             try:
                 self.rows(query)
-            except QueryError as exc:
+            except StoreError as exc:
                 raise TransientWriteError(f"cannot read {what}: {exc}") from exc
 
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
@@ -141,7 +137,7 @@ class Store:
         )
         try:
             (row,) = self.rows(sql)
-        except QueryError as exc:
+        except StoreError as exc:
             raise TransientWriteError(f"cannot look up rows of {table}: {exc}") from exc
         return bool(row["found"] == len(wanted))
 
@@ -151,12 +147,12 @@ class Store:
             self._clickhouse.command(sql, parameters)
 
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Row]:
-        """All rows of a small result. Raises QueryError."""
+        """All rows of a small result. Raises StoreError."""
         with self._query_errors():
             return self._clickhouse.rows(sql, parameters or {})
 
     def query_arrow(self, sql: str, parameters: Mapping[str, Any]) -> pa.Table:
-        """A result of many rows, as columns. Raises QueryError."""
+        """A result of many rows, as columns. Raises StoreError."""
         with self._query_errors():
             return self._clickhouse.table(sql, parameters)
 
@@ -167,7 +163,7 @@ class Store:
         asked = replicas_behind(self._options.cluster, table)
         try:
             (row,) = self.rows(asked, {"database": self._clickhouse.database})
-        except QueryError:
+        except StoreError:
             return False
         return not row["behind"]
 
@@ -178,9 +174,9 @@ class Store:
     def _query_errors(self) -> Iterator[None]:
         try:
             yield
-        except StoreError as exc:
+        except StoreError:
             self._clickhouse.go_on()
-            raise QueryError(str(exc)) from exc
+            raise
 
     @contextlib.contextmanager
     def _write_errors(self, failure: str) -> Iterator[None]:

@@ -17,10 +17,10 @@ from uuid import UUID
 
 import structlog
 
+from exporters.clickhouse.errors import StoreError
 from exporters.clickhouse.store import (
     Built,
     PermanentWriteError,
-    QueryError,
     Store,
     TableRows,
     TableWriter,
@@ -244,7 +244,7 @@ class Ingester:
         """Reads which series the store has, before the first batch. Without them each is described again."""
         try:
             self._known.recall(recent_series(self._store, now_ms - _SERIES_REWRITTEN_AFTER_MS))
-        except QueryError as exc:
+        except StoreError as exc:
             log.warning("cannot read the recent series, will describe all again", cause=str(exc))
 
     def step(self, now_ms: int) -> int:
@@ -290,7 +290,7 @@ class Ingester:
         try:
             part = self._hours.current or self._hours.begin(number_of_series(self._store))
             self._store.command(ROLL_UP, part.parameters())
-        except (TransientWriteError, PermanentWriteError, QueryError) as exc:
+        except (TransientWriteError, PermanentWriteError, StoreError) as exc:
             log.warning("cannot compute the rollup of an hour, will retry", cause=str(exc))
             self._hours.failed(clock_ms())
         else:
@@ -365,7 +365,7 @@ class Ingester:
                 pushes = {"ids": [str(UUID(bytes=id_)) for id_ in ids], "first_ms": min(times), "last_ms": max(times)}
                 stored_ids = self._store.query_arrow(_STORED_PUSHES, pushes)["id"].to_pylist()
                 stored.update(UUID(text).bytes for text in stored_ids)
-        except QueryError as exc:
+        except StoreError as exc:
             raise TransientWriteError(f"cannot ask the store which pushes it has: {exc}") from exc
         return {n for n, id_ in enumerate(decoded.push_ids) if id_ in stored}
 

@@ -30,7 +30,7 @@ SETTINGS max_execution_time = 60
 def recent_series(store: Store, since_ms: int) -> Iterator[tuple[bytes, int, Ids]]:
     """Yields client (`series.identity`), when its first series was described, and the ids; in order of that time.
 
-    `since_ms`: exclusive. Raises QueryError.
+    `since_ms`: exclusive. Raises StoreError.
     """
     clients = store.query_arrow(_RECENT, {"since_ms": since_ms, "limit": _MAX_SERIES}).combine_chunks()
     if not clients.num_rows:

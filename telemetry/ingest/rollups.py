@@ -64,7 +64,7 @@ class Slice(NamedTuple):
 
 
 def number_of_series(store: Store) -> int:
-    """Rows of `series`, those that are not merged yet included: a computation reads them all. Raises QueryError."""
+    """Rows of `series`, those that are not merged yet included: a computation reads them all. Raises StoreError."""
     (row,) = store.rows("SELECT count() AS found FROM series")
     return int(row["found"])
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from exporters.clickhouse.connection import Endpoint
+from exporters.clickhouse.errors import StoreError
 from exporters.clickhouse.store import (
     PermanentWriteError,
-    QueryError,
     Store,
     TransientWriteError,
 )
@@ -128,7 +128,7 @@ def test_unreachable_server_raises_transient_error() -> None:
         store.insert("points", points("away", 1), token="t")
     with pytest.raises(TransientWriteError):
         store.migrate(SCHEMA_VALUES)
-    with pytest.raises(QueryError):
+    with pytest.raises(StoreError):
         store.rows("SELECT 1 AS one")
     store.close()
 

@@ -10,8 +10,9 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE, WRITER, Compression, Endpoint, StoreOptions, TlsFiles
+from exporters.clickhouse.errors import StoreError
 from exporters.clickhouse.managed.configuration import ServerSettings, write_document
-from exporters.clickhouse.store import QueryError, Store, TransientWriteError
+from exporters.clickhouse.store import Store, TransientWriteError
 from headroom.cli.sql import run_sql
 from headroom.demo.processes import free_ports
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
@@ -100,7 +101,7 @@ def test_certificate_of_another_user_is_refused(server: Secured) -> None:
     somebody = Endpoint(
         "https", "127.0.0.1", server.port, "robot", "", TlsFiles(str(server.authority.ca), certificate, key)
     )
-    with pytest.raises(QueryError, match=r"refuses user 'robot': wrong password"):
+    with pytest.raises(StoreError, match=r"refuses user 'robot': wrong password"):
         Store(somebody).rows("SELECT 1 AS one")
 
 
