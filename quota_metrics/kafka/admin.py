@@ -93,8 +93,10 @@ class KafkaAdmin:
         node = self._learned[0]
         try:
             connection = await KafkaConnection.open(node.host, node.port, options)
-            handshake = await connection.send(sasl_handshake("NONE"))  # refused with the names of those that it has
-            await connection.close()
+            try:
+                handshake = await connection.send(sasl_handshake("NONE"))  # refused with the names of those that it has
+            finally:
+                await connection.close()
         except ClusterError:  # as other checks say
             return ()
         return tuple(handshake.mechanisms)
