@@ -95,6 +95,7 @@ class DecodedBatch:
             self.kept[RecordKind.PUSH] += 1
         else:
             self.dropped[refusal.reason] += 1
+            self.quarantined.append((outcome.push, refusal))
 
     def add_record(self, kind: RecordKind, body: bytes) -> None:
         """Adds a record of another kind. Raises ValueError, TypeError when it is invalid."""
@@ -110,20 +111,18 @@ class DecodedBatch:
     def is_full(self) -> bool:
         return self.rows >= _MAX_ROWS or self.nbytes >= _MAX_BYTES
 
-    def refuse(self, table_rows: TableRows, item: Any) -> Push | None:
-        """Counts an item that the store does not accept as dropped. Returns the push if it was one."""
+    def refuse(self, rows: TableRows, item: Any, cause: str) -> None:
+        """Drops an item that the store does not accept: a record, or a push, which is quarantined."""
         is_push = isinstance(item, int)
         if is_push and item in self.refused:
-            return None
-        self.kept[RecordKind.PUSH if is_push else table_rows.kind] -= 1
+            return
+        self.kept[RecordKind.PUSH if is_push else rows.kind] -= 1
         self.dropped[DropReason.REFUSED] += 1
-        if not is_push:
-            return None
-        self.refused.add(item)
-        outcome = self.outcomes[item]
-        self.outcomes[item] = replace(outcome, error_code=_UNKNOWN_SERVER_ERROR, decoded=Decoded(), match=None)
-        push: Push = outcome.push
-        return push
+        if is_push:
+            self.refused.add(item)
+            outcome = self.outcomes[item]
+            self.outcomes[item] = replace(outcome, error_code=_UNKNOWN_SERVER_ERROR, decoded=Decoded(), match=None)
+            self.quarantined.append((outcome.push, Refusal(DropReason.REFUSED, f"{rows.table}: {cause}")))
 
     def without_refused(self, rows: TableRows) -> TableRows:
         """The rows of a table without pushes refused by an earlier table; `pushes` keeps a row for them."""
@@ -388,8 +387,6 @@ class Ingester:
                 outcome, refusal = self._decoder.outcome(push)
             decoded.add_push(outcome, refusal, end)
             self._known.add(identity(push), outcome.decoded.series, now_ms)
-            if refusal is not None:
-                decoded.quarantined.append((push, refusal))
         except (ValueError, TypeError) as exc:
             log.error("cannot read a spool record", kind=kind.name, nbytes=len(body), cause=repr(exc))
             decoded.dropped[DropReason.CORRUPT_RECORD] += 1
@@ -407,10 +404,7 @@ class Ingester:
             )
             del self._unwritten[0]
             for failed in written.failed:
-                push = decoded.refuse(rows, failed.item)
-                if push is not None:
-                    refusal = Refusal(DropReason.REFUSED, f"{rows.table}: {failed.cause}")
-                    decoded.quarantined.append((push, refusal))
+                decoded.refuse(rows, failed.item, failed.cause)
             decoded.hours.update(written.hours)
             decoded.clamped_timestamps += written.clamped_timestamps
 
