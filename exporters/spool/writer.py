@@ -161,9 +161,7 @@ class SpoolWriter:
     def is_over_share(self, free_times: int) -> bool:
         """Whether the segments of this writer and of the one beside it hold more than `free_times` what is free;
         measured again before it says so."""
-        if not self._is_over_share(free_times):
-            return False
-        if self._clock_s() - self._measured_at > _MEASURE_AGAIN_S:
+        if self._is_over_share(free_times) and self._clock_s() - self._measured_at > _MEASURE_AGAIN_S:
             self._measure()
         return self._is_over_share(free_times)
 

@@ -18,15 +18,6 @@ from collections.abc import Collection, Iterable, Iterator
 _DEFAULT_CAPACITY = 16
 
 
-def string_hash(text: str) -> int:
-    """String.hashCode() as an unsigned 32-bit number."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
-    return value
-
-
 def uuid_hash(uuid: bytes) -> int:
     """java.util.UUID.hashCode() of 16 big-endian bytes, unsigned; Kafka's Uuid has the same."""
     halves = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
@@ -104,5 +95,9 @@ def _in_buckets(elements: Iterable[str], capacity: int) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _spread(key: str) -> int:
-    value = string_hash(key)
+    """HashMap.hash: of String.hashCode() as an unsigned number of 32 bits."""
+    units = key.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
     return value ^ value >> 16
