@@ -10,7 +10,6 @@ import structlog
 
 from exporters.model import Connection
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.broker_ports import BrokerPorts
 from telemetry.gateway.client_connection import (
     ClientConnection,
     GatewayOptions,
@@ -61,6 +60,8 @@ class Gateway(SharedContext):
         self._timeouts: asyncio.Task[None] | None = None
         self._refusals = (0, 0)  # the current minute, and how many in it
         self._listeners = [Listener(self, listener) for listener in listeners]
+        self.all_ports = [listener.ports for listener in self._listeners]  # of each listener, the main one first
+        self.ports = self.all_ports[0]
 
     def refused(self, reason: str, peer: object) -> None:
         """Counts and logs a connection that is closed because of what its client sent."""
@@ -72,16 +73,6 @@ class Gateway(SharedContext):
             log.info("connection closed", reason=reason, peer=peer)
         elif self._refusals[1] == _REFUSALS_LOGGED + 1:
             log.warning("further connections closed in this minute are counted only: headroom_protocol_errors_total")
-
-    @property
-    def ports(self) -> BrokerPorts:
-        """The ports of the main listener."""
-        return self._listeners[0].ports
-
-    @property
-    def all_ports(self) -> list[BrokerPorts]:
-        """The ports of each listener, the main one first."""
-        return [listener.ports for listener in self._listeners]
 
     async def start(self, nodes: Iterable[Node]) -> tuple[str, int]:
         """Opens all listeners; returns the bootstrap address. Raises OSError when its port is taken."""

@@ -6,14 +6,11 @@ Imports telemetry.subscriptions, telemetry.wire, telemetry.decode, telemetry.pro
 
 grpc_auth.py      authenticates gRPC callers and determines which client a request belongs to
 grpc_codec.py     the gRPC service without sockets: decodes a request, applies the rules and encodes the response
-grpc_server.py    the gRPC server of headroom.telemetry.v1: authenticates a call, applies the rules, waits for the
-                  flush, answers
+grpc_server.py    the gRPC server of headroom.telemetry.v1
 otlp_export.py    converts an OTLP ExportMetricsServiceRequest to spool records, one per client in it
-otlp_grpc.py      the OTLP/gRPC receiver: opentelemetry.proto.collector.metrics.v1.MetricsService
-otlp_http.py      the OTLP/HTTP receiver: POST /v1/metrics, protobuf or JSON, plain, gzip or zstd (OTLP specification,
-                  "OTLP/HTTP")
+otlp_grpc.py      the OTLP/gRPC receiver
+otlp_http.py      the OTLP/HTTP receiver: POST /v1/metrics, protobuf or JSON, plain, gzip or zstd
 otlp_identity.py  maps OTLP attributes of several broker plug-ins to the identity of a client
 otlp_parsing.py   bytes or JSON to an OTLP ExportMetricsServiceRequest
-otlp_receiver.py  accepts OTLP requests from gRPC and HTTP: parses, splits by client, appends to the spool and waits
-                  for the flush
+otlp_receiver.py  what both do with a request: parse, split by client, append to the spool, wait for the flush
 """

@@ -7,6 +7,7 @@ are push records in the spool, and ingest treats them like pushes over the Kafka
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
@@ -123,8 +124,7 @@ class _Owners:
     """The identity of a resource or data point; equal ones are resolved once."""
 
     def __init__(self, sender: OtlpCaller, cluster: str, dialect: Dialect, most: int) -> None:
-        self._sender = sender
-        self._cluster = cluster
+        self._identity = partial(identity_of, sender=sender, cluster=cluster)
         self._dialect = dialect
         self._most = most
         self._of_resources: dict[bytes, tuple[Identity | None, Facts]] = {}
@@ -150,9 +150,6 @@ class _Owners:
         if identity is None and len(self._of_points) < self._most:
             identity = self._of_points[key] = self._identity(Facts(stated, ambiguous))
         return identity
-
-    def _identity(self, facts: Facts) -> Identity:
-        return identity_of(facts, self._sender, self._cluster)
 
 
 class _Split:

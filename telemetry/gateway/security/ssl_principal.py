@@ -17,10 +17,6 @@ _RULE = re.compile(
 )
 
 
-class MappingRuleError(ValueError):
-    """The text is no list of rules."""
-
-
 class NoMatchingRuleError(ValueError):
     """No rule matches a subject: Kafka refuses such a client."""
 
@@ -28,7 +24,7 @@ class NoMatchingRuleError(ValueError):
 def principal_mapper(rules: str) -> Callable[[str], str]:
     """Returns a function that maps distinguished names by `rules` and may raise NoMatchingRuleError.
 
-    Raises MappingRuleError. Patterns run in linear time (RE2), because clients choose the subjects of the certificates
+    Raises ValueError. Patterns run in linear time (RE2), because clients choose the subjects of the certificates
     that they request.
     """
     parsed: list[tuple[re.Match[str], JavaPattern | None]] = []  # None: DEFAULT
@@ -37,11 +33,11 @@ def principal_mapper(rules: str) -> Callable[[str], str]:
     while at < len(text):
         rule = _RULE.match(text, at)
         if rule is None:
-            raise MappingRuleError(f"{text[at:]!r} is no rule: DEFAULT or RULE:pattern/replacement/[LU]")
+            raise ValueError(f"{text[at:]!r} is no rule: DEFAULT or RULE:pattern/replacement/[LU]")
         try:
             pattern = None if rule["default"] else JavaPattern(rule["pattern"], captures=True)
         except JavaPatternError as exc:
-            raise MappingRuleError(f"{rule['pattern']!r} is no pattern: {exc}") from exc
+            raise ValueError(f"{rule['pattern']!r} is no pattern: {exc}") from exc
         parsed.append((rule, pattern))
         at = rule.end()
 
