@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from exporters.model import RecordKind
 from exporters.spool.writer import SpoolWriter
+from headroom.clock import now_ms
 from headroom.demo.broker import LocalCluster
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.authentication import Security
@@ -26,10 +26,6 @@ from telemetry.subscriptions.kip714_rules import ClientMetrics
 from tests.kit.loop_thread import LoopThread
 
 _PLAINTEXT = ListenerSecurity()
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class RunningGateway(LoopThread):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Producer
 
 from exporters.model import Exchange, ExchangeValues
+from headroom.clock import now_ms
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jars import KAFKA_VERSION, fetch_once
 from headroom.demo.jvm import Admin, Jvm
@@ -28,7 +29,7 @@ from quota_metrics.measure.usage_meter import UsageMeter
 from quota_metrics.windows import Rate
 from tests.kit.kafka.jmx import jmx_options
 from tests.kit.serving import running
-from tests.telemetry.conftest import RunningGateway, now_ms
+from tests.telemetry.conftest import RunningGateway
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 MUTATIONS, MUTATES = "controller_mutation_rate", "mutator"

@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from exporters.model import CONTROLLER
+from headroom.clock import now_ms
 from headroom.demo.jvm import Jvm
 from headroom.demo.serving import Serving
 from quota_metrics.jmx.scrape import Agent, scrape
 from tests.kit.serving import eventually, page, rows
 from tests.quota_metrics.measure import quota_truth
 from tests.quota_metrics.measure.quota_truth import CONSUMER, CONSUMES, PRODUCER, PRODUCES, SHARED, USER, Bucket, Loaded
-from tests.telemetry.conftest import now_ms
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.alone]
 

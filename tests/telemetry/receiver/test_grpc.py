@@ -12,7 +12,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from exporters.identity import stored_name
 from exporters.model import ANONYMOUS, UNKNOWN, ClientInstance, Connection, RecordKind
 from exporters.spool.records import decode_instance, decode_push
 from quota_metrics.kafka.primitives import Reader
@@ -265,23 +264,6 @@ async def test_invalid_fields_are_refused(request_: pb.PushTelemetryRequest) -> 
     async with opened(max_message_bytes=100_000) as receiver, receiver.trusted() as caller:
         assert await refused(caller.push(request_)) is grpc.StatusCode.INVALID_ARGUMENT
         assert (receiver.records, len(receiver.rules.instances)) == ([], 0)
-
-
-@in_loop
-async def test_identity_fields_of_maximum_size_fit_a_record() -> None:
-    worst: dict[str, Any] = dict.fromkeys(
-        ("cluster", "listener", "client_software_name", "client_software_version"), "\x01" * 255
-    )
-    worst |= {"principal": "\x01" * 4_096, "client_id": "é" * 16_383, "connection_id": "\x01" * 1_024}
-    async with opened(max_message_bytes=100_000) as receiver, receiver.trusted() as caller:
-        request = push(connection=pb.Connection(**worst, client_source_address="::1", client_source_port=65_535))
-        assert await caller.push(request) == 0
-        ((_, record),) = receiver.records
-        kept = decode_push(record)
-        assert (kept.connection.principal, kept.client_id) == tuple(
-            stored_name(worst[name]) for name in ("principal", "client_id")
-        )
-        assert (len(kept.connection.principal), len(kept.client_id)) == (255, 255)
 
 
 @in_loop
