@@ -88,27 +88,21 @@ class Listener(ListenerContext):
 Serve: TypeAlias = Callable[..., asyncio.Protocol]  # gets the address that a proxy reports, if it does
 
 
+@dataclass(eq=False)
 class HandshakeServer(asyncio.AbstractServer):
     """Accepts connections of one listening socket that begin with a TLS handshake, or with a PROXY protocol header.
 
     Only connections from `proxies` have that header. `serve` makes the protocol of a connection after its handshake.
     """
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        context: ssl.SSLContext | None,
-        admission: Admission[TimedConnection],
-        serve: Serve,
-        proxies: tuple[Network, ...] = (),
-        proxy_version: int = 2,
-    ) -> None:
-        self._listener = listener
-        self._context = context
-        self._proxies = proxies
-        self._proxy_version = proxy_version
-        self._admission = admission
-        self._serve = serve
+    listener: socket.socket
+    context: ssl.SSLContext | None
+    admission: Admission[TimedConnection]
+    serve: Serve
+    proxies: tuple[Network, ...] = ()
+    proxy_version: int = 2
+
+    def __post_init__(self) -> None:
         self._handshakes: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._paused: asyncio.TimerHandle | None = None
@@ -118,30 +112,34 @@ class HandshakeServer(asyncio.AbstractServer):
         """Stops accepting and ends the handshakes; other connections go on."""
         if self._paused is not None:
             self._paused.cancel()
-        self._loop.remove_reader(self._listener)
-        self._listener.close()
+        self._loop.remove_reader(self.listener)
+        self.listener.close()
         for task in self._handshakes:
             task.cancel()
 
+    async def wait_closed(self) -> None:
+        """Returns when the handshakes have ended, after `close`."""
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
     def _listen(self) -> None:
         self._paused = None
-        self._loop.add_reader(self._listener, self._accept)
+        self._loop.add_reader(self.listener, self._accept)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
-                accepted, address = self._listener.accept()
+                accepted, address = self.listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as exc:
                 if exc.errno not in _OUT_OF_RESOURCES:
                     raise
                 log.error("cannot accept connections", error=str(exc))
-                self._loop.remove_reader(self._listener)
+                self._loop.remove_reader(self.listener)
                 self._paused = self._loop.call_later(_ACCEPT_AGAIN_S, self._listen)
                 return
             peer = end_of(address)
-            if self._admission.admit(peer[0]) is not None:
+            if self.admission.admit(peer[0]) is not None:
                 accepted.close()
                 continue
             accepted.setblocking(False)
@@ -150,25 +148,25 @@ class HandshakeServer(asyncio.AbstractServer):
             task.add_done_callback(self._handshakes.discard)
 
     async def _handshake(self, accepted: socket.socket, address: tuple[str, int]) -> None:
-        handshake = _Handshake(self._admission, address[0], self._serve, asyncio.current_task())
-        self._admission.handshake_began(handshake, self._loop.time())
-        timeout_s = self._admission.limits.handshake_timeout_s + 5  # `Admission.overdue` ends it before
-        timeout = {"ssl_handshake_timeout": timeout_s} if self._context else {}
+        handshake = _Handshake(self.admission, address[0], self.serve, asyncio.current_task())
+        self.admission.handshake_began(handshake, self._loop.time())
+        timeout_s = self.admission.limits.handshake_timeout_s + 5  # `Admission.overdue` ends it before
+        timeout = {"ssl_handshake_timeout": timeout_s} if self.context else {}
         try:
-            if self._proxies and is_in(address[0], self._proxies):
+            if self.proxies and is_in(address[0], self.proxies):
                 header = b""  # and nothing after it
-                while wanted := bytes_wanted(header, self._proxy_version):
+                while wanted := bytes_wanted(header, self.proxy_version):
                     if not (data := await self._loop.sock_recv(accepted, wanted)):
                         raise ProtocolError("closed before its PROXY protocol header was complete")  # health checks do
                     header += data
                 handshake.proxied = parse_header(header)
-            await self._loop.connect_accepted_socket(lambda: handshake, accepted, ssl=self._context, **timeout)
+            await self._loop.connect_accepted_socket(lambda: handshake, accepted, ssl=self.context, **timeout)
         except ProtocolError as exc:
-            self._admission.refused[Reason.PROXY_HEADER] += 1
+            self.admission.refused[Reason.PROXY_HEADER] += 1
             log.debug("connection of a proxy refused", reason=str(exc), peer=address)
             accepted.close()
         except OSError:  # ssl.SSLError is one: no TLS, no common version, or the peer has left
-            self._admission.closed[Reason.TLS_HANDSHAKE] += 1
+            self.admission.closed[Reason.TLS_HANDSHAKE] += 1
             accepted.close()
         except asyncio.CancelledError:
             accepted.close()

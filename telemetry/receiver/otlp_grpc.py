@@ -55,7 +55,7 @@ class OtlpGrpcServer(GrpcEndpoint):
         else:
             return export.response().SerializeToString()
         if outcome:
-            self._receiver.refused(TRANSPORT, outcome)
+            self._receiver.requests[TRANSPORT, outcome] += 1
         if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
             # Without RetryInfo, senders treat RESOURCE_EXHAUSTED as permanent and drop the data.
             detail = AnyMessage()

@@ -73,7 +73,7 @@ class _Endpoint:
     async def export(self, request: Request) -> Response:
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._open >= self._limits.max_concurrent_requests:
-            self._receiver.refused(TRANSPORT, "busy")
+            self._receiver.requests[TRANSPORT, "busy"] += 1
             return _error(503, "too many requests at once", content_type)
         self._open += 1
         try:
@@ -87,7 +87,7 @@ class _Endpoint:
         except tuple(_STATUS) as exc:
             status, outcome, why = _STATUS[type(exc)]
             if outcome:
-                self._receiver.refused(TRANSPORT, outcome)
+                self._receiver.requests[TRANSPORT, outcome] += 1
             return _error(status, str(exc) or why, content_type)
         finally:
             self._open -= 1

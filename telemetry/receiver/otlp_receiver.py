@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from exporters.model import RecordKind
@@ -23,35 +24,27 @@ class OtlpBusyError(Exception):
     """Nothing was stored; the sender should retry after RETRY_AFTER_S."""
 
 
+@dataclass(eq=False)
 class OtlpReceiver:
-    """Accepts requests for one cluster. `requests` counts them by (transport, outcome).
+    """Accepts requests for one cluster. `requests` counts them by (transport, outcome), labels of a closed set.
 
     `charge(address, nbytes)` charges a request that nobody authenticated to its address, and returns a throttle time in
     ms when the address is over its budget.
     """
 
-    def __init__(
-        self,
-        spool: PushSpool,
-        commit: GroupCommit,
-        *,
-        cluster: str,
-        dialect: Dialect,
-        now_ms: Callable[[], int],
-        limits: OtlpLimits,
-        charge: Callable[[str, int], int],
-    ) -> None:
+    spool: PushSpool
+    commit: GroupCommit
+    cluster: str
+    dialect: Dialect
+    now_ms: Callable[[], int]
+    limits: OtlpLimits
+    charge: Callable[[str, int], int]
+
+    def __post_init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.points = 0
         self.rejected_points = 0
         self.replaced_texts = 0  # requests with texts that were not UTF-8
-        self._spool = spool
-        self._commit = commit
-        self._cluster = cluster
-        self._dialect = dialect
-        self._now_ms = now_ms
-        self._limits = limits
-        self._charge = charge
         self._parsing = asyncio.Semaphore(1)  # in a thread; several would only take turns
         self._held_bytes = 0
 
@@ -62,20 +55,17 @@ class OtlpReceiver:
         too many requests wait, or when the sender's address is over its budget.
         """
         try:
-            if not sender.trusted and self._charge(sender.address, len(body)):
+            if not sender.trusted and self.charge(sender.address, len(body)):
                 raise OtlpBusyError("the address is over its budget")
             export, records = await self._parse(body, parse, sender)
             try:  # all records or none: a sender that retries sends all of them again
-                self._spool.append_all(RecordKind.PUSH, records)
+                self.spool.append_all(RecordKind.PUSH, records)
             except SpoolFull as exc:
                 raise OtlpBusyError("the spool is full") from exc
-            if export.parts and not await self._commit.flushed():
+            if export.parts and not await self.commit.flushed():
                 raise OtlpBusyError("the spool cannot be written")
-        except OtlpError:
-            self.refused(sender.transport, "invalid")
-            raise
-        except OtlpBusyError:
-            self.refused(sender.transport, "busy")
+        except (OtlpError, OtlpBusyError) as exc:
+            self.requests[sender.transport, "busy" if isinstance(exc, OtlpBusyError) else "invalid"] += 1
             raise
         self.requests[sender.transport, "partial" if export.rejected else "accepted"] += 1
         self.points += export.points
@@ -87,8 +77,8 @@ class OtlpReceiver:
         self, body: bytes, parse: Callable[[bytes], ParsedRequest], sender: OtlpCaller
     ) -> tuple[Export, list[bytes]]:
         def read() -> tuple[Export, list[bytes]]:
-            export = export_of(parse(body), sender, cluster=self._cluster, dialect=self._dialect, limits=self._limits)
-            now_ms = self._now_ms()
+            export = export_of(parse(body), sender, cluster=self.cluster, dialect=self.dialect, limits=self.limits)
+            now_ms = self.now_ms()
             return export, [part.record(now_ms) for part in export.parts]
 
         if len(body) <= _READ_IN_LOOP_BYTES:
@@ -101,7 +91,3 @@ class OtlpReceiver:
                 return await asyncio.to_thread(read)
         finally:
             self._held_bytes -= len(body)
-
-    def refused(self, transport: str, outcome: str) -> None:
-        """Counts a refused request. `outcome` is a label and comes from a closed set."""
-        self.requests[transport, outcome] += 1

@@ -100,6 +100,7 @@ class TlsFileError(Exception):
     """Certificate, key or CA cannot be used; the message is one line."""
 
 
+@dataclasses.dataclass(eq=False)
 class ListenerTls:
     """The TLS context of a listener, which follows its files.
 
@@ -111,23 +112,15 @@ class ListenerTls:
     force, with an entry in the log. The first time they raise TlsFileError.
     """
 
-    def __init__(
-        self,
-        certificate: Path,
-        key: Path | None,
-        client_ca: Path | None,
-        client_auth: str,
-        *,
-        keystore_password: Path | None = None,
-        truststore_password: Path | None = None,
-    ) -> None:
-        self._certificate = certificate
-        self._key = key
-        self._client_ca = client_ca
-        self._client_auth = CLIENT_AUTH[client_auth]
-        self._keystore_password = keystore_password
-        self._truststore_password = truststore_password
-        named = (certificate, key, client_ca, keystore_password, truststore_password)
+    certificate: Path
+    key: Path | None
+    client_ca: Path | None
+    client_auth: str
+    keystore_password: Path | None = None
+    truststore_password: Path | None = None
+
+    def __post_init__(self) -> None:
+        named = (self.certificate, self.key, self.client_ca, self.keystore_password, self.truststore_password)
         self._files = [file for file in named if file is not None]
         self.server_names: WeakKeyDictionary[ssl.SSLSocket | ssl.SSLObject, str] = WeakKeyDictionary()  # by connection
         self._seen = self._changed_at()
@@ -142,7 +135,7 @@ class ListenerTls:
             self._seen = changed_at
             try:
                 self._current = self._load()
-                log.info("the listener's TLS files were read again", certificate=str(self._certificate))
+                log.info("the listener's TLS files were read again", certificate=str(self.certificate))
             except TlsFileError as exc:
                 log.error("the listener's TLS files changed and cannot be used", error=str(exc))
         if self._current is not self.context:
@@ -155,26 +148,26 @@ class ListenerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.sslobject_class = _DirectSslObject
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        file = self._certificate
+        file = self.certificate
         try:
-            content = b"" if self._key else file.read_bytes()
+            content = b"" if self.key else file.read_bytes()
             if content and not is_pem(content):
-                load_key(context, read_pkcs12(content, password_of(self._keystore_password)))
+                load_key(context, read_pkcs12(content, password_of(self.keystore_password)))
             elif content and b"PRIVATE KEY-----" not in content:
                 raise KeyStoreError("it has no private key")
             else:
-                context.load_cert_chain(file, self._key, password="")
-            if self._client_ca is not None:
-                file = self._client_ca
+                context.load_cert_chain(file, self.key, password="")
+            if self.client_ca is not None:
+                file = self.client_ca
                 content = file.read_bytes()
                 if is_pem(content):
                     trusted = content.decode("latin-1")  # its comments need not be ASCII
                 else:
-                    trusted = read_pkcs12(content, password_of(self._truststore_password)).trusted
+                    trusted = read_pkcs12(content, password_of(self.truststore_password)).trusted
                 context.load_verify_locations(cadata=trusted)
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError, KeyStoreError a ValueError
             reason = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or exc
-            key = f", {self._key}" if self._key and file is self._certificate else ""
+            key = f", {self.key}" if self.key and file is self.certificate else ""
             raise TlsFileError(f"cannot use {file}{key}: {reason}") from exc
-        context.verify_mode = self._client_auth
+        context.verify_mode = CLIENT_AUTH[self.client_auth]
         return context
