@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
@@ -62,6 +63,12 @@ class BrokerNames:
         return int(match[1]) if match else None
 
 
+class ListeningServer(Protocol):
+    """An asyncio.Server, or a HandshakeServer."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class PortOptions:
     """Which ports the brokers of a listener get.
@@ -101,7 +108,7 @@ class BrokerPorts:
         self,
         host: str,
         port: int,
-        listen: Callable[[socket.socket, int], Awaitable[asyncio.AbstractServer]],
+        listen: Callable[[socket.socket, int], Awaitable[ListeningServer]],
         options: PortOptions = PortOptions(),
     ) -> None:
         self.unknown = options.unknown
@@ -115,7 +122,7 @@ class BrokerPorts:
         self._ports: dict[int, int] = {}
         self._missing: dict[int, int] = {}  # readings in a row without this broker
         self._reported: set[int] = set()  # unknown brokers since the last reading
-        self._servers: dict[int, asyncio.AbstractServer] = {}
+        self._servers: dict[int, ListeningServer] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._turn = itertools.count()
         self._unreachable: set[int] = set()

@@ -20,7 +20,7 @@ import structlog
 from exporters.listening_socket import BACKLOG, end_of
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.gateway.broker_ports import BrokerPorts, PortOptions
+from telemetry.gateway.broker_ports import BrokerPorts, ListeningServer, PortOptions
 from telemetry.gateway.client_connection import (
     ClientConnection,
     ListenerContext,
@@ -75,7 +75,7 @@ class Listener(ListenerContext):
         except OSError as exc:
             raise OSError(f"{self.address}: {exc.strerror or exc}") from exc
 
-    async def _accept(self, listener: socket.socket, node_id: int) -> asyncio.AbstractServer:
+    async def _accept(self, listener: socket.socket, node_id: int) -> ListeningServer:
         def serve(peer: tuple[str, int] | None = None) -> asyncio.Protocol:
             return as_protocol(ClientConnection(self, node_id, peer))
 
@@ -89,7 +89,7 @@ Serve: TypeAlias = Callable[..., asyncio.Protocol]  # gets the address that a pr
 
 
 @dataclass(eq=False)
-class HandshakeServer(asyncio.AbstractServer):
+class HandshakeServer:
     """Accepts connections of one listening socket that begin with a TLS handshake, or with a PROXY protocol header.
 
     Only connections from `proxies` have that header. `serve` makes the protocol of a connection after its handshake.

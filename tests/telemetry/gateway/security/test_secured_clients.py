@@ -14,6 +14,7 @@ import pytest
 
 from exporters.model import Push, RecordKind
 from exporters.spool.records import decode_push
+from headroom.clock import now_ms
 from headroom.demo.jvm import Admin, Jvm
 from headroom.server.processes.security import UpstreamCertificates
 from quota_metrics.kafka.admin import KafkaAdmin
@@ -27,7 +28,7 @@ from tests.kit.secure_clients import JavaClient, LibrdkafkaClient, client
 from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster
 from tests.kit.serving import eventually
 from tests.quota_metrics.measure.quota_truth import Truth
-from tests.telemetry.conftest import RunningGateway, now_ms
+from tests.telemetry.conftest import RunningGateway
 from tests.telemetry.gateway.security.conftest import StartGateway, broker_security, telemetry_users
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
