@@ -45,14 +45,10 @@ def environ(home: Path | None, path: Path | None) -> dict[str, str]:
     return values | ({"JAVA_HOME": str(home)} if home else {})
 
 
-def test_java_home_takes_precedence_over_path(tmp_path: Path) -> None:
-    home, path = fake_java(tmp_path / "home", "17.0.1"), fake_java(tmp_path / "path", "21.0.1")
-    assert find_java(environ(home, path)) == str(home / "bin" / "java")
-
-
-def test_path_is_used_when_java_home_is_too_old(tmp_path: Path) -> None:
-    home, path = fake_java(tmp_path / "home", "11.0.2"), fake_java(tmp_path / "path", "17.0.1")
-    assert find_java(environ(home, path)) == str(path / "bin" / "java")
+@pytest.mark.parametrize(("version", "used"), [("17.0.1", "home"), ("11.0.2", "path")])
+def test_java_home_takes_precedence_over_path_unless_it_is_too_old(tmp_path: Path, version: str, used: str) -> None:
+    home, path = fake_java(tmp_path / "home", version), fake_java(tmp_path / "path", "21.0.1")
+    assert find_java(environ(home, path)) == str(tmp_path / used / "bin" / "java")
 
 
 def test_missing_outdated_and_invalid_java_is_reported(tmp_path: Path) -> None:

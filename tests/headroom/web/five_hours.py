@@ -1,7 +1,4 @@
-"""A service with five hours of usage of clients whose demand has a shape, and the jobs' forecasts and reports of them.
-
-python -m tests.headroom.web.five_hours keeps it running until Enter, for a look at the pages and commands by hand.
-"""
+"""A service with five hours of usage of clients whose demand has a shape; the jobs' forecasts and reports of them."""
 
 from __future__ import annotations
 
@@ -129,10 +126,3 @@ def _limits() -> Iterator[QuotaLimit]:
         if each.limit:
             client_id = "" if each.shared else each.client_id
             yield QuotaLimit(CLUSTER, each.user, client_id, "", each.key, since_ms, each.limit)
-
-
-if __name__ == "__main__":
-    with five_hours() as running:
-        shown = {name: value for name, value in running.environment.items() if name.startswith("HEADROOM_")}
-        print(*(f"export {name}={value}" for name, value in shown.items()), sep="\n", flush=True)
-        sys.stdin.readline()

@@ -1,7 +1,7 @@
 """Pictures of every page in three widths and two themes, and what axe says of each.
 
 python -m tests.headroom.web.pictures writes build/pictures/PAGE-WIDTH-THEME.png of a service with five hours of usage,
-of the forecasts that the job makes of it, and of the jobs' reports; with HTTP_ADDRESS the pages of a running service.
+of the forecasts that the job makes of it, and of the jobs' reports.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import sys
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -121,17 +119,14 @@ def _of_urls(
     return found
 
 
-def main(address: str = "") -> None:
+def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        running = None if address else stack.enter_context(five_hours())
-        playwright = stack.enter_context(sync_playwright())
+    with five_hours() as running, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        found = take_reports(browser, running, PICTURES) if running else {}
-        found |= take(browser, running.address if running else address, PICTURES)
+        found = take_reports(browser, running, PICTURES) | take(browser, running.address, PICTURES)
         browser.close()
     print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
