@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headroom.config.settings import WebConfig
 from headroom.web.own_view import ME, ME_PAGE, OF_REQUEST, REACHED, Scopes
-from headroom.web.sparse_log import SparseLog
+from headroom.web.parameters import SparseLog
 from telemetry.gateway.networks import is_in
 
 _ONLY_ITS_OWN = f"this token reaches only {ME} and {ME_PAGE}\n"

@@ -13,8 +13,7 @@ from starlette.routing import Route
 
 from exporters.printable import shortened
 from headroom.web.data import Data
-from headroom.web.parameters import BadRequestError, UnavailableError
-from headroom.web.sparse_log import SparseLog
+from headroom.web.parameters import BadRequestError, SparseLog, UnavailableError
 
 _unreadable = SparseLog(__name__, longest=300)
 

@@ -18,7 +18,7 @@ from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
 from headroom.owners import OwnersInForce
 from headroom.subscription_preview import preview_of
-from headroom.web import own_view, payers, queries, slowed, usage_chart
+from headroom.web import own_view, queries, slowed, usage_chart
 from headroom.web.own_view import ClientScope
 from headroom.web.parameters import BadRequestError, Given, UnavailableError, number_of, text_of
 from headroom.web.store_watch import StoreWatch
@@ -71,6 +71,29 @@ def rules_of(limits: Iterable[Row]) -> dict[Entity, dict[str, float]]:
         values = rules.setdefault(entity_of_names(rule["user"], rule["client_id"], rule["ip"]), {})
         values[rule["quota_key"]] = float(rule["value"])
     return rules
+
+
+def payer_rows(over: Iterable[Row], left_out: Iterable[Row], costs: Iterable[Row]) -> list[Row]:
+    """Those over their budgets first, then those that cost most.
+
+    `over`: {payer, refused, last_refused_ms}; `left_out`: {payer, exchanges, last_ms}; `costs`: of PAYER_COSTS.
+    """
+    rows: dict[str, Row] = {}
+
+    def of(payer: str) -> Row:
+        nothing: Row = {"refused": {}, "last_refused_ms": None, "not_metered": 0, "pushes": 0, "bytes": 0, "points": 0}
+        return rows.setdefault(payer, {"payer": payer, **nothing, "instances": 0})
+
+    for use in over:
+        of(use["payer"]).update(refused=dict(use["refused"]), last_refused_ms=use["last_refused_ms"])
+    for payer_left_out in left_out:
+        of(payer_left_out["payer"]).update(not_metered=payer_left_out["exchanges"])
+    for cost in costs:
+        of(cost["payer"]).update({name: int(cost[name]) for name in ("pushes", "bytes", "points", "instances")})
+    return sorted(
+        rows.values(),
+        key=lambda row: (-sum(row["refused"].values()), -row["not_metered"], -row["points"], row["payer"]),
+    )
 
 
 class QueryThreads:
@@ -294,8 +317,8 @@ class Data:
         limit = number_of(query, "limit", 20, 1000)
         state = self.status()
         # Of all: who is over a budget need not be among those that cost most.
-        costs = await self._rows(payers.COSTS, {**payers.NAMES, "limit": _MAX_LIMIT})
-        return payers.payer_rows(state["over_budget"], state["left_out"], costs)[:limit]
+        costs = await self._rows(queries.PAYER_COSTS, {**queries.PAYER_NAMES, "limit": _MAX_LIMIT})
+        return payer_rows(state["over_budget"], state["left_out"], costs)[:limit]
 
     async def topics(self, query: Given, *, exact: bool = False) -> list[Row]:
         """Clients' topics with the bytes of a range, estimated, most first; the team of each client, and that of its

@@ -19,8 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from exporters.clickhouse.client import Row
-from headroom.web.parameters import BadRequestError, Given
-from headroom.web.sparse_log import SparseLog
+from headroom.web.parameters import BadRequestError, Given, SparseLog
 from quota_metrics.config.owners import Owners
 from quota_metrics.verdict.pacing import BucketMinute, pace
 from quota_metrics.verdict.thresholds import LEVELS

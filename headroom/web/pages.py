@@ -21,11 +21,10 @@ from headroom.web import usage_chart
 from headroom.web.data import LEVELS, MOST_SEEN, Data
 from headroom.web.overview_rows import question, question_of_rule, row_id, short_reason, sparkline
 from headroom.web.own_view import own_routes
-from headroom.web.parameters import BadRequestError, Paging, UnavailableError
+from headroom.web.parameters import BadRequestError, Paging, SparseLog, UnavailableError
 from headroom.web.queries import GROUPS
 from headroom.web.rendering import environment
 from headroom.web.runbooks import blocks, runbook
-from headroom.web.sparse_log import SparseLog
 from headroom.web.tiles import TREND_STEPS
 from headroom.web.what_if import RANGES
 from quota_metrics.simulation.outcomes import KEYS

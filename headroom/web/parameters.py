@@ -1,9 +1,15 @@
-"""Parameters of a request, pages of long lists among them, and the errors that answer it."""
+"""Parameters of a request, pages of long lists among them, the errors that answer it, and few log lines about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import structlog
+
+from exporters.printable import printable, shortened
 
 Given: TypeAlias = Mapping[str, str]
 
@@ -13,6 +19,7 @@ _MAX_CHARS = 4_096
 _PAGE_ROWS = 100
 _MOST_ROWS = 10_000
 _LAST_ROW = 10_000_000
+_LOG_EVERY_S = 60.0
 
 
 class BadRequestError(ValueError):
@@ -67,3 +74,25 @@ class Paging(NamedTuple):
 
     def of_rows(self, shown: int, total: int) -> Paging:
         return self._replace(shown=shown, total=max(total, self.offset + shown))
+
+
+class SparseLog:
+    """Log lines about requests, which anyone can send: at most one warning per minute, values of at most `longest`
+    characters. `clock` gives monotonic seconds."""
+
+    def __init__(self, name: str, longest: int = 60, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log: Any = structlog.get_logger(name)
+        self._longest = longest
+        self._clock = clock
+        self._logged_at_s = -math.inf
+        self._not_logged = 0  # since then
+
+    def warning(self, event: str, **values: str) -> None:
+        """Values may come from a client: they are escaped and shortened."""
+        now_s = self._clock()
+        if now_s - self._logged_at_s < _LOG_EVERY_S:
+            self._not_logged += 1
+            return
+        shown = {name: shortened(printable(value), self._longest) for name, value in values.items()}
+        self._log.warning(event, **shown, more_since_last_line=self._not_logged)
+        self._logged_at_s, self._not_logged = now_s, 0

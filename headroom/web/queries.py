@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from exporters.identity import CLAIMED, UNREAD_PRINCIPAL
+from exporters.model import ANONYMOUS
 from quota_metrics.verdict.window import SUMMED
 
 # Columns by which lists of clients may be sorted.
@@ -291,3 +293,17 @@ WHERE {{topic:String}} = '' OR topic = {{topic:String}}
 ORDER BY bytes DESC, cluster, user, client_id, topic, direction
 LIMIT {{limit:UInt32}}
 """  # noqa: S608 - made of our own words
+
+PAYER_NAMES = {"anonymous": ANONYMOUS, "unread": UNREAD_PRINCIPAL, "claimed": CLAIMED}
+# As exporters.identity.payer_of has it, but for the network of an IPv6 address: what each sent in 15 minutes.
+PAYER_COSTS = """
+SELECT if(principal IN ('', {anonymous:String}) OR startsWith(principal, {unread:String})
+          OR startsWith(principal, {claimed:String}), source_address, principal) AS payer,
+       toFloat64(count()) AS pushes, toFloat64(sum(p.bytes)) AS bytes, toFloat64(sum(p.points)) AS points,
+       toFloat64(uniq(client_instance_id)) AS instances
+FROM pushes AS p
+WHERE received_at > now64(3) - INTERVAL 15 MINUTE
+GROUP BY payer
+ORDER BY points DESC, payer
+LIMIT {limit:UInt32}
+"""

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from headroom.cli.main import app
 from headroom.cli.status import status_faults
-from headroom.web.payers import payer_rows
+from headroom.web.data import payer_rows
 from headroom.web.tiles import Tile
 from quota_metrics.config.entities import entity_of, text
 from tests.kit.terminal.fake_serve import FakeServe, client_row

@@ -13,7 +13,6 @@ from exporters.clickhouse.client import ClickHouse, Row
 from headroom.web import data, queries
 from headroom.web.data import Data, QueryThreads
 from headroom.web.parameters import UnavailableError
-from headroom.web.payers import COSTS
 
 PATIENCE_S = 60.0
 
@@ -93,7 +92,7 @@ def test_payers_over_budget_come_first_with_their_costs_then_the_costliest() -> 
     left_out = {"payer": "10.0.0.9", "exchanges": 7, "last_ms": 1}
     asked = data_of(store, {"over_budget": [over], "left_out": [left_out]})
     rows = asyncio.run(asked.payers({"limit": "5"}))
-    assert [sql for sql, _ in store.asked] == [COSTS]
+    assert [sql for sql, _ in store.asked] == [queries.PAYER_COSTS]
     assert [row["payer"] for row in rows] == ["User:29", "10.0.0.9", "User:00", "User:01", "User:02"]
     assert rows[0] == {**over, "not_metered": 0, "pushes": 1, "bytes": 10, "points": 71, "instances": 2}
     assert (rows[1]["not_metered"], rows[1]["points"], rows[2]["refused"]) == (7, 0, {})
