@@ -44,10 +44,6 @@ class Fleet(NamedTuple):
         """What the reference finds."""
         return windows([*self.early, *self.late], self.start_ms, self.start_ms + MINUTES * MINUTE, MINUTE)
 
-    def verdicts(self) -> Verdicts:
-        """Its levels."""
-        return client_verdicts(self.windows(), PRODUCE)
-
     def reasons(self) -> dict[tuple[str, str, int], set[str]]:
         """Of each verdict the right texts: where a number lies between two roundings, the order of a sum decides."""
         found: dict[tuple[str, str, int], set[str]] = {}
@@ -97,8 +93,9 @@ def _of_cluster(clickhouse: RunningClickHouse, cluster: str, fleets: list[Fleet]
     verdicts: Verdicts = {}
     reasons: dict[tuple[str, str, int], set[str]] = {}
     for fleet in fleets:
-        expected |= fleet.windows()
-        verdicts |= fleet.verdicts()
+        of_fleet = fleet.windows()
+        expected |= of_fleet
+        verdicts |= client_verdicts(of_fleet, PRODUCE)
         reasons |= fleet.reasons()
     start_ms = fleets[0].start_ms
     options = HeadroomOptions(clickhouse.url, TimeRange(start_ms, start_ms + MINUTES * MINUTE, 60), cluster=cluster)

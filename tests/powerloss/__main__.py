@@ -7,7 +7,6 @@ import random
 import shutil
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -26,44 +25,20 @@ def main(seed: int, seconds: float, cuts: int) -> int:
     DIRECTORY.mkdir(parents=True)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # torn records are usual
     trace = traced(DIRECTORY.resolve(), seconds)
-    found = lost(trace, random.Random(seed), cuts)
+    rng = random.Random(seed)
+    losses = [lose_power(trace, cut, rng) for cut in moments(trace, rng, cuts)]
+    for loss in (loss for loss in losses if loss.missing):
+        # By number, with the lines of their acknowledgement and durable row.
+        pushes = [(n, trace.acknowledged[n], trace.stored.get(n)) for n in sorted(loss.missing)[:10]]
+        print(f"lost {pushes} of {loss.acknowledged} acknowledged")
+    missing, without_sync = sum(len(loss.missing) for loss in losses), sum(loss.without_sync for loss in losses)
     print(
         f"powerloss cuts={cuts} acknowledged={len(trace.acknowledged)} segments_freed={trace.freed}"
-        f" read_from_spool={found.from_spool} only_in_durable_rows={found.only_stored} missing={found.missing}"
-        f" missing_without_sync={found.without_sync}"
+        f" read_from_spool={sum(loss.in_spool for loss in losses)}"
+        f" only_in_durable_rows={sum(loss.only_stored for loss in losses)} missing={missing}"
+        f" missing_without_sync={without_sync}"
     )
-    return 1 if found.missing or not found.without_sync else 0
-
-
-class Lost(NamedTuple):
-    """Sums over all losses: acknowledged pushes that are missing, that were in the spool, and that existed only as
-    durable rows; and, to show that the check can fail, how many would be missing if the network process did not
-    sync."""
-
-    missing: int
-    from_spool: int
-    only_stored: int
-    without_sync: int
-
-
-def lost(trace: Trace, rng: random.Random, cuts: int) -> Lost:
-    """Simulates `cuts` power losses (`moments`)."""
-    without_sync = [call for call in trace.spool_calls if call.name != "fdatasync"]
-    losses, unsynced = [], 0
-    for cut in moments(trace, rng, cuts):
-        loss = lose_power(trace, cut, rng)
-        if loss.missing:
-            # By number, with the lines of their acknowledgement and durable row.
-            missing = [(n, trace.acknowledged[n], trace.stored.get(n)) for n in sorted(loss.missing)[:10]]
-            print(f"lost at line {cut} of {trace.lines}: {missing} of {loss.acknowledged} acknowledged")
-        losses.append(loss)
-        unsynced += len(lose_power(trace, cut, rng, without_sync).missing)
-    return Lost(
-        sum(len(loss.missing) for loss in losses),
-        sum(loss.in_spool for loss in losses),
-        sum(loss.only_stored for loss in losses),
-        unsynced,
-    )
+    return 1 if missing or not without_sync else 0
 
 
 def moments(trace: Trace, rng: random.Random, count: int) -> list[int]:

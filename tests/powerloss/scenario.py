@@ -60,12 +60,14 @@ class Trace:
 
 class Loss(NamedTuple):
     """One power loss: the acknowledged pushes and the missing ones. `in_spool`: how many were read from the spool.
-    `only_stored`: how many exist only as durable rows."""
+    `only_stored`: how many exist only as durable rows. `without_sync`: how many would be missing if the network process
+    did not sync, which shows that the check can fail."""
 
     acknowledged: int
     in_spool: int
     only_stored: int
     missing: set[int]
+    without_sync: int
 
 
 def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
@@ -147,14 +149,17 @@ def _responses(found: Iterable[Call], pushed: dict[Ack, int]) -> dict[int, int]:
     return sent
 
 
-def lose_power(trace: Trace, cut: int, rng: random.Random, calls_: Sequence[Call] | None = None) -> Loss:
-    """A power loss at line `cut` of the log. `calls_` replaces the spool_calls of the trace."""
+def lose_power(trace: Trace, cut: int, rng: random.Random) -> Loss:
+    """A power loss at line `cut` of the log."""
     acknowledged = {number for number, at in trace.acknowledged.items() if at < cut}
-    calls_ = trace.spool_calls if calls_ is None else calls_
-    in_spool = read_spool(fed(str(trace.spool), calls_, cut).after_loss(rng))
     stored = {number for number, at in trace.stored.items() if at < cut}
+    without_sync = [call for call in trace.spool_calls if call.name != "fdatasync"]
+    in_spool, in_unsynced_spool = (
+        read_spool(fed(str(trace.spool), calls_, cut).after_loss(rng)) for calls_ in (trace.spool_calls, without_sync)
+    )
     gone = acknowledged - in_spool
-    return Loss(len(acknowledged), len(in_spool), len(gone & stored), gone - stored)
+    missing_without_sync = len(acknowledged - in_unsynced_spool - stored)
+    return Loss(len(acknowledged), len(in_spool), len(gone & stored), gone - stored, missing_without_sync)
 
 
 def read_spool(files: dict[str, bytes]) -> set[int]:

@@ -90,10 +90,6 @@ MINUTE = 60_000
 START = 1000 * 86_400_000
 
 
-class EnoughError(Exception):
-    """Ends a stream."""
-
-
 def stream_ranges(monkeypatch: pytest.MonkeyPatch, when: TimeRange, takes_s: list[float]) -> list[tuple[float, ...]]:
     """Of each batch: from, to and now in minutes since START. Time passes only while the stream waits or computes.
     `takes_s`: how long each takes; 0: nothing to read."""
@@ -108,7 +104,7 @@ def stream_ranges(monkeypatch: pytest.MonkeyPatch, when: TimeRange, takes_s: lis
         nonlocal now_s
         assert (options.recent, options.stream) == (True, False)
         if len(batches) == len(takes_s):
-            raise EnoughError
+            raise StopIteration  # ends the stream
         times = (options.when.from_ms, options.when.to_ms, now_s * 1000)
         batches.append(tuple((at_ms - START) / MINUTE for at_ms in times))
         now_s += takes_s[len(batches) - 1]
@@ -120,7 +116,7 @@ def stream_ranges(monkeypatch: pytest.MonkeyPatch, when: TimeRange, takes_s: lis
     monkeypatch.setattr(quota_headroom, "run", job)
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "time", lambda: now_s)
-    with pytest.raises(EnoughError):
+    with pytest.raises(StopIteration):
         quota_headroom.stream(HeadroomOptions("", when, stream=True))
     monkeypatch.undo()
     return batches

@@ -77,16 +77,14 @@ def victims_of(clickhouse: RunningClickHouse, window_start_s: int) -> list[Row]:
         " WHERE cluster = {cluster:String} AND window_start <= toDateTime({until_s:Int64})"
     )
     with connected(clickhouse.writer) as client:
-        rows = list(client.query(read, {"cluster": field.CLUSTER, "until_s": window_start_s}).named_results())
+        rows = client.query(read, {"cluster": field.CLUSTER, "until_s": window_start_s}).result_rows
     usage, latencies = [], defaultdict[Any, dict[int, float]](dict)
-    for row in rows:
-        client_name = (row["user"], row["client_id"])
-        broker = (field.CLUSTER, row["source"], row["broker_id"])
-        of_row = (row["quota_key"], row["start_s"], row["usage"], bool(row["is_throttled"]))
-        usage.append(ClientUsage(broker, client_name, *of_row))
-        if row["latency_ms"] is not None:
-            latencies[field.CLUSTER, row["source"], client_name][row["start_s"]] = row["latency_ms"]
-    newest_s = max((row["start_s"] for row in rows), default=0)
+    for source, broker_id, user, client_id, quota_key, rate, start_s, is_throttled, latency_ms in rows:
+        broker = (field.CLUSTER, source, broker_id)
+        usage.append(ClientUsage(broker, (user, client_id), quota_key, start_s, rate, bool(is_throttled)))
+        if latency_ms is not None:
+            latencies[field.CLUSTER, source, (user, client_id)][start_s] = latency_ms
+    newest_s = max((of_client.window_start_ms for of_client in usage), default=0)
     return [victim._asdict() for victim in victims(usage, latencies, newest_s)]
 
 

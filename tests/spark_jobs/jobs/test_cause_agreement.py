@@ -4,14 +4,13 @@ fleets that `python -m tests.fleets 2000` compares each path computes what the r
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from exporters.clickhouse.store import Store
 from quota_metrics.verdict.client_signals import metrics_of
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from spark_jobs.jobs import quota_headroom
@@ -30,58 +29,23 @@ REPORTS = 6
 
 
 class Instance(NamedTuple):
-    """Seen from `first_s` until `last_s`, seconds after a moment; reports `sent` bytes in each minute after it.
-    `interval_s`: of its pushes; 0 for one that did not push twice."""
+    """Seen from `first_s` until `last_s`, seconds after the onset; reports `sent` bytes in each minute after it."""
 
-    first_s: float
-    last_s: float = 900.0
-    version: str = "3.9.1"
-    address: str = "10.0.0.1"
-    ended: bool = False
-    sent: float = 0.0
-    interval_s: float = 0.0
-
-    @property
-    def pushes(self) -> int:
-        return 1 + round((self.last_s - self.first_s) / self.interval_s) if self.interval_s else 1
+    first_s: int
+    last_s: int
+    version: str
+    ended: bool
+    sent: float
 
 
-def store_fleet(
-    store: Store, cluster: str, user: str, client_id: str, fleet: Sequence[Instance], moment_ms: int
-) -> None:
-    """Stores the instances of a client."""
-    name = f"{cluster}/{user}/{client_id}"
-    keys = [uuid.uuid5(uuid.NAMESPACE_OID, f"{name}/{number}") for number in range(len(fleet))]
-    rows = ", ".join(
-        f"('{cluster}', '{key}', '{client_id}', '{user}', 'java', '{one.version}', '{one.address}',"
-        f" fromUnixTimestamp64Milli({moment_ms + round(one.first_s * 1000)}),"
-        f" fromUnixTimestamp64Milli({moment_ms + round(one.last_s * 1000)}), {int(one.ended)}, {one.pushes})"
-        for key, one in zip(keys, fleet, strict=True)
-    )
-    store.command(
-        "INSERT INTO client_instances (cluster, client_instance_id, client_id, principal, software_name,"
-        f" software_version, source_address, first_seen, last_seen, terminated, pushes) VALUES {rows}",
-        {},
-    )
-    reports = [
-        (key, moment_ms + minute * MINUTE_MS + 5000, one.sent)
-        for key, one in zip(keys, fleet, strict=True)
-        if one.sent
-        for minute in range(REPORTS)
-    ]
-    if not reports:
-        return
-    reporters, times, sent = map(list, zip(*reports, strict=True))
-    columns: dict[str, Any] = {
-        "metric": pa.array([metrics_of("outgoing_bytes")[0]] * len(reports)),
-        "principal": [user] * len(reports),
-        "client_id": [client_id] * len(reports),
-        "client_instance_id": pa.array([key.bytes for key in reporters], pa.binary(16)),
-        "series_id": pa.array(range(len(reports)), pa.uint64()),
-        "ts": pa.array(times, TIME),
-        "value": sent,
-    }
-    store.insert("points", points(cluster, len(reports), **columns), token=name)
+OLD_STAYS = Instance(-1500, 900, "3.9.1", ended=False, sent=10.0)
+OLD_ENDS = Instance(-1500, 5, "3.9.1", ended=True, sent=0.0)
+NEW = Instance(5, 900, "4.3.1", ended=False, sent=90.0)
+# Of `rollout` five of ten instances are replaced, which then report 90 % of the bytes; `restart` has another one.
+INSTANCES = {
+    "rollout": [OLD_STAYS] * 5 + [OLD_ENDS] * 5 + [NEW] * 5,
+    "restart": [OLD_ENDS, NEW._replace(version="3.9.1")],
+}
 
 
 # Planted: rate and limit of each client in each of twelve minutes. The onset is in minute 6.
@@ -169,18 +133,25 @@ def test_planted_changes_are_told_by_the_live_minute_and_by_the_job(
 
 
 def store_instances(clickhouse: RunningClickHouse, begin_ms: int) -> None:
-    """Of `rollout` five of ten instances are replaced, which then report 90 % of the bytes; `restart` has another."""
-    fleets = {
-        "rollout": [OLD_STAYS] * 5 + [OLD_ENDS] * 5 + [NEW] * 5,
-        "restart": [OLD_ENDS, NEW._replace(version="3.9.1")],
-    }
-    for user, fleet in fleets.items():
-        store_fleet(clickhouse.store, "cause", user, "app", fleet, begin_ms)
-
-
-OLD_STAYS = Instance(first_s=-1500, version="3.9.1", sent=10.0)
-OLD_ENDS = OLD_STAYS._replace(last_s=5, ended=True, sent=0.0)
-NEW = Instance(first_s=5, version="4.3.1", sent=90.0)
+    for user, instance in ((user, instance) for user, fleet in INSTANCES.items() for instance in fleet):
+        key = uuid.uuid4()
+        clickhouse.store.query(
+            "INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,"
+            " software_version, source_address, first_seen, last_seen, terminated, pushes) SELECT 'cause',"
+            f" '{key}', 'app', '{user}', 'java', '{instance.version}', '10.0.0.1',"
+            f" fromUnixTimestamp64Milli({begin_ms + 1000 * instance.first_s}),"
+            f" fromUnixTimestamp64Milli({begin_ms + 1000 * instance.last_s}), {int(instance.ended)}, 1"
+        )
+        if instance.sent:
+            columns: dict[str, Any] = {
+                "metric": [metrics_of("outgoing_bytes")[0]] * REPORTS,
+                "principal": [user] * REPORTS,
+                "client_instance_id": pa.array([key.bytes] * REPORTS, pa.binary(16)),
+                "series_id": pa.array([key.int % 2**60 + minute for minute in range(REPORTS)], pa.uint64()),
+                "ts": pa.array([begin_ms + minute * MINUTE_MS + 5000 for minute in range(REPORTS)], TIME),
+                "value": [instance.sent] * REPORTS,
+            }
+            clickhouse.store.insert("points", points("cause", REPORTS, **columns), token=str(key))
 
 
 def told(clickhouse: RunningClickHouse, table: str, from_ms: int = 0) -> dict[tuple[tuple[str, str], int], str]:
