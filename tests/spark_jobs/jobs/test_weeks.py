@@ -31,7 +31,7 @@ HISTORY = (
 )
 
 
-KINDS = ("idle", "wave", "rising", "held", "capped")
+KINDS = ("idle", "wave", "rising", "full", "held", "bursts", "capped")
 MINUTES = np.arange(DAYS * 1440)
 MOST_SENT = 0.99 * LIMIT  # of `capped`: usage alone never reaches the limit
 CAPPED_WANTS = 800 + 400 * np.sin(MINUTES / 1440 * 2 * np.pi)  # 800 at the end, and above the limit two hours later
@@ -47,7 +47,9 @@ def rates(kind: str) -> Any:
         "idle": np.full(len(minutes), 50.0),
         "wave": 500 + 200 * np.sin(minutes / 1440 * 2 * np.pi),
         "rising": np.where(minutes < len(minutes) - 180, 300.0, 300.0 + (minutes - len(minutes) + 180) * 3.3),
+        "full": np.full(len(minutes), LIMIT),
         "held": np.full(len(minutes), LIMIT),  # wants three times as much, so it is muted for two thirds of the time
+        "bursts": np.full(len(minutes), 300.0),  # of a second, each two hours: then it is muted for a second
     }[kind]
     return base + random.normal(0, 5, len(minutes))
 
@@ -58,7 +60,9 @@ def weeks(clickhouse: RunningClickHouse) -> str:
         minute_rates = rates(kind)
         count = len(minute_rates)
         muted = {
+            "full": [MINUTE if rate > LIMIT else 0 for rate in minute_rates],
             "held": [2 * MINUTE // 3] * count,
+            "bursts": [1000 if at % 120 == 0 else 0 for at in range(count)],
             "capped": (MINUTE * np.maximum(1 - MOST_SENT / CAPPED_WANTS, 0)).astype(int).tolist(),
         }.get(kind, 0)
         columns = {"user": kind, "client_id": "app", "bytes": (minute_rates * 60).astype("uint64")}
@@ -129,7 +133,7 @@ def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: s
     assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(KINDS, "no telemetry")
     assert [row["user"] for row in rows] == sorted(KINDS)
     assert invoke("client-inventory", weeks, "--top", "2") == rows[:2]
-    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[3]]
+    assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[5]]
 
 
 STEP_MS = 300_000
