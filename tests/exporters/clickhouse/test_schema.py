@@ -199,6 +199,7 @@ TABLE = (
     "CREATE TABLE IF NOT EXISTS {{database}}.t"
     "\n(\n    `cluster` String,\n    `user` String,\n    `client_id` String\n)\n"
 )
+WINDOWS = "CREATE TABLE IF NOT EXISTS {{database}}.w (`v` UInt8)\nENGINE = MergeTree ORDER BY v"
 OWN = "ENGINE = ReplacingMergeTree(v)\nORDER BY client_id\nSETTINGS non_replicated_deduplication_window = 10000"
 
 
@@ -229,38 +230,37 @@ def test_table_is_replicated_and_sharded_by_client() -> None:
     )
 
 
-def test_table_without_client_columns_is_on_the_first_shard() -> None:
-    _, on_top = on_cluster("CREATE TABLE IF NOT EXISTS {{database}}.t (`v` UInt8)\nENGINE = MergeTree ORDER BY v")
-    assert on_top.endswith("Distributed('c', {{database}}, t_local, 0)")
-
-
-def test_materialized_view_reads_and_writes_local_tables() -> None:
-    create = "CREATE MATERIALIZED VIEW IF NOT EXISTS {{database}}.f "
-    feed = create + "TO {{database}}.t AS SELECT * FROM {{database}}.t"
-    assert on_cluster(TABLE + OWN, feed)[-1] == (
-        create + "TO {{database}}.t_local AS SELECT * FROM {{database}}.t_local"
-    )
+FEED = "CREATE MATERIALIZED VIEW IF NOT EXISTS {{database}}.f TO {{database}}."
+VIEW = "CREATE VIEW IF NOT EXISTS {{database}}.v AS SELECT "
+JOINED = f"{VIEW}* FROM {{{{database}}}}.t JOIN {{{{database}}}}.t AS o USING user"
+JOINED_TO_ALL = f"{VIEW}* FROM {{{{database}}}}.t JOIN {{{{database}}}}.w USING v"
+DROP = "DROP TABLE IF EXISTS {{database}}.t"
+SET = f"{VIEW}1 WHERE v IN (SELECT v FROM {{{{database}}}}.t)\nSETTINGS final = 1"
 
 
 @pytest.mark.parametrize(
-    ("view", "added"),
+    ("statement", "last"),
     [
-        ("SELECT * FROM {{database}}.t", ""),
-        (
-            "SELECT * FROM {{database}}.t JOIN {{database}}.t AS o USING user",
-            "\nSETTINGS distributed_product_mode = 'local'",
-        ),
-        ("SELECT * FROM {{database}}.t JOIN {{database}}.w USING v", "\nSETTINGS distributed_product_mode = 'global'"),
-        (
-            "SELECT 1 WHERE v IN (SELECT v FROM {{database}}.t)\nSETTINGS final = 1",
-            ", distributed_product_mode = 'local'",
-        ),
+        (WINDOWS, "ENGINE = Distributed('c', {{database}}, w_local, 0)"),
+        (f"{FEED}t AS SELECT * FROM {{{{database}}}}.t", f"{FEED}t_local AS SELECT * FROM {{{{database}}}}.t_local"),
+        (f"{VIEW}* FROM {{{{database}}}}.t", f"{VIEW}* FROM {{{{database}}}}.t"),
+        (JOINED, f"{JOINED}\nSETTINGS distributed_product_mode = 'local'"),
+        (JOINED_TO_ALL, f"{JOINED_TO_ALL}\nSETTINGS distributed_product_mode = 'global'"),
+        (SET, f"{SET}, distributed_product_mode = 'local'"),
+        (DROP, f"{DROP} SYNC; {DROP}_local SYNC"),
+    ],
+    ids=[
+        "a table without client columns is on the first shard",
+        "a materialized view reads and writes local tables",
+        "a view names the tables on top",
+        "tables that are sharded alike are joined on each shard",
+        "others are sent to all shards",
+        "an IN is a join too, and its settings stay",
+        "a dropped table goes with the one below",
     ],
 )
-def test_joins_use_local_or_global_product_mode(view: str, added: str) -> None:
-    windows = "CREATE TABLE IF NOT EXISTS {{database}}.w (`v` UInt8)\nENGINE = MergeTree ORDER BY v"
-    create = "CREATE VIEW IF NOT EXISTS {{database}}.v AS " + view
-    assert on_cluster(TABLE + OWN, windows, create)[-1] == create + added
+def test_rendered_statement_ends_with(statement: str, last: str) -> None:
+    assert "; ".join(on_cluster(TABLE + OWN, WINDOWS, statement)).endswith(last)
 
 
 def test_added_column_reaches_both_tables() -> None:
@@ -268,13 +268,6 @@ def test_added_column_reaches_both_tables() -> None:
     below, on_top = on_cluster(TABLE + OWN, changed)[2:]
     assert below == changed.replace(".t ", ".t_local ")
     assert on_top.startswith("CREATE OR REPLACE TABLE {{database}}.t AS {{database}}.t_local ENGINE = Distributed(")
-
-
-def test_dropped_table_goes_with_the_one_below() -> None:
-    assert on_cluster(TABLE + OWN, "DROP TABLE IF EXISTS {{database}}.t")[2:] == (
-        "DROP TABLE IF EXISTS {{database}}.t SYNC",
-        "DROP TABLE IF EXISTS {{database}}.t_local SYNC",
-    )
 
 
 @pytest.mark.parametrize(
