@@ -14,7 +14,7 @@ errors.py                errors that prevent Headroom from starting, or a comman
 interpreted.py           HEADROOM_PURE=1 runs the Python source of every module, even where a wheel contains it
                          compiled
 logs.py                  configures structured logs on standard error: readable lines on a terminal, JSON elsewhere
-owners.py                the owners in force: the file of the setting `owners`
+owners.py                the owners of users, client ids and topics: the file of the setting `owners`
 platforms.py             what Headroom does not run on, in one line, before anything is loaded
 subscription_preview.py  which clients in the store a subscription would match, and the points per second they would
                          send

@@ -1,4 +1,4 @@
-"""The owners in force: the file of the setting `owners`."""
+"""The owners of users, client ids and topics: the file of the setting `owners`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,3 @@ def owners_of(file: Path | None) -> Owners:
         raise ServeError(f"owners: cannot read {file}: {exc.strerror}") from exc
     except OwnersError as exc:
         raise ServeError(f"owners: {file}: {exc}") from exc
-
-
-class OwnersInForce:
-    """`owners` is replaced when the settings are reloaded."""
-
-    def __init__(self, owners: Owners = NO_OWNERS) -> None:
-        self.owners = owners

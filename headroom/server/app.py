@@ -22,7 +22,6 @@ from exporters.spool.writer import PushSpool
 from headroom.config.settings import Address, ConfigError, ServeConfig
 from headroom.errors import ServeError
 from headroom.logs import configure_logging, set_level
-from headroom.owners import OwnersInForce, owners_of
 from headroom.server.addresses import address_faults, listening
 from headroom.server.cluster.cluster_metadata import ClusterStart
 from headroom.server.health import Health
@@ -84,8 +83,7 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         else:
             return 0
         receivers, receiver_readings = await _open_receivers(config, service, pushes, stack)
-        owners, store_contents = OwnersInForce(owners_of(config.owners)), _store_contents(config, storage, levels)
-        network = service.network
+        network, store_contents = service.network, _store_contents(config, storage, levels)
         counts = summed(
             service.readings,
             network.readings,
@@ -109,8 +107,10 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             store_contents.readings,
             receiver_readings,
         )
-        web.app = guarded(config, http_app(config, storage.clickhouse, service, snapshot, health, owners))
-        _reload_on_hangup(Reload(config, load, (levels.follow, service.follow), owners))
+        reload = Reload(config, load, (levels.follow, service.follow))
+        pages = http_app(config, storage.clickhouse, service, snapshot, health, lambda: reload.owners)
+        web.app = guarded(config, pages)
+        _reload_on_hangup(reload)
         kafka = f"kafka={service.address} " if service.address else ""
         print(f"ready {kafka}http={http} sql={storage.address}{receivers}", flush=True)  # noqa: T201 - promised
         syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]

@@ -21,7 +21,6 @@ from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ScopedTokenConfig, ServeConfig, WebConfig
 from headroom.config.types import secret_of
 from headroom.errors import ServeError
-from headroom.owners import OwnersInForce
 from headroom.server.health import ARRIVED_BYTES, Health, Verbose
 from headroom.server.http import web_app
 from headroom.server.listeners.gateway import NetworkService
@@ -33,6 +32,7 @@ from headroom.web.data import Data
 from headroom.web.own_view import ClientScope, Scopes
 from headroom.web.pages import page_routes
 from headroom.web.tiles import ServiceState, tile_rows
+from quota_metrics.config.owners import Owners
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.payer_budgets import PayerUse, merged_uses
 from telemetry.subscriptions.subscription import parse_subscription
@@ -48,20 +48,17 @@ def http_app(
     service: NetworkService,
     snapshot: Callable[[], Snapshot],
     health: Health,
-    owners: OwnersInForce,
+    owners: Callable[[], Owners],
 ) -> Starlette:
     """/metrics, the probes, the pages and their API, for everybody: see `guarded`."""
 
     rules, quotas = service.gateway.receiver.rules, service.quotas
 
-    def over_budget() -> list[PayerUse]:
-        """Payers of refused requests, and those whose clients have names that are too long to be kept."""
-        long_names = quotas.meter.long_names.recent(now_ms()) if quotas else ()
-        names = (PayerUse(payer.payer, {"names": payer.number}, payer.last_ms) for payer in long_names)
-        return merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]
-
     def status() -> dict[str, Any]:
         checks, now = health.verbose(), snapshot()
+        long_names = quotas.meter.long_names.recent(now_ms()) if quotas else ()  # too long to be kept
+        names = (PayerUse(payer.payer, {"names": payer.number}, payer.last_ms) for payer in long_names)
+        over_budget = merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]
         own = [sample for family in now.collect() if family.name.startswith(_OWN_METRICS) for sample in family.samples]
         return {
             "ready": not checks.reason,
@@ -73,7 +70,7 @@ def http_app(
                 {"payer": payer.payer, "exchanges": payer.number, "last_ms": payer.last_ms}
                 for payer in (quotas.meter.left_out.recent(now_ms())[:_PAYERS] if quotas else ())
             ],
-            "over_budget": [use._asdict() for use in over_budget()],
+            "over_budget": [use._asdict() for use in over_budget],
             "version": version_line(),
             "tiles": tile_rows(_state(config, service, now.totals(), health, checks), health.trends.values()),
             "metrics": [  # without those of clients

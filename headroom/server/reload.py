@@ -22,7 +22,7 @@ from headroom.config.settings import ConfigError, ServeConfig
 from headroom.daemon_thread import in_daemon_thread
 from headroom.errors import ServeError
 from headroom.logs import set_level
-from headroom.owners import OwnersInForce, owners_of
+from headroom.owners import owners_of
 
 log = structlog.get_logger(__name__)
 
@@ -55,19 +55,18 @@ def differences(before: BaseModel, after: BaseModel, prefix: str = "") -> list[s
 
 class Reload:
     """`load` reads all sources of settings and raises ConfigError; `followers` get the new settings, and read again
-    what is read periodically. `owners` get those of the file of the new settings."""
+    what is read periodically. `owners`: those in force."""
 
     def __init__(
         self,
         config: ServeConfig,
         load: Callable[[], ServeConfig],
         followers: Sequence[Callable[[ServeConfig], Awaitable[None]]],
-        owners: OwnersInForce,
     ) -> None:
+        self.owners = owners_of(config.owners)
         self._config = config
         self._load = load
         self._followers = followers
-        self._owners = owners
 
     async def run(self) -> Reloaded:
         """Logs the result and writes it to RESULT."""
@@ -92,8 +91,8 @@ class Reload:
         except ServeError as exc:
             return Reloaded([], [], [str(exc)])
         changed = [name for name in differences(self._config, new) if name != "owners"]
-        if owners != self._owners.owners:  # the file may have changed, or another one is named
-            self._owners.owners = owners
+        if owners != self.owners:  # the file may have changed, or another one is named
+            self.owners = owners
             changed.append("owners")
         set_level(new.log_level)
         for follow in self._followers:

@@ -16,7 +16,6 @@ from cachetools import TTLCache
 from exporters.clickhouse.client import ClickHouse, Row
 from headroom.clock import now_ms
 from headroom.daemon_thread import in_daemon_thread
-from headroom.owners import OwnersInForce
 from headroom.subscription_preview import preview_of
 from headroom.web import own_view, queries, slowed, usage_chart
 from headroom.web.own_view import ClientScope
@@ -25,6 +24,7 @@ from headroom.web.store_watch import StoreWatch
 from headroom.web.usage_chart import by_broker, chart_range, metric_unit, steps_near
 from headroom.web.what_if import document_of, question_of
 from quota_metrics.config.entities import Entity, entity_of_names, entity_text
+from quota_metrics.config.owners import NO_OWNERS, Owners
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.minutes.records import statement
 from quota_metrics.verdict import thresholds
@@ -128,14 +128,14 @@ class Data:
         status: Callable[[], Row],
         match_keys: Collection[str] = MATCH_KEYS,
         source: str = "gateway",
-        owners: OwnersInForce | None = None,
+        owners: Callable[[], Owners] = lambda: NO_OWNERS,
     ) -> None:
         self.subscriptions = subscriptions
         self.status = status
         self._clickhouse = clickhouse
         self._match_keys = match_keys
         self._source = source
-        self._owners = owners or OwnersInForce()
+        self._owners = owners
         self._threads = QueryThreads()
         self.watch = StoreWatch(clickhouse)
         self._what_if_threads = QueryThreads(most=1, patience_s=_WHAT_IF_PATIENCE_S)
@@ -158,7 +158,7 @@ class Data:
             self._rows(sql, parameters),
             self._read(self._seen, queries.QUOTA_WINDOWS, {}),
         )
-        return own_view.document(scope, rows, windows, self._owners.owners, now_ms())
+        return own_view.document(scope, rows, windows, self._owners(), now_ms())
 
     def _listed(self, sql: str, query: Given, *, exact: bool = False) -> tuple[str, dict[str, object]]:
         """The query of a list of clients in the order that is asked for, and its parameters."""
@@ -331,7 +331,7 @@ class Data:
         teams = {name: team for name in ("team", "topic_team") if (team := text_of(query, name))}
         parameters = {**names, "exact": int(exact), "seconds": seconds, "limit": _MAX_LIMIT if teams else limit}
         rows = await self._rows(queries.TOPICS, parameters)
-        owners = self._owners.owners
+        owners = self._owners()
         for row in rows:
             row["team"] = owners.owner(row["user"], row["client_id"]).team
             row["topic_team"] = owners.topic_owner(row["topic"]).team
@@ -398,7 +398,7 @@ class Data:
             quota["forecast"] = forecasts[0] if forecasts else None
         active = {quota["quota_key"] for quota in quotas}
         stopped = [row for row in recorded if row["quota_key"] not in active]
-        owner = self._owners.owners.owner(names["user"], names["client_id"])
+        owner = self._owners().owner(names["user"], names["client_id"])
         culprit, client = None, {**names, "source": self._source}
         if felt:
             minutes = await self._rows(slowed.FELT, {**client, **slowed.METRICS})

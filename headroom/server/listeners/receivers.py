@@ -46,32 +46,22 @@ async def open_receivers(
     opened: dict[str, Address] = {}
     readings: list[Readings] = []
     if config.grpc.listen is not None:
-        opened["grpc"], of_grpc = await open_grpc(config, config.grpc.listen, gateway, stack)
-        readings.append(of_grpc)
+        server = GrpcServer(  # of plug-ins, with the gateway's rules and spool
+            GrpcMessages(gateway.receiver, gateway.cluster),
+            access=_access(config.grpc, "grpc"),
+            commit=gateway.commit,
+            now_ms=gateway.now_ms,
+            limits=_grpc_limits(config.grpc, config.telemetry.max_bytes + _MESSAGE_HEAD_BYTES),
+            tls=tls_of(config.grpc, "grpc"),
+        )
+        opened["grpc"] = await _open(server, config.grpc.listen, config, stack)
+        refused = server.refused
+        readings.append(lambda: {catalogue.GRPC_REFUSED: {status.name: count for status, count in refused.items()}})
     if config.otlp.grpc is not None or config.otlp.http is not None:
         addresses, of_otlp = await _open_otlp(config, gateway, pushes, stack)
         opened |= addresses
         readings.append(of_otlp)
     return opened, summed(*readings)
-
-
-async def open_grpc(
-    config: ServeConfig, listen: Address, gateway: Gateway, stack: AsyncExitStack
-) -> tuple[Address, Readings]:
-    """Opens the receiver for plug-ins with the gateway's rules and spool. Raises ServeError."""
-    server = GrpcServer(
-        GrpcMessages(gateway.receiver, gateway.cluster),
-        access=_access(config.grpc, "grpc"),
-        commit=gateway.commit,
-        now_ms=gateway.now_ms,
-        limits=_grpc_limits(config.grpc, config.telemetry.max_bytes + _MESSAGE_HEAD_BYTES),
-        tls=tls_of(config.grpc, "grpc"),
-    )
-
-    def readings() -> dict[SelfMetric, Values]:
-        return {catalogue.GRPC_REFUSED: {status.name: count for status, count in server.refused.items()}}
-
-    return await _open(server, listen, config, stack), readings
 
 
 async def _open_otlp(

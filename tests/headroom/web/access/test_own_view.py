@@ -17,11 +17,11 @@ from headroom.cli.top.screen import screen
 from headroom.cli.top.state import TopState, row_key
 from headroom.cli.top.tables import client_lines
 from headroom.config.settings import ServeConfig
-from headroom.owners import OwnersInForce
 from headroom.server.health import Health
 from headroom.server.listeners.gateway import NetworkService
 from headroom.server.metrics import Snapshot
 from headroom.server.pages import guarded, http_app
+from quota_metrics.config.owners import NO_OWNERS
 from tests.headroom.web.conftest import HOSTILE
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served
@@ -51,7 +51,7 @@ def app(clickhouse: RunningClickHouse, serving: Served) -> Starlette:
     gateway = SimpleNamespace(receiver=SimpleNamespace(rules=rules))
     service = SimpleNamespace(gateway=gateway, network=network, quotas=None)
     health = SimpleNamespace(verbose=lambda: SimpleNamespace(reason="", lines=list))
-    parts: Any = store, cast(NetworkService, service), Snapshot, cast(Health, health), OwnersInForce()
+    parts: Any = store, cast(NetworkService, service), Snapshot, cast(Health, health), lambda: NO_OWNERS
     return http_app(config(clickhouse), *parts)
 
 
