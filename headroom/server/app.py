@@ -90,13 +90,11 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
             StorageReadings((pushes, quotas), network, storage.worker),
             forwarding.readings if forwarding else dict,
         )
-        health = Health(
-            config.data / "spool",
-            config.store.late_ms,
-            lambda: storage.worker.not_ready_reason or network.not_ready_reason,
-            counts,
-            stop.is_set,
-        )
+
+        def not_ready_reason() -> str | None:
+            return storage.worker.not_ready_reason or network.not_ready_reason
+
+        health = Health(config.data / "spool", config.store.late_ms, not_ready_reason, counts, stop.is_set)
         task_faults: Counter[str] = Counter()
         snapshot = partial(
             Snapshot,
@@ -113,13 +111,14 @@ async def _serve(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
         _reload_on_hangup(reload)
         kafka = f"kafka={service.address} " if service.address else ""
         print(f"ready {kafka}http={http} sql={storage.address}{receivers}", flush=True)  # noqa: T201 - promised
-        syncs = [*push_sync_tasks(pushes, config), sync_task(quotas, config)]
-        await run_periodic_tasks(
-            [*service.periodic_tasks, *syncs, *store_contents.tasks(), health.task()],
-            stop,
-            asyncio.gather(children, network.watch()),
-            task_faults,
-        )
+        own_tasks = [
+            *push_sync_tasks(pushes, config),
+            sync_task(quotas, config),
+            *store_contents.tasks(),
+            health.task(),
+        ]
+        watched = asyncio.gather(children, network.watch())
+        await run_periodic_tasks([*service.periodic_tasks, *own_tasks], stop, watched, task_faults)
     return 0
 
 
