@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -47,7 +47,7 @@ def show(config: _File = None) -> None:
 
 @app.command()
 def reference(
-    output: Annotated[str, typer.Option(help="markdown or json.")] = "markdown",
+    output: Annotated[Literal["markdown", "json"], typer.Option(help="Markdown, or JSON.")] = "markdown",
 ) -> None:
     """Prints every setting with its default, kind, variable and meaning."""
     from headroom.config.reference import as_markdown, settings
@@ -56,10 +56,8 @@ def reference(
         import json
 
         typer.echo(json.dumps([setting._asdict() | {"variable": setting.variable} for setting in settings()], indent=2))
-    elif output == "markdown":
-        typer.echo(as_markdown(), nl=False)
     else:
-        raise typer.BadParameter(f"{output!r} is not markdown or json")
+        typer.echo(as_markdown(), nl=False)
 
 
 @app.command()

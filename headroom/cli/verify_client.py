@@ -16,7 +16,7 @@ from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.options import Output, fail
 from headroom.cli.output.tables import print_table
-from headroom.config.types import Address, parse_address
+from headroom.config.types import parse_address
 from telemetry.verification.client_check import ClientCheck
 from telemetry.verification.findings import MEANINGS, Outcome, RuleVerdict
 from telemetry.verification.listener import VerificationListener
@@ -45,15 +45,14 @@ def verify_client_command(
     check = ClientCheck(interval_ms=interval, patience_ms=patience, client_instance_id=uuid.uuid4().bytes)
     try:
         parsed: Any = parse_address(listen)
-        address = Address(**parsed)
     except ValueError as exc:
         raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen") from exc
     listener = VerificationListener(check, lambda: time.monotonic_ns() // 1_000_000)
     try:
         asyncio.run(
             listener.run(
-                address.host,
-                address.port,
+                parsed["host"],
+                parsed["port"],
                 timeout,
                 # On standard error: standard output has the report only.
                 lambda bootstrap: typer.echo(f"ready kafka={bootstrap}", err=True),

@@ -190,16 +190,16 @@ async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         {**rule, "id": row_id(rule, "cluster", "entity", "quota_key"), "question": question_of_rule(rule)}
         for rule in page.cut(rules)
     ]
-    clusters = {rule["cluster"] for rule in rules}
-    values = {
+    return "quotas.html", {
         "rules": rows,
-        "clusters": clusters,
+        "clusters": {rule["cluster"] for rule in rules},
         "page": page.of_rows(len(rows), len(rules)),
         "changes": changes,
         "given": query,
         "not_understood": (data.status()["cluster"] or {}).get("not_understood", []),
+        "suggestions": suggestions,
+        **_form({}),
     }
-    return "quotas.html", {**values, "suggestions": suggestions, **_form({})}
 
 
 async def _what_if(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
