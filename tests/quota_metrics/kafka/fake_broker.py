@@ -12,7 +12,6 @@ from kio.index import load_response_schema
 
 from quota_metrics.config.entities import entity_of
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.cluster import Cluster
 from tests.kit.kio_entities import encode, entity_of_fields
 
 METADATA, API_VERSIONS, DESCRIBE, ALTER = 3, 18, 48, 49
@@ -51,18 +50,9 @@ def nodes(*brokers: tuple[int, int], controller: int = 1, topics: Sequence[Mappi
     )
 
 
-def quotas(code: int = 0, message: str | None = None) -> Answer:
-    entity = [{"entity_type": "client-id", "entity_name": None}, {"entity_type": "user", "entity_name": "alice"}]
-    entry = {"entity": entity, "values": [{"key": "producer_byte_rate", "value": 10.0}]}
-    return in_any_version({"error_code": code, "error_message": message, "entries": None if code else [entry]})
-
-
-def alterations(code: int) -> Answer:
-    entity = [{"entity_type": "user", "entity_name": "alice"}]
-    return in_any_version({"entries": [{"error_code": code, "error_message": None, "entity": entity}]})
-
-
-GOOD = {API_VERSIONS: spans({METADATA: (0, 13), DESCRIBE: (0, 1), ALTER: (0, 1)}), DESCRIBE: quotas()}
+ENTITY = [{"entity_type": "client-id", "entity_name": None}, {"entity_type": "user", "entity_name": "alice"}]
+QUOTAS = in_any_version({"entries": [{"entity": ENTITY, "values": [{"key": "producer_byte_rate", "value": 10.0}]}]})
+GOOD = {API_VERSIONS: spans({METADATA: (0, 13), DESCRIBE: (0, 1), ALTER: (0, 1)}), DESCRIBE: QUOTAS}
 
 
 class FakeBroker:
@@ -118,11 +108,3 @@ def asking(answers: dict[int, Answer], ask: Callable[[KafkaAdmin, FakeBroker], A
                 await admin.close()
 
     return asyncio.run(run())
-
-
-async def start(admin: KafkaAdmin, fake: FakeBroker) -> Cluster:
-    return await admin.describe_cluster()
-
-
-async def describe(admin: KafkaAdmin, fake: FakeBroker) -> Any:
-    return await admin.describe_client_quotas()

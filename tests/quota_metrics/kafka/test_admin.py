@@ -25,32 +25,35 @@ from tests.quota_metrics.kafka.fake_broker import (
     DESCRIBE,
     GOOD,
     METADATA,
+    QUOTAS,
     Answer,
     FakeBroker,
-    alterations,
     asking,
     broker,
-    describe,
     in_any_version,
     nodes,
-    quotas,
     spans,
-    start,
 )
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 
 
+def altered(code: int) -> Answer:
+    return in_any_version(
+        {"entries": [{"error_code": code, "entity": [{"entity_type": "user", "entity_name": "alice"}]}]}
+    )
+
+
 def test_alterations_are_retried_on_the_controller() -> None:
     async def ask(admin: KafkaAdmin, fake: FakeBroker) -> Any:
-        async with broker(GOOD | {ALTER: alterations(ErrorCode.none)}) as controller:
+        async with broker(GOOD | {ALTER: altered(ErrorCode.none)}) as controller:
             fake.answers[METADATA] = nodes((1, fake.port), (2, controller.port), controller=2)
             await admin.describe_cluster()
             results = await admin.alter_client_quotas([QuotaAlteration(entity_of({"user": "alice"}), {"x": 1.0})])
             await admin.close()
             return results, controller.asked
 
-    results, asked = asking(GOOD | {ALTER: alterations(ErrorCode.not_controller)}, ask)
+    results, asked = asking(GOOD | {ALTER: altered(ErrorCode.not_controller)}, ask)
     assert [result.error_code for result in results] == [0]
     assert asked == [API_VERSIONS, ALTER]
 
@@ -81,7 +84,9 @@ def test_api_versions_falls_back_to_version_0() -> None:
         version = int.from_bytes(frame[2:4], "big")
         return GOOD[API_VERSIONS](frame) if version == 0 else frame[4:8] + b"\x00\x23" + bytes(4)
 
-    assert asking(GOOD | {API_VERSIONS: answer}, describe) == {ALICE: {"producer_byte_rate": 10.0}}
+    assert asking(GOOD | {API_VERSIONS: answer}, lambda admin, _: admin.describe_client_quotas()) == {
+        ALICE: {"producer_byte_rate": 10.0}
+    }
 
 
 def test_topic_names_are_those_that_the_cluster_tells() -> None:
@@ -101,12 +106,16 @@ def test_mechanism_that_the_broker_does_not_offer_is_named_with_those_that_it_do
         HANDSHAKE: in_any_version({"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": ["PLAIN"]}),
     }
     with pytest.raises(ClusterError, match=r"does not offer SCRAM-SHA-256: it offers PLAIN$"):
-        asking(answers, start, security=Security(sasl=Scram("sha256", "alice", "secret")))
+        asking(
+            answers,
+            lambda admin, _: admin.describe_cluster(),
+            security=Security(sasl=Scram("sha256", "alice", "secret")),
+        )
 
 
 def test_silent_broker_times_out() -> None:
     with pytest.raises(ClusterError, match="no answer within 100 ms"):
-        asking({}, start, timeout_ms=100)
+        asking({}, lambda admin, _: admin.describe_cluster(), timeout_ms=100)
     with pytest.raises(ClusterError, match="did not answer AlterClientQuotas within 100 ms"):
         asking(GOOD, lambda admin, fake: admin.alter_client_quotas([]), timeout_ms=100)
 
@@ -157,7 +166,7 @@ def test_closed_connection_is_reopened() -> None:
         fake.answers[DESCRIBE] = lambda frame: None
         with pytest.raises(BrokerUnreachableError):
             await admin.describe_client_quotas()
-        fake.answers[DESCRIBE] = quotas()
+        fake.answers[DESCRIBE] = QUOTAS
         return await admin.describe_client_quotas(), fake.asked
 
     described_quotas, asked = asking(GOOD, ask)
@@ -190,7 +199,7 @@ def test_cancelled_request_does_not_affect_the_next() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await admin.describe_client_quotas()
-        fake.answers[DESCRIBE] = quotas()
+        fake.answers[DESCRIBE] = QUOTAS
         return await admin.describe_client_quotas()
 
     assert asking(GOOD, ask) == {ALICE: {"producer_byte_rate": 10.0}}
