@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 
@@ -152,15 +151,6 @@ class WitnessMeter(UsageMeter):
         return self._throttles.setdefault(bucket, (Rate(2, 30_000), Rate(2, 30_000)))
 
 
-class Compared(NamedTuple):
-    ours: float
-    brokers: float
-
-    @property
-    def difference(self) -> float:
-        return abs(self.ours - self.brokers) / self.brokers
-
-
 SHARED: Bucket = (PRODUCER, USER, "")
 
 
@@ -222,8 +212,9 @@ def consume(bootstrap: str, topic: str, client_id: str, done: threading.Event) -
     consumer.close()
 
 
-def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple[Bucket, str], Compared]:
-    """By bucket and 'rate' or 'throttle', over `seconds`. The load runs meanwhile."""
+def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple[Bucket, str], float]:
+    """How far our mean is from the broker's over the same moments, by bucket and 'rate' or 'throttle'. The load runs
+    meanwhile."""
     pairs: dict[tuple[Bucket, str], list[tuple[float, float]]] = {}
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -234,7 +225,8 @@ def compare(truth: Truth, gateway: RunningGateway, seconds: float) -> dict[tuple
                 if theirs > 0:  # not NaN
                     pairs.setdefault((bucket, what), []).append((mine, theirs))
         time.sleep(EVERY_S)
-    return {place: Compared(*map(statistics.fmean, zip(*values, strict=True))) for place, values in pairs.items()}
+    means = {place: tuple(map(statistics.fmean, zip(*values, strict=True))) for place, values in pairs.items()}
+    return {place: abs(mine - theirs) / theirs for place, (mine, theirs) in means.items()}
 
 
 def measured(gateway: RunningGateway) -> dict[Bucket, tuple[float, float]]:
