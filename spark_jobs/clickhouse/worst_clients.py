@@ -49,6 +49,12 @@ FROM (
     GROUP BY {_CLIENT}, start_s
 )
 GROUP BY {_CLIENT}"""  # noqa: S608 - made of our own words
+_OF_WORST = f"""
+FROM (
+    SELECT * FROM {_IN_REPORT} AND ({_CLIENT}, window_start) IN (SELECT {_CLIENT}, latest_start FROM ({_WORST}))
+) AS rows
+INNER JOIN ({_WORST}) AS worst USING ({_CLIENT})
+INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT}){_WORST_FIRST}"""  # noqa: S608 - made of our own words
 # Report columns that staging lacks: renamed, of another type, or aggregated over all windows of the range. Arrow has no
 # enums.
 _REPORTED = {
@@ -76,7 +82,9 @@ def worst(clickhouse: ClickHouse, run: JobRun, columns: pa.Schema, options: Head
     point_s = ((when.to_ms - when.from_ms) // when.window_ms // _HISTORY_POINTS + 1) * when.window_s
     chosen = {"user": options.user, "client_id": options.client_id, "most": options.most}
     stored = pa.schema([column for column in columns if column.name not in _NO_VICTIM])
-    batches = clickhouse.batches(_worst(stored.names), {**_reported(run), **chosen, "point_s": point_s})
+    expressions = ", ".join(f"{_REPORTED.get(name, f'`{name}`')} AS `{name}`" for name in stored.names)
+    query = f"SELECT {expressions} {_OF_WORST}"
+    batches = clickhouse.batches(query, {**_reported(run), **chosen, "point_s": point_s})
     slowed = {(row.cluster, row.source, row.user, row.client_id): row for row in slowed_clients(clickhouse, run)}
     rows = []
     for row in (row for batch in batches for row in batch.select(stored.names).cast(stored).to_pylist()):
@@ -125,14 +133,3 @@ def slowed_clients(clickhouse: ClickHouse, run: JobRun) -> list[Victim]:
     ):
         latencies[cluster, source, (user, client_id)][start_s] = latency_ms
     return victims(usage, latencies, max((row.window_start_ms for row in usage), default=0))
-
-
-def _worst(columns: list[str]) -> str:
-    expressions = ", ".join(f"{_REPORTED.get(name, f'`{name}`')} AS `{name}`" for name in columns)
-    return f"""
-SELECT {expressions}
-FROM (
-    SELECT * FROM {_IN_REPORT} AND ({_CLIENT}, window_start) IN (SELECT {_CLIENT}, latest_start FROM ({_WORST}))
-) AS rows
-INNER JOIN ({_WORST}) AS worst USING ({_CLIENT})
-INNER JOIN ({_HISTORY}) AS history USING ({_CLIENT}){_WORST_FIRST}"""  # noqa: S608 - made of our own words

@@ -64,8 +64,8 @@ def inventory(instances: DataFrame, series: DataFrame, traffic: DataFrame, issue
     traffic and never pushed; `gone`: neither recently; `reports`: none of these."""
     issue = F.array_join(F.array_sort(F.collect_set(F.when(F.col("known_issue") != "", F.col("known_issue")))), "; ")
     software = F.concat_ws(" ", "software_name", "software_version")
-    known = instances.join(F.broadcast(issues), on=["cluster", "software_name", "software_version"], how="left")
-    seen = known.groupBy(*_CLIENT).agg(
+    with_issues = instances.join(F.broadcast(issues), on=["cluster", "software_name", "software_version"], how="left")
+    seen = with_issues.groupBy(*_CLIENT).agg(
         F.count("*").cast("int").alias("instances"),
         F.sum((F.col("terminated") == 0).cast("int")).cast("int").alias("instances_open"),
         F.array_join(F.array_sort(F.collect_set(software)), ", ").alias("software"),

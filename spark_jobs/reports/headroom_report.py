@@ -17,62 +17,26 @@ from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, 
 from quota_metrics.verdict.impact import HARMS
 from quota_metrics.verdict.thresholds import LEVELS
 from quota_metrics.verdict.victims import slowed_text
-from quota_metrics.verdict.window import SUMMED
 from spark_jobs.reports.report import Report, Row, page
+from spark_jobs.transforms.verdicts import COLUMNS as STAGED
 
+_MOMENT = pa.timestamp("us", "UTC")
+_PLAIN: dict[pa.DataType, pa.DataType] = {
+    pa.uint8(): pa.int32(),
+    pa.uint32(): pa.int32(),
+    pa.uint64(): pa.int64(),
+    pa.timestamp("s", "UTC"): _MOMENT,
+}
+_RENAMED = {"throttle_ms_max": "throttle_ms"}
+_UNREPORTED = ("bucket_user", "bucket_client_id", "limit_known", "samples")
+# Those of quota_utilization (deploy/clickhouse says what they are), of the client's worst broker in the latest window.
 _TYPES: dict[str, pa.DataType] = {
-    "cluster": pa.string(),
-    "quota_key": pa.string(),
-    "user": pa.string(),
-    "client_id": pa.string(),
-    "broker_id": pa.int32(),  # the client's worst one
-    "limit": pa.float64(),  # null: no quota applies
-    "usage": pa.float64(),  # the client's own mean rate at this broker
-    "utilization": pa.float64(),  # group_usage / limit
-    "utilization_p95": pa.float64(),
-    "throttle_ms": pa.float64(),  # the longest throttle time of the window
-    "level": pa.string(),
-    "reason": pa.string(),
-    "impact": pa.string(),  # quota_metrics.verdict.impact: what the client feels, by its own telemetry
-    "impact_reason": pa.string(),
-    "cause": pa.string(),  # quota_metrics.verdict.cause: what changed when it came near its limit
-    "software_name": pa.string(),
-    "software_version": pa.string(),
-    "instances": pa.int32(),
-    "busiest_instance": pa.string(),  # where several share the client id
-    "busiest_instance_share": pa.float64(),
-    "matched_entity": pa.string(),
+    _RENAMED.get(name, name): pa.string() if pa.types.is_dictionary(kind) else _PLAIN.get(kind, kind)
+    for name, kind in STAGED.items()
+    if name not in _UNREPORTED
+}
+_TYPES |= {
     "headroom": pa.float64(),  # limit - group_usage
-    "group_usage": pa.float64(),  # rate of all clients that share the limit
-    "shared_with": pa.int32(),  # how many other clients share it
-    "usage_p95": pa.float64(),
-    "usage_max": pa.float64(),
-    "throttled_s": pa.float64(),  # seconds of the window in which the client was muted
-    "client_throttle_ms_max": pa.float64(),  # what the client itself says
-    "request_latency_ms_max": pa.float64(),  # what the client itself says
-    "queue_time_ms_max": pa.float64(),
-    "rebalances": pa.float64(),
-    "records_lag_max": pa.float64(),
-    "records_lag_per_min": pa.float64(),
-    "records_failed": pa.float64(),
-    "records_retried": pa.float64(),
-    "outgoing_bytes": pa.float64(),
-    "incoming_bytes": pa.float64(),
-    "culprit_user": pa.string(),  # largest users of a shared quota
-    "culprit_client_id": pa.string(),
-    "culprit_share": pa.float64(),
-    "implied_limit": pa.float64(),  # what throttle times imply; null: no throttle time of a byte rate
-    "team": pa.string(),  # that owns the client, by the owners of `headroom serve`; unowned: none does
-    "usage_rank": pa.int32(),  # 1: largest user
-    "instant_level": pa.string(),  # without hysteresis
-    "source": pa.string(),
-    "complete": pa.int32(),
-    "eta_s": pa.float64(),
-    "trend_per_min": pa.float64(),  # change of group_usage per minute, over the last ten windows
-    "burst_credit": pa.float64(),  # bytes that all who share the limit may send at once without being throttled
-    "window_start": pa.timestamp("us", "UTC"),
-    "window_s": pa.int32(),
-    **dict.fromkeys(SUMMED, pa.int64()),
     # quota_metrics.verdict.victims: who makes an unthrottled client's requests slow; '' and null when nobody does
     "slowed_by_user": pa.string(),
     "slowed_by_client_id": pa.string(),
@@ -81,9 +45,9 @@ _TYPES: dict[str, pa.DataType] = {
     # over all windows of the range; the other columns describe the latest window
     "range_throttle_ms": pa.float64(),
     "range_throttled_s": pa.float64(),
-    "last_throttled": pa.timestamp("us", "UTC"),  # start of the latest window with a throttle time; null: none had one
+    "last_throttled": _MOMENT,  # start of the latest window with a throttle time; null: none had one
     # maximum of mean and p95 utilisation in each of at most 120 equal parts of the range
-    "history_at": pa.list_(pa.timestamp("us", "UTC")),  # starts of the parts with traffic
+    "history_at": pa.list_(_MOMENT),  # starts of the parts with traffic
     "history": pa.list_(pa.float64()),
 }
 COLUMNS = pa.schema(_TYPES)
@@ -127,8 +91,13 @@ def to_table(rows: Sequence[Row], width: int | None = None) -> list[Text]:
     title = f"each client in its latest window, of {max(lengths)} s, UTC"
     if len(starts) == len(lengths) == 1:
         title = f"window of {lengths.pop()} s from {moment(starts.pop())} UTC"
-    explained = (row for row in rows if row["level"] != "ok" or _was_throttled(row) or is_victim(row))
-    return [Text(title), *table, *(line for row in explained for line in _why(row, width))]
+    reasons: list[Text] = []
+    for row in (row for row in rows if row["level"] != "ok" or _was_throttled(row) or is_victim(row)):
+        said = wrapped(printable(f"{row['level']} {shortened(row['client_id'])}: {why(row)}"), width, "")
+        explained = [Text(line) for line in said]
+        explained[0].stylize(STYLES[row["level"]].terminal, 0, len(row["level"]))
+        reasons += explained
+    return [Text(title), *table, *reasons]
 
 
 _TEXTS = ("client-id", "user", "team", "quota")
@@ -159,14 +128,6 @@ def _has_content(name: str, column: Sequence[str]) -> bool:
     if name == "team":
         return set(column) != {UNOWNED}
     return name not in ("all that share", "earlier") or set(column) != {"-"}
-
-
-def _why(row: Row, width: int | None) -> list[Text]:
-    """`warn app: at 85.0 % of ...`, with the level in its colour."""
-    lines = wrapped(printable(f"{row['level']} {shortened(row['client_id'])}: {why(row)}"), width, "")
-    styled = [Text(line) for line in lines]
-    styled[0].stylize(STYLES[row["level"]].terminal, 0, len(row["level"]))
-    return styled
 
 
 def why(row: Row) -> str:

@@ -229,7 +229,7 @@ _COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "impact_reason": _TEXT, "cause": _TEXT, "software_name": _CODED, "software_version": _CODED, "samples": pa.uint64(),
     "complete": pa.uint8(), **dict.fromkeys(SUMMED, pa.uint64()),
 }  # fmt: skip
-COLUMNS: Final = tuple(name for name in _COLUMNS if name != "run")
+COLUMNS: Final = {name: kind for name, kind in _COLUMNS.items() if name != "run"}  # and those of quota_utilization
 
 
 def _batches(rows: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
