@@ -26,8 +26,7 @@ from headroom.server.addresses import address_faults, listening
 from headroom.server.cluster.cluster_metadata import ClusterStart
 from headroom.server.health import Health
 from headroom.server.http import HttpServer, Replaceable, starting_app
-from headroom.server.listeners.gateway import NetworkService, open_gateway
-from headroom.server.listeners.sink import open_sink
+from headroom.server.listeners.kafka_listeners import NetworkService, open_gateway, open_sink
 from headroom.server.metrics import Readings, Snapshot, summed
 from headroom.server.pages import guarded, http_app
 from headroom.server.periodic import run_periodic_tasks

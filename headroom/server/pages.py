@@ -23,7 +23,7 @@ from headroom.config.types import secret_of
 from headroom.errors import ServeError
 from headroom.server.health import ARRIVED_BYTES, Health, Verbose
 from headroom.server.http import web_app
-from headroom.server.listeners.gateway import NetworkService
+from headroom.server.listeners.kafka_listeners import NetworkService
 from headroom.server.metrics import Snapshot
 from headroom.version import version_line
 from headroom.web.access import AccessControl

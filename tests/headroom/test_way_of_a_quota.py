@@ -24,7 +24,7 @@ from headroom.config.settings import ServeConfig
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin
 from headroom.server.cluster.cluster_metadata import ClusterStart
-from headroom.server.listeners.gateway import open_gateway
+from headroom.server.listeners.kafka_listeners import open_gateway
 from headroom.server.processes.assembly import open_push_spool, open_spool
 from headroom.server.processes.level_schedule import LevelSchedule
 from headroom.web.data import Data

@@ -18,7 +18,7 @@ from headroom.config.sources import load
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin
 from headroom.demo.processes import LOOPBACK
-from headroom.server.listeners.gateway import open_network
+from headroom.server.listeners.kafka_listeners import open_network
 from headroom.server.periodic import run_periodic_tasks
 from headroom.server.processes.assembly import (
     ClusterView,

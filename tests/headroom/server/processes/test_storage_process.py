@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -124,60 +124,34 @@ def test_interval_follows_the_rate_of_points(last_s: float, points: int, expecte
     assert next_interval_s(1.0, last_s, points) == expected_s
 
 
-STALLED_S = 60.0
+STALLED = "nothing was written for 61 s although the spool holds records: away"
+REFUSED = "the store refuses records"
 
 
-def counts(written: int, buffered: int, refused: int = 0) -> dict[str, Any]:
-    return {"written": written, "dropped": refused, "buffered": buffered, "drop_reasons": {"refused": refused}}
-
-
-def test_stalled_writes_are_not_ready_after_a_timeout() -> None:
+@pytest.mark.parametrize(
+    ("reports", "reasons"),
+    [
+        pytest.param([(5, 0, 0, 100), (5, 3, 0, 130)], {159: None, 161: STALLED}, id="nothing is written"),
+        pytest.param([(5, 0, 0, 100), (5, 3, 0, 130), (6, 2, 0, 162)], {163: None}, id="written again"),
+        pytest.param([(5, 0, 0, second) for second in range(0, 1000, 10)], {1000: None}, id="the spool is empty"),
+        pytest.param([(5, 0, 2, 100)], {101: None}, id="refused in an earlier run"),
+        pytest.param([(5, 0, 2, 100), (5, 0, 3, 110)], {169: REFUSED, 171: None}, id="refused once"),
+        pytest.param([(5, 0, 0, 100), (9, 0, 1, 101)], {101: None}, id="others are written in the same report"),
+        pytest.param([(9, 0, 1, 101), (9, 0, 2, 102)], {103: REFUSED}, id="refused alone"),
+        pytest.param([(9, 0, 1, 101), (9, 0, 2, 102), (10, 0, 2, 104)], {104: None}, id="written in a later report"),
+        pytest.param([(5, 3, second, second) for second in range(200)], {200: REFUSED}, id="refused again and again"),
+        pytest.param([(5, 3, 1, 198), (5, 3, 2, 199), (6, 3, 3, 201)], {201: None}, id="until one is written"),
+    ],
+)
+def test_progress_decides_whether_it_is_ready(
+    reports: list[tuple[int, int, int, int]], reasons: dict[int, str | None]
+) -> None:
+    """A record that no table accepts could otherwise take the service out of the load balancer."""
     progress = StoreProgress()
-    progress.heard(counts(5, 0), 100.0)
-    progress.heard(counts(5, 3), 130.0)
-    assert progress.not_ready_reason(STALLED_S, 159.0, "away") is None
-    assert progress.not_ready_reason(STALLED_S, 161.0, "away") == (
-        "nothing was written for 61 s although the spool holds records: away"
-    )
-    progress.heard(counts(6, 2), 162.0)
-    assert progress.not_ready_reason(STALLED_S, 163.0, None) is None
-
-
-def test_empty_spool_stays_ready() -> None:
-    progress = StoreProgress()
-    for second in range(0, 1000, 10):
-        progress.heard(counts(5, 0), float(second))
-    assert progress.not_ready_reason(STALLED_S, 1000.0, None) is None
-
-
-def test_refusal_is_not_ready_temporarily() -> None:
-    progress = StoreProgress()
-    progress.heard(counts(5, 0, refused=2), 100.0)  # of an earlier run
-    assert progress.not_ready_reason(STALLED_S, 101.0, None) is None
-    progress.heard(counts(5, 0, refused=3), 110.0)
-    assert progress.not_ready_reason(STALLED_S, 169.0, None) == "the store refuses records"
-    assert progress.not_ready_reason(STALLED_S, 171.0, None) is None
-
-
-def test_refusal_is_ignored_when_other_records_are_written() -> None:
-    """Otherwise one record that no table accepts could take the service out of the load balancer."""
-    progress = StoreProgress()
-    progress.heard(counts(5, 0), 100.0)
-    progress.heard(counts(9, 0, refused=1), 101.0)  # in the same report
-    assert progress.not_ready_reason(STALLED_S, 101.0, None) is None
-    progress.heard(counts(9, 0, refused=2), 102.0)  # alone
-    assert progress.not_ready_reason(STALLED_S, 103.0, None) == "the store refuses records"
-    progress.heard(counts(10, 0, refused=2), 104.0)  # in a later report
-    assert progress.not_ready_reason(STALLED_S, 104.0, None) is None
-
-
-def test_continuous_refusals_are_not_ready_until_a_write_succeeds() -> None:
-    progress = StoreProgress()
-    for second in range(200):
-        progress.heard(counts(5, 3, refused=second), float(second))
-    assert progress.not_ready_reason(STALLED_S, 200.0, None) == "the store refuses records"
-    progress.heard(counts(6, 3, refused=200), 201.0)
-    assert progress.not_ready_reason(STALLED_S, 201.0, None) is None
+    for written, buffered, refused, at_s in reports:
+        counts = {"written": written, "dropped": refused, "buffered": buffered, "drop_reasons": {"refused": refused}}
+        progress.heard(counts, float(at_s))
+    assert {at_s: progress.not_ready_reason(60.0, at_s, "away") for at_s in reasons} == reasons
 
 
 def run(difference: CountDifference, seconds: int, *, missing: int = 0, start: int = 0, lag: float = 1.0) -> int:

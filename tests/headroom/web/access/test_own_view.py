@@ -18,7 +18,7 @@ from headroom.cli.top.state import TopState, row_key
 from headroom.cli.top.tables import client_lines
 from headroom.config.settings import ServeConfig
 from headroom.server.health import Health
-from headroom.server.listeners.gateway import NetworkService
+from headroom.server.listeners.kafka_listeners import NetworkService
 from headroom.server.metrics import Snapshot
 from headroom.server.pages import guarded, http_app
 from quota_metrics.config.owners import NO_OWNERS

@@ -1,15 +1,20 @@
-"""`headroom serve --upstream`: opens the gateway of a cluster. `--observe`: the same without a listener.
+"""Opens the Kafka listeners of `headroom serve`, with further network processes: of a gateway (`--upstream`), or of a
+sink that only takes telemetry. `--observe` is a gateway without a listener.
 
 An observer reads quotas and subscriptions from the cluster and usage from the brokers' JMX, and receives telemetry by
-OTLP or gRPC.
+OTLP or gRPC. A sink is its own cluster, named by --cluster or by a Kafka Uuid that is generated once and stored in the
+data directory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import structlog
@@ -19,6 +24,7 @@ from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.writer import PushSpool, SpoolWriter
 from headroom.clock import now_ms
 from headroom.config.settings import Address, ServeConfig
+from headroom.errors import ServeError
 from headroom.server.addresses import listening
 from headroom.server.cluster.cluster_metadata import BrokerRefresh, TokenOwnersRefresh
 from headroom.server.cluster.facts_in_force import FactsInForce
@@ -27,9 +33,11 @@ from headroom.server.periodic import PeriodicTask, first
 from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.assembly import (
     ClusterView,
+    administrators,
     listener_readings,
     loaded_subscriptions,
     new_gateway,
+    subscriptions_path,
     subscriptions_task,
     telemetry_receiver,
 )
@@ -42,7 +50,10 @@ from quota_metrics.kafka.errors import UnsupportedError
 from quota_metrics.measure.topic_meter import TopicCount
 from telemetry.gateway.responses import Observe
 from telemetry.gateway.server import Gateway
+from telemetry.gateway.standalone_broker import SinkAnswers
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
+from telemetry.subscriptions.java.hash import uuid_text
+from telemetry.subscriptions.subscription_file import SubscriptionFile
 
 log = structlog.get_logger(__name__)
 
@@ -162,3 +173,43 @@ def _subscriptions(
         rules.replace_all(subscriptions, now_ms())
 
     return refresh
+
+
+_CLUSTER_ID = "cluster-id"
+
+
+async def open_sink(config: ServeConfig, pushes: PushSpool, stack: AsyncExitStack) -> NetworkService:
+    """Raises ServeError. `stack` closes what is opened."""
+    name = config.cluster or _cluster_id(config.data / _CLUSTER_ID)
+    receiver = telemetry_receiver(config, pushes)
+    path = subscriptions_path(config)
+    if config.subscriptions or path.exists():
+        file = loaded_subscriptions(path, receiver.rules)
+    else:  # it is created with the first subscription
+        file = SubscriptionFile(path, receiver.rules, now_ms)
+    answers = SinkAnswers(name, file, administrators(config))
+    gateway = new_gateway(config, name, receiver, pushes, local=answers.found_at)
+    address, network = await open_network(config, gateway, [], stack)
+
+    async def refresh() -> None:
+        file.follow()
+
+    followed = subscriptions_task(config, receiver.rules, refresh)
+
+    async def follow(_: ServeConfig) -> None:
+        await first(followed)
+
+    return NetworkService(address, [followed], lambda: listener_readings(gateway), gateway, network, follow)
+
+
+def _cluster_id(path: Path) -> str:
+    try:
+        if path.exists() and re.fullmatch(r"[\w-]{22}", stored := path.read_text("utf-8").strip()):
+            return stored
+        drawn = "-"
+        while "-" in drawn:  # like Kafka's Uuid.randomUuid(): command lines may read '-' as an option
+            drawn = uuid_text(uuid.uuid4().bytes)
+        path.write_text(f"{drawn}\n", "utf-8")
+    except OSError as exc:
+        raise ServeError(f"cannot store the cluster's id in {path}: {exc.strerror}") from exc
+    return drawn
