@@ -45,13 +45,12 @@ _REFUSED_ESCAPES: Final = {
 
 
 class JavaPattern:
-    """A compiled pattern. `text`: in Java's syntax; `re2`: in RE2's, for another RE2, matching whole subjects."""
+    """A compiled pattern. `re2`: the same in RE2's syntax, for another RE2, matching whole subjects."""
 
-    __slots__ = ("_regexp", "re2", "text")
+    __slots__ = ("_regexp", "re2")
 
     def __init__(self, text: str, *, captures: bool = False) -> None:
         """Pattern.compile(text); `groups` needs `captures`. Raises JavaPatternError or UntranslatableError."""
-        self.text = text
         same = _Scanner(text).pattern()
         self.re2 = rf"\A(?:{same})\z"
         options = re2.Options()
