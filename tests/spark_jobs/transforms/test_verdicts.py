@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -40,17 +40,11 @@ def usage(
     return client_window(**{**names, **rates, **quota, "window_start_ms": window * WINDOW_MS, **more})
 
 
-class Report(NamedTuple):
+def report(window: int = 0, lags: Sequence[tuple[int, float]] = (), **values: Any) -> tuple[Any, ...]:
     """What a client reports in a window. `lags`: windows ago, and records."""
-
-    values: Mapping[str, Any]
-    window: int = 0
-    lags: Sequence[tuple[int, float]] = ()
-
-    def row(self) -> tuple[Any, ...]:
-        *values, _ = Telemetry(**self.values)
-        ago, records = [-ago for ago, _ in self.lags], [records for _, records in self.lags]
-        return ("c", "alice", "app", self.window * WINDOW_MS, *values, ago, records)
+    *reported, _ = Telemetry(**values)
+    ago, records = [-ago for ago, _ in lags], [records for _, records in lags]
+    return ("c", "alice", "app", window * WINDOW_MS, *reported, ago, records)
 
 
 def instance(name: str, version: str, first_ms: int, last_ms: int, terminated: int = 0) -> tuple[Any, ...]:
@@ -61,7 +55,7 @@ def verdicts(
     spark: SparkSession,
     windows: Sequence[Window],
     *,
-    reports: Sequence[Report] = (),
+    reports: Sequence[tuple[Any, ...]] = (),
     instances: Sequence[tuple[Any, ...]] = (),
     when: TimeRange = WHEN,
     thresholds: Thresholds = Thresholds(),
@@ -70,7 +64,7 @@ def verdicts(
     """One row per client, quota key and window."""
     joined = correlated(
         usage=spark.createDataFrame(list(windows), queries.USAGE_SCHEMA),
-        telemetry=spark.createDataFrame([report.row() for report in reports], queries.TELEMETRY_SCHEMA),
+        telemetry=spark.createDataFrame(list(reports), queries.TELEMETRY_SCHEMA),
         instances=spark.createDataFrame(list(instances), queries.INSTANCES_SCHEMA),
         byte_reports=spark.createDataFrame([], queries.BYTE_REPORTS_SCHEMA),
         teams=spark.createDataFrame(TEAMS, queries.TEAMS_SCHEMA),
@@ -116,21 +110,19 @@ def test_hysteresis_does_not_depend_on_the_start_of_the_range(spark: SparkSessio
 
 def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> None:
     windows = [usage(quota_key=key, throttle_ms=1.0, muted_ms=1.0) for key in (PRODUCE, FETCH, REQUEST)]
-    report = Report(
-        {
-            "produce_throttle_ms": 1150.0,
-            "fetch_throttle_ms": 20.0,
-            "request_latency_ms": 300.0,
-            "queue_time_ms": 675.0,
-            "rebalances": 2.0,
-            "outgoing_bytes": 1000.0,
-            "top_sender": "one",
-            "top_sender_share": 0.75,
-        }
+    felt = report(
+        produce_throttle_ms=1150.0,
+        fetch_throttle_ms=20.0,
+        request_latency_ms=300.0,
+        queue_time_ms=675.0,
+        rebalances=2.0,
+        outgoing_bytes=1000.0,
+        top_sender="one",
+        top_sender_share=0.75,
     )
-    rows = {row["quota_key"]: row for row in verdicts(spark, windows, reports=[report])}
-    felt = ("client_throttle_ms_max", "impact", "busiest_instance", "busiest_instance_share")
-    assert {key: tuple(row[name] for name in felt) for key, row in rows.items()} == {
+    rows = {row["quota_key"]: row for row in verdicts(spark, windows, reports=[felt])}
+    names = ("client_throttle_ms_max", "impact", "busiest_instance", "busiest_instance_share")
+    assert {key: tuple(row[name] for name in names) for key, row in rows.items()} == {
         PRODUCE: (1150.0, "delayed", "one", 0.75),
         FETCH: (20.0, "delayed", "", None),
         REQUEST: (1150.0, "delayed", "", None),
@@ -147,11 +139,11 @@ def test_client_reported_throttling_is_added_per_quota(spark: SparkSession) -> N
 def test_lag_grows_by_the_minute_whatever_the_window(spark: SparkSession) -> None:
     throttled = usage(rate=100.0, window=6, quota_key=FETCH, muted_ms=5000.0, throttle_ms=900.0)
     lags = [(5 - n, 1000.0 + 2000.0 * n) for n in range(6)]
-    report = Report({"fetch_throttle_ms": 900.0, "records_lag": 11_000.0}, 6, lags)
-    (row,) = verdicts(spark, [throttled], reports=[report])
+    felt = report(6, lags, fetch_throttle_ms=900.0, records_lag=11_000.0)
+    (row,) = verdicts(spark, [throttled], reports=[felt])
     reason = "11000 records behind, 2000 more each minute; client felt fetch throttle 900 ms"
     assert (row["impact"], row["impact_reason"]) == ("falling-behind", reason)
-    (row,) = verdicts(spark, [throttled], reports=[report], when=TimeRange(0, 20 * WINDOW_MS, 120))
+    (row,) = verdicts(spark, [throttled], reports=[felt], when=TimeRange(0, 20 * WINDOW_MS, 120))
     assert row["records_lag_per_min"] == pytest.approx(1000.0)
 
 
