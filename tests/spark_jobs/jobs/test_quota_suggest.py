@@ -33,7 +33,6 @@ MIDNIGHT = FRIDAY_MS // (DAY * MINUTE) * DAY * MINUTE
 START = MIDNIGHT - (DAY + 120) * MINUTE  # two dates
 CLIENTS, OUTLIERS = 200, (17, 48, 99, 123, 180)
 BURST, BURST_MINUTE = 5, 700  # one minute of one client, in 26 hours
-DEFAULT = (("client-id", None),)
 
 
 def law(minutes: int) -> Any:
@@ -115,7 +114,7 @@ def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhou
 
     assert REPORT.to_yaml is not None
     declared = quotas_of(REPORT.to_yaml(rows))
-    assert [quota.entity for quota in declared[:1]] == [DEFAULT]
+    assert [quota.entity for quota in declared[:1]] == [(("client-id", None),)]
     assert {dict(quota.entity)["client-id"]: quota.values[PRODUCE] for quota in declared[1:]} == {
         row["client_id"]: row["suggested_limit"] for row in own
     }

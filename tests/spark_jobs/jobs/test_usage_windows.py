@@ -19,12 +19,11 @@ from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import facts_table
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import now_ms, sample, write
-from tests.kit.usage_rows import START, drawn, insert
+from tests.kit.usage_rows import MINUTE, START, drawn, insert
 from tests.kit.windows_reference import Row, windows
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 
-MINUTE = 60_000
 HOUR_MS = 60 * MINUTE
 
 

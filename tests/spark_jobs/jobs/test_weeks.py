@@ -40,18 +40,17 @@ CAPPED_WANTS = 800 + 400 * np.sin(MINUTES / 1440 * 2 * np.pi)  # 800 at the end,
 def rates(kind: str) -> Any:
     """The rate of each minute: flat and far below the limit, a daily wave, or flat with a rise in the last hours."""
     random = np.random.default_rng(len(kind))
-    minutes = MINUTES
     if kind == "capped":
         return np.minimum(CAPPED_WANTS, MOST_SENT)
     base = {
-        "idle": np.full(len(minutes), 50.0),
-        "wave": 500 + 200 * np.sin(minutes / 1440 * 2 * np.pi),
-        "rising": np.where(minutes < len(minutes) - 180, 300.0, 300.0 + (minutes - len(minutes) + 180) * 3.3),
-        "full": np.full(len(minutes), LIMIT),
-        "held": np.full(len(minutes), LIMIT),  # wants three times as much, so it is muted for two thirds of the time
-        "bursts": np.full(len(minutes), 300.0),  # of a second, each two hours: then it is muted for a second
+        "idle": np.full(len(MINUTES), 50.0),
+        "wave": 500 + 200 * np.sin(MINUTES / 1440 * 2 * np.pi),
+        "rising": np.where(len(MINUTES) - 180 > MINUTES, 300.0, 300.0 + (MINUTES - len(MINUTES) + 180) * 3.3),
+        "full": np.full(len(MINUTES), LIMIT),
+        "held": np.full(len(MINUTES), LIMIT),  # wants three times as much, so it is muted for two thirds of the time
+        "bursts": np.full(len(MINUTES), 300.0),  # of a second, each two hours: then it is muted for a second
     }[kind]
-    return base + random.normal(0, 5, len(minutes))
+    return base + random.normal(0, 5, len(MINUTES))
 
 
 @pytest.fixture(scope="module")
