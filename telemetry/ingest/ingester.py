@@ -333,14 +333,16 @@ class Ingester:
         batch = self._reader.next_batch(self._options.max_records, self._options.max_bytes)
         if batch is None:
             return None
-        if self._suspect is not None and not self._reader.has_begun:
-            batch = self._suspect.cut(batch)
+        suspect = self._suspect if self._suspect and self._suspect.covers(batch.segment, batch.start) else None
+        if suspect is not None and not self._reader.has_begun:
+            batch = batch.first(max(1, suspect.max_records))
         self._on_batch(batch)
         self._known.begin(now_ms)
         decoded = DecodedBatch(batch, replayed=self._reader.has_begun)
         # Others wait meanwhile. A range that was begun stays as it is.
         until_s = self._progress.clock_s() + _HEAVY_DECODING_S if is_heavy(batch.writer) else None
-        unseen = self._suspect is not None and self._suspect.is_culprit(batch)
+        # Its first record was tried alone, and the worker died of it.
+        unseen = suspect is not None and suspect.max_records == 0
         for number, (kind, body) in enumerate(batch.records, 1):
             self._decode_record(decoded, kind, body, batch.start + batch.ends[number - 1][0], now_ms, unseen)
             self._progress.advance(Stage.DECODING)

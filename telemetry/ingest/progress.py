@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from exporters.model import DropReason, RecordKind
-from exporters.spool.reader import Batch
 
 
 class Stage(StrEnum):
@@ -57,14 +56,6 @@ class Suspect(NamedTuple):
     def covers(self, segment: str, start: int) -> bool:
         """Whether a batch begins inside the range."""
         return segment == self.segment and self.start <= start < self.end
-
-    def cut(self, batch: Batch) -> Batch:
-        """The part of a batch that may be tried at once."""
-        return batch.first(max(1, self.max_records)) if self.covers(batch.segment, batch.start) else batch
-
-    def is_culprit(self, batch: Batch) -> bool:
-        """Whether the first record of the batch was tried alone and the worker died of it."""
-        return self.max_records == 0 and self.covers(batch.segment, batch.start)
 
 
 def suspect_after(earlier: Suspect | None, segment: str, start: int, end: int, max_records: int) -> Suspect:

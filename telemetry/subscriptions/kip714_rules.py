@@ -183,15 +183,13 @@ class Instances:
 
     def expire(self, now_ms: int) -> None:
         """Removes expired instances early; otherwise they are removed at their next request."""
-        over = []
         shortest_ms = min(self._lifetimes, default=MIN_LIFETIME_MS)  # avoids a scan of a million instances
         instance = self._oldest
         while instance is not None and instance.touched_ms + shortest_ms <= now_ms:
+            newer = instance.newer
             if instance.touched_ms + instance.selection.lifetime_ms <= now_ms:
-                over.append(instance)
-            instance = instance.newer
-        for expired in over:
-            self._remove(expired)
+                self._remove(instance)
+            instance = newer
 
     def _link(self, instance: Instance) -> None:
         """Makes it the newest."""
