@@ -119,11 +119,6 @@ def _answer_api_versions(version: int, body: bytes) -> bytes:
     return _own_api_versions(version, ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST)
 
 
-@cache
-def _own_api_versions(version: int, code: ErrorCode) -> bytes:
-    return api_versions(_OFFERED, version, code)
-
-
 def api_versions(offered: Mapping[int, tuple[int, int]], version: int, code: ErrorCode = ErrorCode.NONE) -> bytes:
     """The body of an ApiVersions response (0 to 4): the oldest and the newest version by API, or none with an error."""
     api_keys = [
@@ -132,6 +127,9 @@ def api_versions(offered: Mapping[int, tuple[int, int]], version: int, code: Err
     ]
     fields = {"error_code": code, "api_keys": [] if code else api_keys, "throttle_time": _AT_ONCE}
     return response_body(API_VERSIONS, version, fields)
+
+
+_own_api_versions = cache(partial(api_versions, _OFFERED))  # each client asks once per connection
 
 
 def metadata(body: bytes, version: int, node: SinkNode, topic: str | None = None) -> bytes:

@@ -23,14 +23,13 @@ _PUSH: Final = LenientReader(pb.PushTelemetryRequest)
 
 
 class GrpcMessages:
-    """Answers the clients of one cluster. Each method raises MessageError and NotAllowedError."""
+    """Answers encoded requests of one cluster's clients. Each method raises MessageError and NotAllowedError."""
 
     def __init__(self, receiver: TelemetryReceiver, cluster: str) -> None:
         self._receiver = receiver
         self._cluster = cluster
 
     def get_telemetry_subscriptions(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
-        """Takes an encoded GetTelemetrySubscriptionsRequest, returns an encoded GetTelemetrySubscriptionsResponse."""
         request = _parse(_GET, message)
         caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
         granted = self._receiver.get(_instance_id(request.client_instance_id), caller, now_ms)
@@ -50,7 +49,6 @@ class GrpcMessages:
         return Answer(response.SerializeToString(), granted.after_flush, _REFUSED_GET)
 
     def push_telemetry(self, message: bytes, peer: Peer, now_ms: int) -> Answer:
-        """Takes an encoded PushTelemetryRequest, returns an encoded PushTelemetryResponse."""
         request = _parse(_PUSH, message)
         caller = caller_of(peer, request.connection if request.HasField("connection") else None, self._cluster)
         push = PushRequest(

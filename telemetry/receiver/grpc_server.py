@@ -105,7 +105,8 @@ class GrpcEndpoint:
         if self._tls is not None and self._tls.client_ca is not None:
             certificates = context.auth_context().get("x509_pem_cert", ())
             try:
-                subject = _subject_of(certificates[0]) if certificates else None
+                if certificates:
+                    subject = subject_name(ssl.PEM_cert_to_DER_cert(certificates[0].decode()))
             except ValueError as exc:  # CertificateError is one
                 raise UnauthenticatedError(f"the certificate cannot be read: {exc}") from exc
         trusted = self._access.is_trusted(authorization, subject)
@@ -123,12 +124,6 @@ class GrpcEndpoint:
         if not isinstance(message, bytes):
             raise MessageError("the call has no message")
         return message
-
-
-@functools.lru_cache(maxsize=1_024)
-def _subject_of(pem: bytes) -> str:
-    """The subject of a certificate, which each call of a connection presents again. Raises ValueError."""
-    return subject_name(ssl.PEM_cert_to_DER_cert(pem.decode()))
 
 
 _Answer = Callable[[bytes, Peer, int], Answer]

@@ -135,7 +135,20 @@ def produce(frame: bytes, start: int, version: int, address_of: AddressOf) -> tu
         last = max(end - 4, start)
         return b"", int.from_bytes(frame[last:end], "big", signed=True)
     reader = Reader(frame, start)
-    _skip_produce_topics(reader, version)
+    for _ in range(reader.compact_array_length(3)):
+        if version >= 13:
+            reader.skip(16)  # topic_id
+        else:
+            reader.skip(max(reader.uvarint() - 1, 0))  # name
+        for _ in range(reader.compact_array_length(33)):
+            reader.skip(4 + 2 + 8 + 8 + 8)  # index, error_code, base_offset, log_append_time_ms, log_start_offset
+            for _ in range(reader.compact_array_length(6)):
+                reader.skip(4)  # batch_index
+                reader.compact_nullable_string()
+                reader.skip_tagged()
+            reader.compact_nullable_string()  # error_message
+            reader.skip_tagged()
+        reader.skip_tagged()
     throttle_ms = reader.int32()
     if reader.remaining == 1 and frame[-1] == 0:
         return b"", throttle_ms  # no tagged fields: nothing moved
@@ -203,23 +216,6 @@ REWRITES: Final[dict[int, Rewrite]] = {
     SHARE_FETCH: share_fetch,
     SHARE_ACKNOWLEDGE: share_acknowledge,
 }
-
-
-def _skip_produce_topics(reader: Reader, version: int) -> None:
-    for _ in range(reader.compact_array_length(3)):
-        if version >= 13:
-            reader.skip(16)  # topic_id
-        else:
-            reader.skip(max(reader.uvarint() - 1, 0))  # name
-        for _ in range(reader.compact_array_length(33)):
-            reader.skip(4 + 2 + 8 + 8 + 8)  # index, error_code, base_offset, log_append_time_ms, log_start_offset
-            for _ in range(reader.compact_array_length(6)):
-                reader.skip(4)  # batch_index
-                reader.compact_nullable_string()
-                reader.skip_tagged()
-            reader.compact_nullable_string()  # error_message
-            reader.skip_tagged()
-        reader.skip_tagged()
 
 
 def _nodes(

@@ -48,7 +48,19 @@ def parse_header(data: bytes) -> tuple[str, int] | None:
 
     None when the proxy speaks for itself (a health check), or does not know its client.
     """
-    return _parse_v2(data) if data.startswith(_SIGNATURE) else _parse_v1(data)
+    if not data.startswith(_SIGNATURE):
+        return _parse_v1(data)
+    command, family, rest = data[12], data[13], data[_V2_FIXED:]
+    if command == _LOCAL:
+        return None
+    if command != _PROXY:
+        raise ProtocolError("a PROXY protocol header of an unknown version or command")
+    if family not in (_TCP4, _TCP6):
+        return None  # no TCP: the specification has the connection taken as it is
+    size = 4 if family == _TCP4 else 16
+    if len(rest) < 2 * size + 4:
+        raise ProtocolError("a PROXY protocol header without its addresses")
+    return str(ipaddress.ip_address(rest[:size])), int.from_bytes(rest[2 * size : 2 * size + 2])
 
 
 def _parse_v1(data: bytes) -> tuple[str, int] | None:
@@ -69,17 +81,3 @@ def _parse_v1(data: bytes) -> tuple[str, int] | None:
         if not (port.isdigit() and len(port) <= 5 and int(port) < 65_536):
             raise ProtocolError("a PROXY protocol header with an invalid port")
     return addresses[0], int(words[4])
-
-
-def _parse_v2(data: bytes) -> tuple[str, int] | None:
-    command, family, rest = data[12], data[13], data[_V2_FIXED:]
-    if command == _LOCAL:
-        return None
-    if command != _PROXY:
-        raise ProtocolError("a PROXY protocol header of an unknown version or command")
-    if family not in (_TCP4, _TCP6):
-        return None  # no TCP: the specification has the connection taken as it is
-    size = 4 if family == _TCP4 else 16
-    if len(rest) < 2 * size + 4:
-        raise ProtocolError("a PROXY protocol header without its addresses")
-    return str(ipaddress.ip_address(rest[:size])), int.from_bytes(rest[2 * size : 2 * size + 2])

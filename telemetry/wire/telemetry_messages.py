@@ -64,12 +64,10 @@ PUSH_RESPONSE: Final = {code: _PUSH_ANSWER.pack(0, code, 0) for code in ErrorCod
 
 
 def throttled_get(throttle_ms: int) -> bytes:
-    """The body of a GetTelemetrySubscriptions response that asks to wait."""
     return throttle_ms.to_bytes(4, "big") + REFUSED_GET[ErrorCode.THROTTLING_QUOTA_EXCEEDED][4:]
 
 
 def throttled_push(throttle_ms: int) -> bytes:
-    """The body of a PushTelemetry response that asks to wait."""
     return _PUSH_ANSWER.pack(throttle_ms, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0)
 
 

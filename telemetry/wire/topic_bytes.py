@@ -110,7 +110,9 @@ class TopicBytes:
             for _ in range((yield from self._count())):
                 self._skip(_INDEX + partition_head)
                 if partition_head and self._version >= 4:
-                    yield from self._skip_transactions()
+                    for _ in range((yield from self._count())):  # aborted transactions
+                        self._skip(_TRANSACTION)
+                        yield from self._skip_tagged()
                     if self._version >= 11:
                         self._skip(4)  # preferred_read_replica
                 records = yield from self._length(4)
@@ -122,15 +124,6 @@ class TopicBytes:
                 self._record_bytes[name] = self._record_bytes.get(name, 0) + nbytes
         yield from self._skip_tagged()
         yield from self._pass_skipped(0)
-
-    def _skip_transactions(self) -> _Step:
-        count = yield from self._count()
-        if not self._flexible:
-            self._skip(count * _TRANSACTION)
-            return
-        for _ in range(count):
-            self._skip(_TRANSACTION)
-            yield from self._skip_tagged()
 
     def _skip_tagged(self) -> _Step:
         if not self._flexible:
