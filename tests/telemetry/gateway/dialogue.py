@@ -162,7 +162,6 @@ class SaslDialogue(Both):
         return self.receiver.client.principal
 
     def push(self) -> str:
-        """The principal of a push."""
         assert self.client(request(72, 0, 71, PUSH)) == b""
         assert self.flush()
         return self.receiver.client.principal

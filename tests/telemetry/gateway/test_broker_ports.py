@@ -62,7 +62,6 @@ def ports(listeners: BrokerPorts) -> dict[int, int]:
 
 
 async def refuses(port: int) -> bool:
-    """Whether the port refuses connections."""
     await asyncio.sleep(0)  # sockets are closed by the loop
     try:
         _, writer = await asyncio.open_connection(LOOPBACK, port)

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Jvm
-from tests.kit.kafka.records import consumed_by_java, values_of
+from tests.kit.kafka.records import values_of
 from tests.telemetry.conftest import RunningGateway
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -120,15 +120,3 @@ def test_producer_checksums_match_direct_connection(
     assert sent.total() == total
     assert consumed(kafka.bootstrap, through, total) == sent
     assert consumed(gateway.bootstrap, through, total) == sent
-
-
-def test_java_consumer_reads_all_records_through_the_gateway(
-    jvm: Jvm, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
-) -> None:
-    lines = payloads.read_bytes().split(b"\n")
-    topic = new_topic()
-    sent = produce_by_librdkafka(gateway.bootstrap, topic, "transactional", "lz4", lines)
-    sent += produce_by_librdkafka(gateway.bootstrap, topic, "idempotent", "zstd", lines)
-    consumer = jvm.consumer(gateway.bootstrap, "java-reader", f"java-{topic}", isolation_level="read_committed")
-    assert digests(consumed_by_java(jvm, consumer, topic, sent.total())) == sent
-    consumer.close()

@@ -115,7 +115,6 @@ def with_streams(jvm: Jvm, bootstrap: str, name: str, state: Path, until: int) -
 
 
 def counts(bootstrap: str, topic: str) -> list[tuple[bytes, int]]:
-    """The committed words and counts."""
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-look"}
     consumer = Consumer(config | {"isolation.level": "read_committed", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in (0, 1)])

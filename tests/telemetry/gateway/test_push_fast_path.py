@@ -66,7 +66,6 @@ class Way(Both):
         self.now_ms = NOW_MS
 
     def send(self, data: bytes, flush: bool | None = True) -> bytes:
-        """The responses so far, in order."""
         if not self.short:
             self.connection._known_pushes.forget()
         self.taken += self.connection._known_pushes.match(data, 0) is not None

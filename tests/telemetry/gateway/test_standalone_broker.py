@@ -4,7 +4,6 @@ import fcntl
 import os
 import random
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,19 +155,6 @@ def test_legacy_alter_configs_is_applied(listener: Listener) -> None:
 def test_no_op_alteration_writes_no_file(listener: Listener) -> None:
     assert listener.alter((16, "one", [("metrics", 1, "")])) == [(0, None)]
     assert not listener.file.path.exists()
-
-
-def test_concurrent_alterations_of_two_processes_are_both_kept(tmp_path: Path) -> None:
-    listeners = [Listener(tmp_path / "subscriptions.yaml") for _ in range(2)]  # each locks like a separate process
-
-    def alter_many(n: int) -> list[list[tuple[int, str | None]]]:
-        return [listeners[n].alter((16, f"of-{n}-{m}", [("metrics", 0, "a")])) for m in range(20)]
-
-    with ThreadPoolExecutor() as processes:
-        assert [*processes.map(alter_many, range(2))] == [[[(0, None)]] * 20] * 2
-    wanted = {f"of-{n}-{m}" for n in range(2) for m in range(20)}
-    for listener in listeners:
-        assert set(listener.names()) == wanted
 
 
 def test_alteration_fails_when_the_file_lock_is_held(listener: Listener) -> None:

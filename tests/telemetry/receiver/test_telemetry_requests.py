@@ -255,7 +255,6 @@ def test_push_over_the_budget_is_refused_with_a_throttle_time_and_not_stored() -
 
 
 def validating(validate: Callable[[int, bytes], ErrorCode] | None = None) -> Sink:
-    """A receiver that decodes before it acknowledges."""
     sink = Sink()
     decodes = partial(validate_payload, max_decompressed_bytes=1000, limits=PayloadLimits(points=2))
     sink.receiver = TelemetryReceiver(

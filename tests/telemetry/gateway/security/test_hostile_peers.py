@@ -60,11 +60,9 @@ class Attacked:
         self.context = ssl.create_default_context(cafile=ca)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """By TLS."""
         return await asyncio.open_connection(LOOPBACK, self.port, ssl=self.context, ssl_handshake_timeout=PATIENCE_S)
 
     def plain(self) -> socket.socket:
-        """Without."""
         return socket.create_connection((LOOPBACK, self.port), PATIENCE_S)
 
     async def answers_others(self) -> None:

@@ -34,8 +34,6 @@ def fetched(correlation: int, topics: dict[str, int]) -> bytes:
 
 
 class Sampled:
-    """A connection whose frames are sampled."""
-
     def __init__(self, sample: float, seed: int = 1) -> None:
         self.seen: list[SampledTopics] = []
         self.both = Both(ConnectionLimits(topics=TopicSampler(sample, random.Random(seed).random, self.seen.append)))
