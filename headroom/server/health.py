@@ -7,7 +7,7 @@ neither depends on the storage worker being alive or telling the truth.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -35,17 +35,6 @@ _LOSSES: Final[dict[SelfMetric, str]] = {
 }
 
 
-_OTHERS: Final = (
-    catalogue.CONNECTIONS,
-    catalogue.UPSTREAM_FAILURES,
-    catalogue.PUSHES,
-    catalogue.PAYER_REFUSED,
-    catalogue.SPOOL_BYTES,
-    catalogue.SPOOL_READ_BYTES,
-    ARRIVED_BYTES,
-)
-
-
 class Verbose(NamedTuple):
     """The health for an operator. `reason`: why it is not ready; empty when it is. `degraded`: one line each."""
 
@@ -59,7 +48,7 @@ class Verbose(NamedTuple):
 
 
 class Recent(NamedTuple):
-    """How much was counted in the last `window_s`, of losses, pushes, refusals, ARRIVED_BYTES."""
+    """How much was counted in the last `window_s`, of each metric and of ARRIVED_BYTES."""
 
     window_s: float
     counts: dict[SelfMetric, float]
@@ -101,7 +90,7 @@ class Health:
     def count(self, now_s: float) -> None:
         """Remembers the counts of losses, and what trends are made of, at this (monotonic) time."""
         counts = self._counts()
-        totals = dict.fromkeys((*_LOSSES, *_OTHERS), 0.0) | {metric: total(values) for metric, values in counts.items()}
+        totals = defaultdict(float, {metric: total(values) for metric, values in counts.items()})
         totals[ARRIVED_BYTES] = totals[catalogue.SPOOL_READ_BYTES] + totals[catalogue.SPOOL_BYTES]
         records = counts.get(catalogue.RECORDS, 0.0)
         by_state = records.items() if isinstance(records, Mapping) else ()
@@ -115,7 +104,7 @@ class Health:
                 written=sum(count for state, count in by_state if state == "written"),
             ),
         )
-        self._counted.append((now_s, {metric: totals[metric] for metric in (*_LOSSES, *_OTHERS)}))
+        self._counted.append((now_s, totals))
         while len(self._counted) > 1 and self._counted[1][0] <= now_s - _RECENT_S:
             self._counted.popleft()
 
@@ -147,7 +136,9 @@ class Health:
         if not self._counted:
             return Recent(0.0, {})
         (first_s, first), (last_s, last) = self._counted[0], self._counted[-1]
-        return Recent(last_s - first_s, {metric: max(0.0, last[metric] - first[metric]) for metric in last})
+        return Recent(
+            last_s - first_s, {metric: max(0.0, count - first.get(metric, 0.0)) for metric, count in last.items()}
+        )
 
     def readings(self) -> dict[SelfMetric, Values]:
         return {catalogue.SPOOL_OLDEST: self.oldest_s(time.time())}
