@@ -146,14 +146,59 @@ class LimitedConnection(H11Protocol):
         self._timer = self.loop.call_later(_CHECK_S, self._check)
 
 
-class _Server(uvicorn.Server):
-    """`handshakes`: limits of the TLS handshakes in progress, which uvicorn's own server does not see."""
+class HttpServer(uvicorn.Server):
+    """On a socket that `start` binds, in the running loop."""
 
-    def __init__(self, config: uvicorn.Config, handshakes: AdmissionLimits) -> None:
-        super().__init__(config)
-        self._handshakes = handshakes
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        options: Mapping[str, Any] | None = None,
+        *,
+        max_connections: int = HTTP_CONNECTIONS,
+        peer_s: float = _PEER_S,
+        grace_s: float = 5.0,
+    ) -> None:
+        """`options`: further ones of uvicorn.Config, such as TLS. `peer_s`: time of a peer to send a request, or to
+        read a response. `stop` waits at most `grace_s` for requests in progress and for peers that read slowly."""
+        connection: Any = partial(LimitedConnection, max_connections, peer_s)  # called as the class is
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=connection,
+                ws="none",
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                proxy_headers=False,  # whom to believe is AccessControl's decision, and the address is who pays
+                timeout_graceful_shutdown=max(1, round(grace_s)),
+                **options or {},
+            )
+        )
+        self._host = host
+        self._port = port
+        # One address cannot take all, so that a flood of handshakes does not keep out callers from other addresses.
+        self._handshakes = AdmissionLimits(
+            max_connections=max_connections,
+            max_connections_per_address=max(1, max_connections * 3 // 4),
+            handshake_timeout_s=_HANDSHAKE_S,
+        )
+
+    async def start(self) -> tuple[str, int]:
+        """Raises OSError when the port is in use."""
+        listener = listening_socket(self._host, self._port)
+        listener.setblocking(False)
+        thin_out("uvicorn.error")  # a line for each invalid request
+        self._task = asyncio.get_running_loop().create_task(self.serve(sockets=[listener]))
+        return self._host, listener.getsockname()[1]
+
+    async def stop(self) -> None:
+        self.should_exit = True
+        await self._task
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """With TLS by a server that limits handshakes in progress, which uvicorn's own does not see."""
         context = self.config.ssl
         if context is None or sockets is None:
             await super().startup(sockets)
@@ -173,57 +218,3 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # signals are handled in app.py
-
-
-class HttpServer:
-    """uvicorn on an already bound socket, in the running loop."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        host: str,
-        port: int,
-        options: Mapping[str, Any] | None = None,
-        *,
-        max_connections: int = HTTP_CONNECTIONS,
-        peer_s: float = _PEER_S,
-        grace_s: float = 5.0,
-    ) -> None:
-        """`options`: further ones of uvicorn.Config, such as TLS. `peer_s`: time of a peer to send a request, or to
-        read a response. `stop` waits at most `grace_s` for requests in progress and for peers that read slowly."""
-        self._options = options or {}
-        self._app = app
-        self._host = host
-        self._port = port
-        self._connection = partial(LimitedConnection, max_connections, peer_s)
-        # One address cannot take all, so that a flood of handshakes does not keep out callers from other addresses.
-        self._handshakes = AdmissionLimits(
-            max_connections=max_connections,
-            max_connections_per_address=max(1, max_connections * 3 // 4),
-            handshake_timeout_s=_HANDSHAKE_S,
-        )
-        self._grace_s = grace_s
-
-    async def start(self) -> tuple[str, int]:
-        """Raises OSError when the port is in use."""
-        listener = listening_socket(self._host, self._port)
-        listener.setblocking(False)
-        thin_out("uvicorn.error")  # a line for each invalid request
-        config = uvicorn.Config(
-            self._app,
-            http=self._connection,  # type: ignore[arg-type] # called as the class is
-            ws="none",
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            proxy_headers=False,  # whom to believe is AccessControl's decision, and the address is who pays
-            timeout_graceful_shutdown=max(1, round(self._grace_s)),
-            **self._options,
-        )
-        self._server = _Server(config, self._handshakes)
-        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
-        return self._host, listener.getsockname()[1]
-
-    async def stop(self) -> None:
-        self._server.should_exit = True
-        await self._task

@@ -110,7 +110,7 @@ async def test_peers_that_do_not_send_or_read_are_disconnected(monkeypatch: pyte
         with closing(socket.create_connection(address)) as client:
             client.sendall(LONG)
             await until(lambda: bool(received(client)))
-            await until(lambda: not server._server.server_state.connections)
+            await until(lambda: not server.server_state.connections)
         assert await ask(address) == b"HTTP/1.1 200 OK"
 
 
@@ -119,7 +119,7 @@ async def test_stop_does_not_wait_for_a_peer_that_never_reads(caplog: pytest.Log
     async with serving(grace_s=0.1) as (server, address):
         client = socket.create_connection(address)
         client.sendall(LONG)
-        connections = server._server.server_state.connections
+        connections = server.server_state.connections
         await until(lambda: any(isinstance(one, H11Protocol) and one.flow.write_paused for one in connections))
     client.close()
     assert "Traceback" not in caplog.text
