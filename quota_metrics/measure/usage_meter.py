@@ -117,20 +117,17 @@ class UsageMeter:
         if self._began_ms is None:
             self._began_ms = now_ms
         if api_key == PRODUCE:
-            self._byte_usage(
-                (_PRODUCER, principal, client_id, broker_id), address, request_bytes, throttle_ms, now_ms, from_ms
-            )
+            client = (_PRODUCER, principal, client_id, broker_id)
+            self._byte_usage(client, address, request_bytes, throttle_ms, now_ms, from_ms)
         elif api_key in (FETCH, SHARE_FETCH):
-            counted_bytes = response_bytes if throttle_ms <= 0 else 0
-            self._byte_usage(
-                (_CONSUMER, principal, client_id, broker_id), address, counted_bytes, throttle_ms, now_ms, from_ms
-            )
+            client = (_CONSUMER, principal, client_id, broker_id)
+            self._byte_usage(client, address, response_bytes if throttle_ms <= 0 else 0, throttle_ms, now_ms, from_ms)
         elif api_key in MUTATING:
-            self._mutations(
-                (_MUTATION, principal, client_id, CONTROLLER), address, changes, throttle_ms, now_ms, from_ms
-            )
+            client = (_MUTATION, principal, client_id, CONTROLLER)
+            self._mutations(client, address, changes, throttle_ms, now_ms, from_ms)
         elif throttle_ms > 0:
-            self._throttled((_REQUEST, principal, client_id, broker_id), address, throttle_ms, now_ms, from_ms)
+            client = (_REQUEST, principal, client_id, broker_id)
+            self._throttled(client, address, throttle_ms, now_ms, from_ms)
 
     def take_undecided(self) -> list[Bucket]:
         """The buckets whose throttling this gateway cannot explain alone, since the last call; at most 1,000."""
