@@ -16,7 +16,7 @@ import secrets
 import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from quota_metrics.kafka.errors import ClusterError, error_name, one_line
 from quota_metrics.kafka.frames import NegotiatedRequest
@@ -36,25 +36,13 @@ class SaslError(Exception):
     """The server's message violates the mechanism."""
 
 
-class Mechanism(Protocol):
-    """A mechanism. `conversation` may block: on a token source, or on the CPU time of a hash."""
-
-    @property
-    def name(self) -> str: ...
-
-    def conversation(self) -> Conversation: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Plain:
     """Sends the password in clear text; use only over TLS."""
 
+    name: ClassVar = "PLAIN"
     username: str
     password: str = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        return "PLAIN"
 
     def conversation(self) -> Conversation:
         yield f"\0{self.username}\0{self.password}".encode()
@@ -65,12 +53,9 @@ class OAuthBearer:
     """`token` is called for each connection and returns a JWT. `extensions` go with it, as what names the cluster at a
     cloud's brokers."""
 
+    name: ClassVar = "OAUTHBEARER"
     token: Callable[[], str] = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return "OAUTHBEARER"
 
     def conversation(self) -> Conversation:
         pairs = "".join(f"\x01{name}={value}" for name, value in self.extensions.items())
@@ -147,6 +132,10 @@ def _text(message: bytes) -> str:
         return message.decode()
     except UnicodeDecodeError as exc:
         raise SaslError(f"the broker's message of {len(message)} bytes is not text") from exc
+
+
+# A conversation may block: on a token source, or on the CPU time of a hash.
+Mechanism: TypeAlias = Plain | OAuthBearer | Scram
 
 
 @dataclass(frozen=True, slots=True)
