@@ -5,7 +5,6 @@
 keeps the order of both, `connection_limits.py` says what clients may use, `security/` has TLS, SASL and principals.
 
 networks.py           IP networks, and the administrators of a stand-alone sink
-standalone_broker.py  responses of a listener without a cluster: ApiVersions, Metadata with itself as the only node,
-                      CLIENT_METRICS
+standalone_broker.py  responses of a listener without a cluster: a node without topics, and its CLIENT_METRICS
 topic_sampling.py     chooses the frames whose topics are read, and reports what was read
 """

@@ -96,8 +96,7 @@ class BrokerPorts:
     """The listeners of the brokers.
 
     Only `update` opens and closes ports, from metadata that Headroom itself fetched. When a response to a client names
-    an unknown broker, its address becomes the bootstrap port, and `unknown` is called, which fetches the metadata
-    again.
+    an unknown broker, its address becomes the bootstrap port, and `unknown` is called, which fetches metadata.
 
     The port of broker N is the bootstrap port + 1 + N, so that addresses survive a restart. If that port is taken or
     reserved, or the system chose the bootstrap port, any free port is used; with `advertised_port` none is, because
@@ -144,10 +143,9 @@ class BrokerPorts:
         return self._host, self._port
 
     def update(self, nodes: Iterable[Node]) -> None:
-        """Applies the brokers of the cluster's metadata. An empty list is ignored.
+        """Applies the brokers of the cluster's metadata; an empty list is ignored.
 
-        New brokers get a listener, changed addresses are updated, and a listener closes when its broker has been
-        missing for some readings.
+        A new broker gets a listener, which closes when the broker has been missing for some readings.
         """
         named = {node.id: node for node in itertools.islice(nodes, _MAX_BROKERS)}
         if not named:

@@ -2,8 +2,7 @@
 addresses (max.connections.per.ip, connection_creation_rate). Sans-I/O.
 
 The owner of the sockets reports events and closes the connections that the methods return. Times are monotonic seconds.
-Quotas on addresses are decided once for all network processes (quota_metrics.measure.connection_quotas), so that
-answer is awaited.
+One process decides on quotas on addresses for all (quota_metrics.measure.connection_quotas): that answer is awaited.
 """
 
 from __future__ import annotations
@@ -170,14 +169,12 @@ class AddressGate:
     is_limited: bool = False
 
 
+@dataclass(slots=True)
 class GatePass:
     """One connection's place at one broker."""
 
-    __slots__ = ("_gate", "_place")
-
-    def __init__(self, gate: AddressGate) -> None:
-        self._gate = gate
-        self._place: tuple[str, int] | None = None
+    gate: AddressGate
+    place: tuple[str, int] | None = None
 
     async def enter(self, address: str, broker_id: int) -> tuple[Reason, int] | None:
         """Asks for a place, after the one that the connection has is given back.
@@ -185,16 +182,16 @@ class GatePass:
         Returns why the connection is to be closed, and after how many milliseconds.
         """
         self.leave()
-        if not self._gate.is_limited:
+        if not self.gate.is_limited:
             return None
-        delay_ms = await self._gate.ask(address, broker_id)
+        delay_ms = await self.gate.ask(address, broker_id)
         if delay_ms == ADMITTED:
-            self._place = (address, broker_id)
+            self.place = (address, broker_id)
             return None
         return (Reason.ADDRESS_RATE, delay_ms) if delay_ms > 0 else (Reason.ADDRESS_CONNECTIONS, 0)
 
     def leave(self) -> None:
         """The connection has ended, or tries another broker."""
-        if self._place is not None:
-            self._gate.left(*self._place)
-            self._place = None
+        if self.place is not None:
+            self.gate.left(*self.place)
+            self.place = None

@@ -65,7 +65,6 @@ class Listener(ListenerContext):
         self.advertised_host = options.advertised_host
         self.security = options.security
         self._options = options
-        self.address = f"{options.host}:{options.port}"
         self.ports = BrokerPorts(options.host, options.port, self._accept, options.ports)
 
     async def open(self, nodes: Iterable[Node]) -> None:
@@ -73,7 +72,7 @@ class Listener(ListenerContext):
         try:
             await self.ports.open(nodes)
         except OSError as exc:
-            raise OSError(f"{self.address}: {exc.strerror or exc}") from exc
+            raise OSError(f"{self._options.host}:{self._options.port}: {exc.strerror or exc}") from exc
 
     async def _accept(self, listener: socket.socket, node_id: int) -> ListeningServer:
         def serve(peer: tuple[str, int] | None = None) -> asyncio.Protocol:
@@ -174,36 +173,30 @@ class HandshakeServer:
             handshake.ended()
 
 
+@dataclass(eq=False)
 class _Handshake(asyncio.Protocol, TimedConnection):
     """A connection during its handshake. Then the protocol that `serve` makes takes its place and is admitted anew."""
 
-    def __init__(
-        self,
-        admission: Admission[TimedConnection],
-        address: str,
-        serve: Serve,
-        task: asyncio.Task[None] | None,
-    ) -> None:
-        self._admission = admission
-        self._address = address
-        self._serve = serve
-        self._task = task
-        self._is_admitted = True
-        self.proxied: tuple[str, int] | None = None
+    admission: Admission[TimedConnection]
+    address: str
+    serve: Serve
+    task: asyncio.Task[None] | None
+    is_admitted: bool = True
+    proxied: tuple[str, int] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.ended()
-        protocol = self._serve() if self.proxied is None else self._serve(self.proxied)
+        protocol = self.serve() if self.proxied is None else self.serve(self.proxied)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
 
     def ended(self) -> None:
-        if self._is_admitted:
-            self._is_admitted = False
-            self._admission.left(self, self._address)
+        if self.is_admitted:
+            self.is_admitted = False
+            self.admission.left(self, self.address)
 
     def close_for(self, reason: Reason) -> None:
-        self._admission.closed[reason] += 1
+        self.admission.closed[reason] += 1
         self.ended()
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()

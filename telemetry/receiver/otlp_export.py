@@ -51,10 +51,6 @@ class Export(NamedTuple):
     why: str
     has_replaced_texts: bool = False
 
-    @property
-    def points(self) -> int:
-        return sum(part.points for part in self.parts)
-
     def response(self) -> ExportMetricsServiceResponse:
         """Empty for a full success, as OTLP requires."""
         response = ExportMetricsServiceResponse()

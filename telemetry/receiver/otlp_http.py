@@ -1,7 +1,6 @@
 """The OTLP/HTTP receiver: POST /v1/metrics, protobuf or JSON, plain, gzip or zstd (OTLP specification, "OTLP/HTTP").
 
-400 is permanent; 503 with Retry-After asks the sender to retry. Error bodies are google.rpc.Status in the encoding of
-the request.
+400 is permanent; 503 with Retry-After asks to retry. Errors are google.rpc.Status in the encoding of the request.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class OtlpReceiver:
             self.requests[sender.transport, "busy" if isinstance(exc, OtlpBusyError) else "invalid"] += 1
             raise
         self.requests[sender.transport, "partial" if export.rejected else "accepted"] += 1
-        self.points += export.points
+        self.points += sum(part.points for part in export.parts)
         self.rejected_points += export.rejected
         self.replaced_texts += export.has_replaced_texts
         return export

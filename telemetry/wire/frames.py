@@ -54,8 +54,7 @@ class FrameScanner(ABC):
 
     @abstractmethod
     def begin(self, length: int, data: bytes, offset: int) -> int:
-        """The mode of a frame. `length`: its length field; `data[offset:]`: the bytes that have arrived after it, which
-        may include later frames."""
+        """The mode of a frame. `length`: its length field; `data[offset:]`: what has arrived after it, or even more."""
 
     @abstractmethod
     def complete(self, frame: bytes) -> bytes:

@@ -7,10 +7,8 @@ SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens as raw frames after 
 - Before the broker has accepted a client, and after its session has expired, only ApiVersions, SaslHandshake and
   SaslAuthenticate are forwarded.
 - The user that a client claims becomes its principal with the broker's last, accepting response, never before.
-- A mechanism whose tokens cannot be read (GSSAPI) is over when the broker answers an ordinary request: only then are
-  telemetry requests answered.
-- A delegation token authenticates its owner (KIP-48), whom only the cluster knows: until `owner_of` returns the owner,
-  the principal is unknown.
+- With a mechanism whose tokens cannot be read (GSSAPI), no telemetry before the broker answers an ordinary request.
+- A delegation token authenticates its owner (KIP-48), who is unknown until `owner_of` returns the name.
 - Tokens, passwords among them, are read and dropped; no message or log entry contains one.
 """
 
@@ -128,8 +126,7 @@ class SaslSession:
     def read_response(self, api: Api, version: int, frame: bytes, now_ms: int) -> None:
         """The broker's response to such a request. Raises ProtocolError.
 
-        SaslHandshake: error_code, mechanisms. SaslAuthenticate: error_code, error_message, auth_bytes,
-        session_lifetime_ms (1+).
+        SaslHandshake: error_code. SaslAuthenticate: error_code, error_message, auth_bytes, session_lifetime_ms (1+).
         """
         self._waiting = False
         if version == RAW_TOKEN:

@@ -24,8 +24,7 @@ class NoMatchingRuleError(ValueError):
 def principal_mapper(rules: str) -> Callable[[str], str]:
     """Returns a function that maps distinguished names by `rules` and may raise NoMatchingRuleError.
 
-    Raises ValueError. Patterns run in linear time (RE2), because clients choose the subjects of the certificates
-    that they request.
+    Raises ValueError. Patterns run in linear time (RE2), because clients choose the subjects of certificates.
     """
     parsed: list[tuple[re.Match[str], JavaPattern | None]] = []  # None: DEFAULT
     at = 0

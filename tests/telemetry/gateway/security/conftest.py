@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.model import RecordKind
+from exporters.model import Push, RecordKind
 from exporters.spool.records import decode_instance, decode_push
 from headroom.demo.jvm import Admin, Jvm
 from quota_metrics.kafka.authentication import Security
@@ -77,6 +77,12 @@ def listener_security(cluster: SecureCluster, protocol: str, client_auth: str, b
         upstream_tls=brokers.tls,
         principal_of=principal_mapper("RULE:^CN=(.*?),.*$/$1/, DEFAULT"),
     )
+
+
+def pushes_of(gateway: RunningGateway, client_id: str, since: int = 0) -> list[Push]:
+    """A client's pushes among the spool's records; `since`: without the first ones."""
+    pushes = [decode_push(body) for kind, body in gateway.records[since:] if kind is RecordKind.PUSH]
+    return [push for push in pushes if push.client_id == client_id]
 
 
 def telemetry_users(gateway: RunningGateway, client_id: str) -> set[str]:

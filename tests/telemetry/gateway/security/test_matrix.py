@@ -8,13 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from exporters.model import ANONYMOUS, RecordKind
-from exporters.spool.records import decode_push
+from exporters.model import ANONYMOUS
 from headroom.demo.jvm import Jvm
 from tests.kit.secure_clients import client
 from tests.kit.secure_cluster import MECHANISMS, SecureCluster
-from tests.telemetry.conftest import RunningGateway
-from tests.telemetry.gateway.security.conftest import StartGateway, telemetry_users
+from tests.telemetry.gateway.security.conftest import StartGateway, pushes_of, telemetry_users
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
@@ -28,12 +26,6 @@ COMMITTED = [b"committed %d" % number for number in range(50)]
 
 def checksum(values: list[bytes]) -> str:
     return hashlib.sha256(b"".join(sorted(values))).hexdigest()
-
-
-def pushed(gateway: RunningGateway, client_id: str, since: int = 0) -> bool:
-    """Whether a push of the client is among the records; `since`: without the first ones."""
-    records = gateway.records[since:]
-    return any(kind is RecordKind.PUSH and decode_push(body).client_id == client_id for kind, body in records)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -52,7 +44,7 @@ def test_same_protocol_on_both_sides(
     through = client(family, jvm, gateway.bootstrap, protocol, mechanism, "alice", ca)
     client_id, earlier = f"{family}-{protocol}-{mechanism or 'none'}".lower(), len(gateway.records)
     pushes = family != "kafka-python"
-    through.produce(topic, RECORDS, lambda: not pushes or pushed(gateway, client_id, earlier))
+    through.produce(topic, RECORDS, lambda: not pushes or bool(pushes_of(gateway, client_id, earlier)))
     through.transact(topic, COMMITTED, [b"aborted"] * 10)
     expected_records = RECORDS + COMMITTED
     assert checksum(through.consume(topic, len(expected_records))) == checksum(expected_records)
@@ -62,7 +54,7 @@ def test_same_protocol_on_both_sides(
     usage = {pair for pair in gateway.meter.clients() if pair[1] == client_id}
     assert usage == {(expected, client_id)}
     if pushes:
-        assert pushed(gateway, client_id)
+        assert pushes_of(gateway, client_id)
         assert telemetry_users(gateway, client_id) == {expected}
 
 

@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from exporters.model import Push, RecordKind
-from exporters.spool.records import decode_push
+from exporters.model import RecordKind
 from headroom.clock import now_ms
 from headroom.demo.jvm import Admin, Jvm
 from headroom.server.processes.security import UpstreamCertificates
@@ -29,7 +28,7 @@ from tests.kit.secure_cluster import REAUTHENTICATION_MS, SecureCluster
 from tests.kit.serving import eventually
 from tests.quota_metrics.measure.quota_truth import Truth
 from tests.telemetry.conftest import RunningGateway
-from tests.telemetry.gateway.security.conftest import StartGateway, broker_security, telemetry_users
+from tests.telemetry.gateway.security.conftest import StartGateway, broker_security, pushes_of, telemetry_users
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
@@ -87,8 +86,6 @@ def test_clients_reach_every_broker_by_server_name(
 
     assert named.run(brokers()) == {1, 2, 3}
 
-
-pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
 USER = "CN=carol,O=Acme"
 
@@ -167,9 +164,6 @@ def test_broker_meters_the_client_instead_of_the_gateway(
         truth.close()
 
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java]
-
-
 def expired() -> str:
     return unsecured({"sub": "alice"}, now_s=lambda: time.time() - 86_400)
 
@@ -230,14 +224,10 @@ def test_clients_reauthenticate_while_pushing(
         else LibrdkafkaClient(gateway.bootstrap, client_id, config | {"sasl.password": "alice-secret"})
     )
 
-    def mine() -> list[Push]:
-        pushes = [decode_push(body) for kind, body in gateway.records if kind is RecordKind.PUSH]
-        return [push for push in pushes if push.client_id == client_id]
-
     def pushes_for_ms() -> int:
-        times = [push.received_at_ms for push in mine()]
+        times = [push.received_at_ms for push in pushes_of(gateway, client_id)]
         return max(times, default=0) - min(times, default=0)
 
     client.produce(topic, [b"first"] * 10, lambda: pushes_for_ms() > 2 * REAUTHENTICATION_MS)
-    assert {push.connection.principal for push in mine()} == {"alice"}
+    assert {push.connection.principal for push in pushes_of(gateway, client_id)} == {"alice"}
     assert pushes_for_ms() > 2 * REAUTHENTICATION_MS
