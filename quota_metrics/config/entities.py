@@ -158,12 +158,10 @@ def matches(entity: Entity, components: Iterable[FilterComponent], *, strict: bo
     Strict: the entity must not have a type that the filter does not name. An empty filter matches everything, or
     nothing when strict.
     """
-    names = dict(entity)
-    count = 0
-    for component in components:
-        count += 1
+    names, wanted = dict(entity), list(components)
+    for component in wanted:
         if component.entity_type not in names:
             return False
         if component.match_type != MatchType.ANY and names[component.entity_type] != component.name:
             return False
-    return count == len(names) if strict else True
+    return not strict or len(wanted) == len(names)

@@ -82,7 +82,6 @@ class Simulation:
     ) -> None:
         self._windows = windows
         self._from_ms = from_ms
-        self._to_ms = to_ms
         self._runs = {client.client: _Run(client.client) for client in seen}
         pairs = {run.pair for run in self._runs.values()}
         users = {"", DEFAULT_ENTITY, *(user for _, user, _ in pairs)}
@@ -92,13 +91,10 @@ class Simulation:
         for epoch in epochs(rules, alterations, pairs, from_ms):
             if not self._epochs or epoch.quotas != self._epochs[-1].quotas:
                 self._epochs.append(epoch)
+        self._epoch_ends_ms = [*(epoch.since_ms for epoch in self._epochs[1:]), to_ms]
         self._peak_rates = {client.client: self._peak_rate(client) for client in seen}
         self.groups = self._mark_affected()
         self.skipped: list[ClientAtBroker] = []
-
-    @property
-    def epochs_end_ms(self) -> list[int]:
-        return [*(epoch.since_ms for epoch in self._epochs[1:]), self._to_ms]
 
     def replay(
         self, group: Sequence[ClientAtBroker], usage: Mapping[ClientAtBroker, Recorded], most_requests: int = 2**62
@@ -118,7 +114,7 @@ class Simulation:
             limits.append([(bucket_key(pair, rule), None if rule is None else rule.value) for pair, rule in rules])
         bounds = [bound for limited in limits for _, bound in limited if bound is not None]
         replayed.expect(min(bounds, default=None))
-        for limited, end_ms in zip(limits, self.epochs_end_ms, strict=True):
+        for limited, end_ms in zip(limits, self._epoch_ends_ms, strict=True):
             if not replayed.run(limited, end_ms, most_requests):
                 self.skip(group)
                 return replayed.requests
@@ -138,8 +134,7 @@ class Simulation:
 
     def throttled(self, usage: Mapping[ClientAtBroker, Recorded]) -> None:
         """The recorded rows of clients, of each at least those with a throttle time or muted time."""
-        ends_ms = self.epochs_end_ms
-        spans = list(zip([self._from_ms, *ends_ms], ends_ms, strict=False))
+        spans = list(zip([self._from_ms, *self._epoch_ends_ms], self._epoch_ends_ms, strict=False))
         for client, rows in usage.items():
             run = self._runs.get(client)
             if run is not None:  # usage may have arrived after `seen` was read
