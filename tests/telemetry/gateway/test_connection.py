@@ -143,6 +143,13 @@ def test_closed_connection_releases_held_bytes_and_is_reported_to_the_receiver()
     assert (both.connection.held_bytes, both.receiver.gone) == (0, ["one"])
 
 
+def test_oversized_metadata_response_raises_protocol_error() -> None:
+    both = Both()
+    both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))
+    with pytest.raises(ProtocolError, match="Metadata response of 2147483647 bytes"):
+        both.broker(struct.pack(">ii", 2**31 - 1, 1) + bytes(100))
+
+
 def test_metadata_advertises_the_gateway() -> None:
     both = Both()
     both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 
 from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.client_connection import TimedConnection, close_idle
+from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.connection_limits import Admission, AdmissionLimits, Reason
 from tests.kit import wire
 from tests.kit.gateways import LOOPBACK, new_gateway
@@ -167,6 +169,33 @@ async def test_connections_above_the_limit_are_refused_until_one_closes() -> Non
     fourth[1].close()
     await gateway.close(grace_s=1)
     assert gateway.admission.refused[Reason.TOO_MANY_CONNECTIONS] == 1
+
+
+@in_loop
+async def test_client_with_too_many_requests_in_flight_is_not_read_until_there_are_fewer() -> None:
+    numbers = range(300)
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        unanswered = 0
+        try:
+            while True:
+                request = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                unanswered += 1
+                await asyncio.sleep(0 if unanswered % 7 else 0.001)
+                writer.write(struct.pack(">i4sib", 9, request[4:8], 0, 0))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async with await asyncio.start_server(slow, LOOPBACK, 0) as broker:
+        gateway = new_gateway()
+        gateway.options = replace(gateway.options, limits=ConnectionLimits(max_in_flight=4))
+        address = await gateway.start([Node(3, LOOPBACK, broker.sockets[0].getsockname()[1])])
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"".join(struct.pack(">ihhihB", 11, 12, 4, number, 0, 0) for number in numbers))
+        answered = [struct.unpack(">ii5x", await reader.readexactly(13))[1] for _ in numbers]
+        writer.close()
+        await gateway.close(grace_s=1)
+    assert (answered, gateway.counts.protocol_errors) == ([*numbers], 0)
 
 
 class Client(TimedConnection):
