@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -265,13 +264,6 @@ def fill(store: QueriedStore, client: Client) -> int:
     return start_s + 60
 
 
-def views() -> list[str]:
-    """The names of all views."""
-    schema = files("deploy") / "clickhouse" / "schema"
-    texts = [file.read_text(encoding="utf-8") for file in sorted(schema.iterdir(), key=lambda file: file.name)]
-    return re.findall(r"CREATE VIEW IF NOT EXISTS \{\{database\}\}\.(\w+)", "\n".join(texts))
-
-
 @pytest.fixture(scope="module")
 def newest_s(foreign: ForeignServer) -> int:
     """The start of the newest minute of the rows that all views have."""
@@ -293,7 +285,12 @@ def read(server: ForeignServer, user: str, view: str) -> tuple[list[Any], list[A
 @pytest.mark.parametrize("user", ["other", "fixed", "read_only", "earlier", "planner", "joins"])
 def test_views_say_the_same_under_any_profile(foreign: ForeignServer, user: str) -> None:
     empty = []
-    for view in views():
+    with connected(foreign.endpoint("plain")) as client:
+        views = client.query(
+            "SELECT name FROM system.tables WHERE database = 'headroom' AND engine = 'View'"
+        ).result_rows
+    assert len(views) > 10
+    for (view,) in views:
         columns, rows = read(foreign, "plain", view)
         others, other_rows = read(foreign, user, view)
         assert others == columns, view
