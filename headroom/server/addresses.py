@@ -62,12 +62,7 @@ def _open_once(address: Address) -> None:
     infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     for family, *_, bound in infos:
         try:
-            with socket.socket(family) as opened:
-                opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
-                opened.bind(bound)
-                opened.listen()  # two sockets with SO_REUSEADDR may be bound, one of them listens
+            socket.create_server(bound, family=family).close()
         except OSError as exc:
             if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
