@@ -18,7 +18,8 @@ MERGED_MS = 3_600_000  # a range of its own costs a run as much as about an hour
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """[from_ms, to_ms), tiled by windows of `window_s` aligned to the epoch; the last window may be incomplete.
+    """[from_ms, to_ms), tiled by windows of `window_s` aligned to the epoch; the last window may be incomplete. It ends
+    with a minute, because what a minute of usage_1m has sent cannot be divided.
 
     Raises ValueError unless `from_ms` is the start of a window and before `to_ms`, which is the end of a minute, and
     the window has whole minutes, an hour at most.

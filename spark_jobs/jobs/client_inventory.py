@@ -1,6 +1,6 @@
 """Inventory of clients: instances, versions with known issues, silent clients, clients without telemetry, their cost.
 
-Reads client_instances, pushes, points_1h, quota_usage and client_software; writes job_runs only.
+Reads client_instances, series, quota_usage and client_software; writes job_runs only.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
         job_run.begin("looking for late rows")
         *late, when = _affected(clickhouse, job_run, options)
         job_run.computed = when
-        memory = when.earlier(max(when.from_ms - LOOKBACK_WINDOWS * when.window_ms, 0))
+        memory = when.earlier(when.from_ms - LOOKBACK_WINDOWS * when.window_ms)
         job_run.begin("counting samples")
         hours = counted(clickhouse, memory, options.source, options.cluster)
         job_run.rows_bad = hours.bad

@@ -26,7 +26,7 @@ from spark_jobs.clickhouse.slices import SLICE_OF_MINUTES, slices_of_clients, sl
 from spark_jobs.clickhouse.source import NothingToReadError, in_tasks
 from spark_jobs.options import JobOptions
 from spark_jobs.session import parallelism
-from spark_jobs.time_range import MINUTE_MS, TimeRange
+from spark_jobs.time_range import TimeRange
 
 STEP_S = 300  # of the history of buckets
 
@@ -99,21 +99,16 @@ def read_history(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRang
 
 
 def recorded_history(spark: SparkSession, clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> DataFrame:
-    """`read_history` of the range of a job, with usage_1m up to date and the limits resolved that rows lack.
-
-    Raises NothingToReadError, StoreError."""
+    """`read_history` of the range of a job, with usage_1m up to date and the limits resolved that rows lack. Raises
+    NothingToReadError, StoreError."""
     hours = stored_hours(clickhouse, options, job_run)
     job_run.begin("resolving the limits of clients")
     return read_history(spark, clickhouse, hours, limits_of(clickhouse, hours))
 
 
 def stored_hours(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> CountedRange:
-    """The range on the grid of steps, with usage_1m up to date. It ends with the last minute that is over: what a
-    minute of usage_1m has sent cannot be divided, and would be the usage of the seconds before an end within it.
-
-    Raises NothingToReadError, StoreError."""
-    from_ms, to_ms = options.when.from_ms - options.when.from_ms % (STEP_S * 1000), options.when.to_ms
-    when = TimeRange(from_ms, max(to_ms - to_ms % MINUTE_MS, from_ms + MINUTE_MS), STEP_S)
+    """The range from the grid of steps on, with usage_1m up to date. Raises NothingToReadError, StoreError."""
+    when = TimeRange(options.when.from_ms - options.when.from_ms % (STEP_S * 1000), options.when.to_ms, STEP_S)
     job_run.begin("updating usage_1m")
     hours = counted(clickhouse, when, options.source, options.cluster)
     job_run.rows_in = hours.samples_since(when.from_ms)
