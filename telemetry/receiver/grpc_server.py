@@ -156,11 +156,10 @@ class GrpcServer(GrpcEndpoint):
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
-        answers = {
-            "GetTelemetrySubscriptions": self._messages.get_telemetry_subscriptions,
-            "PushTelemetry": self._messages.push_telemetry,
+        calls = {
+            "GetTelemetrySubscriptions": functools.partial(self._call, self._messages.get_telemetry_subscriptions),
+            "PushTelemetry": functools.partial(self._call, self._messages.push_telemetry),
         }
-        calls = {name: functools.partial(self._call, answer) for name, answer in answers.items()}
         return await self.serve(host, port, SERVICE, calls)
 
     async def _call(self, answer: _Answer, _: object, context: Context) -> bytes:

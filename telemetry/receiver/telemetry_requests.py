@@ -126,24 +126,21 @@ class TelemetryReceiver:
     # --- values
 
     def get(self, client_instance_id: bytes, caller: Caller, now_ms: int) -> Granted:
+        code, is_new = RETRY, False
+        instance: Instance | None = None
         try:
             gate_ms = now_ms if self._rules_ms is None else self._rules_ms()
-            if self._is_over(caller, client_instance_id, None, 0, gate_ms):
-                granted = Granted(RETRY, None, after_flush=False)
-            else:
+            if not self._is_over(caller, client_instance_id, None, 0, gate_ms):
                 code, instance = self.rules.get(client_instance_id, caller, gate_ms)
-                if code is not _NONE:
-                    granted = Granted(code, None, after_flush=False)
-                else:
+                if code is _NONE:
                     # A client without requested metrics never pushes: this record is the only trace of it.
-                    seen = instance.recorded_on != caller.connection_id or not instance.selection.requested_metrics
-                    if seen:
+                    is_new = instance.recorded_on != caller.connection_id or not instance.selection.requested_metrics
+                    if is_new:
                         self._record_seen(instance, caller, now_ms)
-                    granted = Granted(code, instance, after_flush=seen)
         except Exception as exc:  # noqa: BLE001 - logged by _retry_later
-            granted = Granted(self._retry_later(exc), None, after_flush=False)
-        self.counts.gets[granted.code] += 1
-        return granted
+            code = self._retry_later(exc)
+        self.counts.gets[code] += 1
+        return Granted(code, instance, is_new) if code is _NONE else Granted(code, None, after_flush=False)
 
     def push(self, request: PushRequest, payload: bytes | None, now_ms: int) -> ErrorCode:
         """Answers PushTelemetry. NONE: the payload is queued and may be acknowledged after the next flush.
