@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
+from cachetools import LRUCache
 
 from exporters.model import RecordKind, TopicSample
 from headroom.clock import now_ms
@@ -52,7 +53,7 @@ class TopicUsage:
         self._now_ms = now_ms
         self._written_ms = now_ms()  # until when rows are written
         self._is_unanswered = False
-        self._names: dict[str, str] = {}  # by id as the wire has it; oldest first
+        self._names: LRUCache[str, str] = LRUCache(_MAX_KNOWN)  # by id as the wire has it
 
     def tasks(self) -> list[PeriodicTask]:
         return [PeriodicTask("topics", _EVERY_MS, self.write, on_the_clock=True)] if self._sample else []
@@ -112,5 +113,3 @@ class TopicUsage:
             return
         self._is_unanswered = False
         self._names.update((ID_MARK + topic_id.hex(), name) for topic_id, name in names.items())
-        while len(self._names) > _MAX_KNOWN:
-            del self._names[next(iter(self._names))]
