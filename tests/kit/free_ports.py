@@ -1,11 +1,12 @@
-"""Ports beside each other, as a listener and its brokers have them."""
+"""Ports beside each other, as a listener and its brokers have them; addresses at which nobody answers."""
 
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
-from headroom.demo.processes import LOOPBACK
+from headroom.demo.processes import LOOPBACK, free_ports
 
 
 def free_range(size: int) -> int:
@@ -18,3 +19,14 @@ def free_range(size: int) -> int:
                 continue
             return port
     raise AssertionError("no free ports")
+
+
+@contextmanager
+def nothing() -> Iterator[str]:
+    yield f"{LOOPBACK}:{free_ports(1)[0]}"
+
+
+@contextmanager
+def silent() -> Iterator[str]:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        yield f"{LOOPBACK}:{listener.getsockname()[1]}"

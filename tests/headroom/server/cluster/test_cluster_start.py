@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK, first_line, free_ports, start, stop
+from tests.kit.free_ports import nothing, silent
 from tests.kit.serving import PATIENCE_S, Served, eventually
 from tests.kit.terminal.fake_serve import FakeServe
 
@@ -25,19 +25,8 @@ pytestmark = pytest.mark.clickhouse
 
 
 @contextmanager
-def nothing() -> Iterator[str]:
-    yield f"{LOOPBACK}:{free_ports(1)[0]}"
-
-
-@contextmanager
 def unknown_name() -> Iterator[str]:
     yield "broker.invalid:9092"
-
-
-@contextmanager
-def silent() -> Iterator[str]:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        yield f"{LOOPBACK}:{listener.getsockname()[1]}"
 
 
 @contextmanager

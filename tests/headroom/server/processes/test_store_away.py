@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,6 +20,7 @@ from headroom.demo.processes import LOOPBACK, free_ports
 from tests.headroom.server.processes.pushes import push
 from tests.kit.clickhouse import RunningClickHouse, connected, running_clickhouse
 from tests.kit.fake_clickhouse import fake_clickhouse, http
+from tests.kit.free_ports import nothing, silent
 from tests.kit.network import NETWORK
 from tests.kit.serving import PATIENCE_S, Served, config_file, eventually, rows
 
@@ -46,27 +46,9 @@ TOO_MUCH = b"Code: 241. DB::Exception: Memory limit (total) exceeded. (MEMORY_LI
 
 
 @contextmanager
-def nothing() -> Iterator[str]:
-    yield f"{LOOPBACK}:{free_ports(1)[0]}"
-
-
-@contextmanager
-def silent() -> Iterator[str]:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        yield f"{LOOPBACK}:{listener.getsockname()[1]}"
-
-
-@contextmanager
 def answering(response: bytes, version: str = "") -> Iterator[str]:
     with fake_clickhouse(response, version) as fake:
         yield fake.url.removeprefix("http://")
-
-
-@contextmanager
-def accepting(directory: Path, port: int) -> Iterator[RunningClickHouse]:
-    """A server that accepts everything."""
-    with running_clickhouse(directory / "server", http_port=port) as server:
-        yield server
 
 
 @contextmanager
@@ -123,7 +105,7 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
         asyncio.run(push(headroom.address, 7))
         assert headroom.metrics()["headroom_store_up"] == 0
         assert headroom.children(NETWORK) == []  # by default one process accepts clients
-        with accepting(tmp_path, port) as clickhouse:
+        with running_clickhouse(tmp_path / "server", http_port=port) as clickhouse:
             eventually(headroom.ready, lambda answer: answer == (200, "ready\n"))
             eventually(lambda: stored(port), lambda values: values == [7])
             with frozen_while_it_computes_a_minute(clickhouse):
