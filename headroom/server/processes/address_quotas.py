@@ -115,8 +115,6 @@ class AddressQuotas:
                 limit=use.limit,
                 limit_known=True,
                 matched_entity=entity_text(((IP, use.address if use.is_override else None),)),
-                bucket_user="",
-                bucket_client_id=use.address,
                 muted_ms=use.muted_ms,
             )
             for use in self._quotas.uses(at_ms)

@@ -30,7 +30,6 @@ from quota_metrics.config.timeline import LimitHistory, unrecorded
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import UnsupportedError
 from quota_metrics.measure.quota_in_force import CallbackError, QuotaCallback, QuotasInForce
-from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.measure.usage_meter import UsageMeter
 
 log = structlog.get_logger(__name__)
@@ -71,7 +70,6 @@ class QuotaState:
         self.facts = FactsInForce(quotas, cluster, partial(read_facts, admin), partial(write_facts, spool))
         self._in_force = QuotasInForce(self._callback, self.facts.callback_at)
         self.addresses = AddressQuotas(cluster, gateway_id, self.facts.window_at, config.gateway.ip_quotas)
-        self._partitions = TopicPartitions()
         self.meter = UsageMeter(
             cluster,
             gateway_id=gateway_id,
@@ -79,7 +77,6 @@ class QuotaState:
             window_at=self.facts.window_at,
             interval_ms=quotas.usage_interval_ms,
             max_clients=quotas.max_clients,
-            topics=self._partitions,
         )
         self._history: LimitHistory | None = None  # None: the store's was not read yet
         self._store = replace(store, timeout_s=_TIMEOUT_S)
@@ -112,7 +109,7 @@ class QuotaState:
     def readings(self) -> dict[SelfMetric, Values]:
         values = self.facts.readings() | {
             catalogue.ADDRESSES_LEFT_OUT: self.addresses.left_out,
-            catalogue.MUTATIONS_UNKNOWN: self._partitions.unknown,
+            catalogue.MUTATIONS_UNKNOWN: self.meter.topics.unknown,
             catalogue.USAGE_CLIENTS: len(self.meter),
             catalogue.USAGE_LEFT_OUT: self.meter.left_out.total,
             catalogue.USAGE_LONG_NAMES: self.meter.long_names.total,
@@ -131,7 +128,7 @@ class QuotaState:
         try:
             await self.facts.step()
         finally:  # facts that could not be stored are in force all the same
-            self._partitions.follow(self.facts.facts.partitions)
+            self.meter.topics.follow(self.facts.facts.partitions)
             await self.addresses.follow_facts(self.facts.facts)
 
     async def _read_changes(self) -> list[QuotaLimit]:
