@@ -15,7 +15,7 @@ The other processes: storage_process.py, levels_process.py, forward_process.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -63,16 +63,9 @@ def config_message(config: ServeConfig, listen: Address) -> Message:
     return config.model_dump(exclude=_NOT_FOR_NETWORK) | {"listen": listen.model_dump()}
 
 
-def listeners_message(every: Iterable[Iterable[tuple[Node, int]]]) -> Message:
-    """The brokers' ports of each listener, the main one first."""
-    return {"listeners": [[[node.id, node.host, node.port, port] for node, port in listeners] for listeners in every]}
-
-
 def listeners_of(message: Message) -> list[list[tuple[Node, int]]]:
-    return [
-        [(Node(node_id, host, port), listener) for node_id, host, port, listener in listeners]
-        for listeners in message["listeners"]
-    ]
+    """The brokers' ports of each listener, the main one first."""
+    return [[(Node(*node), port) for node, port in listeners] for listeners in message["listeners"]]
 
 
 def subscriptions_message(rules: ClientMetrics, telemetry_max_bytes: int) -> Message:

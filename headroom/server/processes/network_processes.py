@@ -27,7 +27,6 @@ from headroom.server.processes.messages import (
     Message,
     config_message,
     exchanges_of,
-    listeners_message,
     subscriptions_message,
 )
 from quota_metrics.measure.connection_quotas import ADMITTED
@@ -130,7 +129,7 @@ class NetworkProcesses:
         """What all processes have in common."""
         receiver, owners = self._gateway.receiver, self._gateway.options.token_owners
         return [
-            listeners_message(self._gateway.all_ports),
+            {"listeners": [list(ports) for ports in self._gateway.all_ports]},
             subscriptions_message(receiver.rules, receiver.telemetry_max_bytes),
             # Also unchanged owners are an answer: a process asks again only after one.
             {"token_owners": owners.owners, "token_readings": owners.readings},
