@@ -5,17 +5,20 @@ order, a client that moves between a broker and the gateway needs an extra round
 Source: java.util.HashMap and java.util.concurrent.ConcurrentHashMap of JDK 17, and
 ClientMetricsManager.computeSubscriptionId.
 
-Not reproduced: a bucket of more than 8 elements makes a small table grow, and becomes a red-black tree in a large one.
-That takes names made to collide; the ids of such sets differ from a broker's.
+Not reproduced: buckets of more than 8 elements in tables of 64 or more become red-black trees. That takes names made
+to collide; the ids of such sets differ from a broker's.
 """
 
 from __future__ import annotations
 
 import base64
 import functools
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 _DEFAULT_CAPACITY = 16
+_TREEIFY_THRESHOLD = 8
+_MIN_TREEIFY_CAPACITY = 64
 
 
 def uuid_hash(uuid: bytes) -> int:
@@ -31,13 +34,12 @@ def uuid_text(uuid: bytes) -> str:
 
 def hash_set(elements: Iterable[str]) -> list[str]:
     """The iteration order of a HashSet to which `elements` were added one after the other."""
-    return _in_buckets(elements, _DEFAULT_CAPACITY)
+    return _filled(_DEFAULT_CAPACITY, elements)
 
 
 def hash_set_of(elements: Collection[str]) -> list[str]:
     """The iteration order of new HashSet<>(elements), which is sized for them at once."""
-    capacity = max(len(elements) * 4 // 3 + 1, _DEFAULT_CAPACITY)
-    return _in_buckets(elements, 1 << (capacity - 1).bit_length())
+    return _filled(_power_of_two(max(len(elements) * 4 // 3 + 1, _DEFAULT_CAPACITY)), elements)
 
 
 class ConcurrentMapKeys:
@@ -58,9 +60,9 @@ class ConcurrentMapKeys:
             return
         bucket.append(key)
         self._size += 1
-        while len(self._buckets) * 3 // 4 < self._size + 1:
-            halves = [_transferred(bucket, len(self._buckets)) for bucket in self._buckets]
-            self._buckets = [low for low, _ in halves] + [high for _, high in halves]
+        if len(bucket) > _TREEIFY_THRESHOLD and len(self._buckets) < _MIN_TREEIFY_CAPACITY:
+            self._grow_to(_power_of_two(3 * len(self._buckets) + 1))  # tryPresize(2 * capacity)
+        self._grow_to(self._size + 1)
 
     def remove(self, key: str) -> None:
         """Removes the key. Raises ValueError if it is absent."""
@@ -69,6 +71,11 @@ class ConcurrentMapKeys:
 
     def _bucket(self, key: str) -> list[str]:
         return self._buckets[_spread(key) & (len(self._buckets) - 1)]
+
+    def _grow_to(self, size: int) -> None:
+        while len(self._buckets) * 3 // 4 < size:
+            halves = [_transferred(bucket, len(self._buckets)) for bucket in self._buckets]
+            self._buckets = [low for low, _ in halves] + [high for _, high in halves]
 
 
 def _transferred(bucket: list[str], bit: int) -> tuple[list[str], list[str]]:
@@ -85,12 +92,24 @@ def _transferred(bucket: list[str], bit: int) -> tuple[list[str], list[str]]:
     return halves
 
 
-def _in_buckets(elements: Iterable[str], capacity: int) -> list[str]:
+def _filled(capacity: int, elements: Iterable[str]) -> list[str]:
     """In the order of their buckets, and within one in that of insertion, which HashMap.resize keeps."""
-    distinct = dict.fromkeys(elements)
-    while len(distinct) > capacity * 3 // 4:
-        capacity *= 2
+    distinct: list[str] = []
+    in_bucket: Counter[int] = Counter()
+    for element in dict.fromkeys(elements):
+        distinct.append(element)
+        bucket = _spread(element) & (capacity - 1)
+        in_bucket[bucket] += 1
+        is_crowded = in_bucket[bucket] > _TREEIFY_THRESHOLD and capacity < _MIN_TREEIFY_CAPACITY
+        doublings = is_crowded + (len(distinct) > (capacity << is_crowded) * 3 // 4)
+        if doublings:
+            capacity <<= doublings
+            in_bucket = Counter(_spread(element) & (capacity - 1) for element in distinct)
     return sorted(distinct, key=lambda element: _spread(element) & (capacity - 1))
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
 
 
 @functools.lru_cache(maxsize=4096)

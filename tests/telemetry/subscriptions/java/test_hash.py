@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -56,10 +57,15 @@ def test_iteration_orders_match_the_jdk(jvm: Jvm) -> None:
     rng = random.Random(11)
     util = jvm.classes.java.util
     for _ in range(60):
-        # At most 4 elements share a hash code, so the JDK never turns a bucket into a tree.
-        drawn = [f"{a}{b}{n}" for a in ("Aa", "BB") for b in ("Aa", "BB") for n in range(40)]
+        # At most 4 elements share a hash code, or in one of three cases 9, which makes a table of 16 or 32 grow. With 10
+        # the JDK would turn a bucket into a tree.
+        pairs = ("Aa", "BB")
+        drawn = [f"{a}{b}{n}" for a in pairs for b in pairs for n in range(40)]
         words = rng.choices([*drawn, *(f"métrique.𝒳{n}" for n in range(40))], k=60)
         words = words[: rng.choice([3, 12, 13, 25, 60])]
+        if rng.random() < 1 / 3:
+            colliding = ["".join(parts) for parts in itertools.product(pairs, repeat=4)]
+            words = rng.sample(colliding, rng.choice([8, 9])) + words[:3]
         theirs, presized = util.HashSet(), util.HashSet(words)
         map_keys, ours = util.concurrent.ConcurrentHashMap(), ConcurrentMapKeys()
         for word in words:
