@@ -57,8 +57,8 @@ def test_iteration_orders_match_the_jdk(jvm: Jvm) -> None:
     rng = random.Random(11)
     util = jvm.classes.java.util
     for _ in range(60):
-        # At most 4 elements share a hash code, or in one of three cases 9, which makes a table of 16 or 32 grow. With 10
-        # the JDK would turn a bucket into a tree.
+        # At most 4 elements share a hash code, or in one of three cases 9, which makes a table of 16 or 32 grow; with
+        # 10 the JDK would turn a bucket into a tree.
         pairs = ("Aa", "BB")
         drawn = [f"{a}{b}{n}" for a in pairs for b in pairs for n in range(40)]
         words = rng.choices([*drawn, *(f"métrique.𝒳{n}" for n in range(40))], k=60)
