@@ -76,8 +76,6 @@ ROWS = (
     Row("sockets to merged rows, steady", "whole_way_steady", "at least", "value", STEADY_ROWS),
     Row("spool to ClickHouse, Java's payloads", "wire_to_rows_java.*", "at least", "value", 500_000),
     Row("a stored row", "stored_row_.*", "at most", "value", STORED_ROW_BYTES),
-    Row("points by OTLP until acknowledged", "otlp_(grpc|http)_received", "at least", "ratio", None, "collector"),
-    Row("100,000 clients resolved among 10,000 rules", "resolve_100k_pairs_10k_rules", "at most", "value"),
     Row("1,000 quotas applied, kafka-configs.sh", "quotas_apply_1000", "at most", "value", 10.0, "kafka-configs"),
     Row("the levels of a minute without a client", "minute_of_0", "at most", "value", 0.1),
     Row("the levels of a minute of 10,000 clients", "minute_of_10000", "at most", "value", 0.7),
