@@ -8,8 +8,7 @@ connection_pool.py  HTTP connections by that proxy; a redirect is an error
 server_checks.py  tokens, results that break off, several servers behind one address: before the first row
 ping.py        whether a server is there at all
 errors.py      error codes: which of them are permanent for the same rows
-schema.py      migrations: the SQL files
-template.py    values of Python in SQL files
+schema.py      migrations: the SQL files, and values of Python in them
 migrate.py     applies migrations and retention, one process at a time
 cluster.py     the same SQL for a cluster: Replicated engines, Distributed tables on top
 store.py       Store: durable, deduplicated inserts of Arrow tables; small query results

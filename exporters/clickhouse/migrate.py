@@ -19,7 +19,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.cluster import DDL_SETTINGS, ClusterSchema, bootstrap, quoted, replicated
 from exporters.clickhouse.connection import StoreOptions
 from exporters.clickhouse.errors import TABLE_ALREADY_EXISTS, StoreError
-from exporters.clickhouse.template import filled
+from exporters.clickhouse.schema import filled
 
 LOG_COMMENT = "headroom schema"
 ABANDONED_S = 20.0

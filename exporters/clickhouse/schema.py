@@ -1,7 +1,7 @@
 """The SQL files of deploy/clickhouse as migrations; table schema_migrations records which were applied.
 
 Migration 1 is the schema: the files of deploy/clickhouse/schema, in the order of their names. Later ones change it:
-deploy/clickhouse/migrations/NNNN_name.sql, from 2 on. All files are templates (template.py): `{{database}}` is the
+deploy/clickhouse/migrations/NNNN_name.sql, from 2 on. All files are templates (`filled`): `{{database}}` is the
 database, `{{columns_of_NAME}}` the text of deploy/clickhouse/columns/NAME.sql, which tables and views of the same rows
 share, `{{settings_of_views}}` what views that join or aggregate set (profile.py); other names are values of
 the caller.
@@ -17,7 +17,6 @@ from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from exporters.clickhouse.profile import OF_VIEWS
-from exporters.clickhouse.template import filled
 
 RECORD_TABLE = (
     "CREATE TABLE IF NOT EXISTS {{database}}.schema_migrations"
@@ -31,10 +30,16 @@ _OURS = {
     "database": "{{database}}",
     "settings_of_views": ", ".join(f"{name} = {value}" for name, value in OF_VIEWS.items()),
 }
+_NAME = re.compile(r"\{\{(\w+)\}\}")
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _EXPIRING = re.compile(r"CREATE TABLE IF NOT EXISTS \{\{database\}\}\.(\w+)\b.*^TTL ", re.DOTALL | re.MULTILINE)
 _COMMENT_LINE = re.compile(r"^\s*--.*$", re.MULTILINE)
 _END_OF_STATEMENT = re.compile(r";\s*$", re.MULTILINE)
+
+
+def filled(template: str, values: Mapping[str, object]) -> str:
+    """`template` with `str(values[name])` for each `{{name}}`, verbatim. Raises KeyError for a name without a value."""
+    return _NAME.sub(lambda name: str(values[name[1]]), template)
 
 
 class Migration(NamedTuple):

@@ -25,9 +25,8 @@ from quota_metrics.minutes.usage_minutes import has_samples, last_seconds, store
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level_and_reason import is_worth_a_row
-from quota_metrics.verdict.memory import Memory
 from quota_metrics.verdict.thresholds import MEASURED_KEYS, Thresholds
-from quota_metrics.verdict.window import SUMMED, WINDOW_S
+from quota_metrics.verdict.window import SUMMED, WINDOW_S, Memory
 
 _KEPT: Final = 3  # memories: before and after the newest minute, and of one that is computed again
 

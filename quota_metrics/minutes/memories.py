@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.records import records, statement
-from quota_metrics.verdict.memory import Base, Memory, Onset, PastWindow
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MEASURED_KEYS, MEMORY_WINDOWS
+from quota_metrics.verdict.window import Base, Memory, Onset, PastWindow
 
 MINUTE_MS: Final = 60_000
 Client: TypeAlias = tuple[str, str, str, str, str]  # cluster, source, quota key, user, client-id

@@ -43,19 +43,16 @@ class Teams:
         fresh = fresh[: max(_MOST - len(self._teams), 0)]
         teams = {client: self._owners.owner(*client).team for client in fresh}
         for first in range(0, len(fresh), _AT_ONCE):
-            store.insert("client_teams", self._rows(fresh[first : first + _AT_ONCE], teams), token=uuid.uuid4().hex)
+            part = fresh[first : first + _AT_ONCE]
+            rows = {
+                "owners": pa.array([self._owners.checksum] * len(part), pa.uint64()),
+                "user": pa.array([user for user, _ in part], pa.string()),
+                "client_id": pa.array([client_id for _, client_id in part], pa.string()),
+                "team": pa.array([teams[client] for client in part], pa.string()),
+            }
+            store.insert("client_teams", pa.table(rows), token=uuid.uuid4().hex)
         self._teams |= teams
 
     def team(self, client: Pair) -> str:
         """Its team; unowned for a client that nobody owns."""
         return self._teams.get(client, UNOWNED)
-
-    def _rows(self, clients: list[Pair], teams: dict[Pair, str]) -> pa.Table:
-        return pa.table(
-            {
-                "owners": pa.array([self._owners.checksum] * len(clients), pa.uint64()),
-                "user": pa.array([user for user, _ in clients], pa.string()),
-                "client_id": pa.array([client_id for _, client_id in clients], pa.string()),
-                "team": pa.array([teams[client] for client in clients], pa.string()),
-            }
-        )

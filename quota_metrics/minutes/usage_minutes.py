@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.template import filled
+from exporters.clickhouse.schema import filled
 from quota_metrics.minutes.records import statement
 from quota_metrics.verdict.thresholds import LARGEST_RATE, MUTED_LOOKBACK_MS
 
@@ -122,20 +122,16 @@ def _store(clickhouse: ClickHouse, table: SampleTable, span: Mapping[str, Any], 
     clickhouse.command(_statement("replace"), computed)
     if counts:
         token = f"{span['source']}/{span['from_ms']}/{computed_ms}"
-        clickhouse.insert("usage_1m_windows", _marks(counts, computed_ms), token=token)
-
-
-def _marks(counts: list[_Counted], computed_ms: int) -> pa.Table:
-    return pa.table(
-        {
+        bad_rows = [list(count.bad_rows.items()) for count in counts]
+        marks = {
             "source": pa.array([count.source for count in counts]),
             "window_start": pa.array([count.minute_ms // 1000 for count in counts], pa.timestamp("s", "UTC")),
             "rows": pa.array([count.rows for count in counts], pa.uint64()),
             "newest": pa.array([count.newest_ms for count in counts], pa.timestamp("ms", "UTC")),
             "computed_at": pa.array([computed_ms] * len(counts), pa.timestamp("ms", "UTC")),
-            "bad_rows": pa.array([list(count.bad_rows.items()) for count in counts], pa.map_(pa.string(), pa.uint64())),
+            "bad_rows": pa.array(bad_rows, pa.map_(pa.string(), pa.uint64())),
         }
-    )
+        clickhouse.insert("usage_1m_windows", pa.table(marks), token=token)
 
 
 def _minute(start_ms: int) -> dict[str, Any]:

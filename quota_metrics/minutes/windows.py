@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from quota_metrics.minutes import muted
 from quota_metrics.minutes.columns import Bools, Floats, Ints, joined_codes, per_run, run_of_row, starts_of
 from quota_metrics.minutes.exact_rules import Claims, fullest_parts, fullness, percentiles, split_clients
 from quota_metrics.minutes.rows import STATES, ClientLimits, LimitInterval, MinuteRows, MinuteTable, table_of
@@ -327,16 +326,43 @@ class _Computation:
         at_ms, ms, is_bare = table.muted_at_ms[at], table.muted_ms[at], cadence_s == 0
         remaining_ms = np.minimum(60_000, self._to_ms - rows.window_ms[row] - begin_ms)
         from_ms, to_ms = begin_ms + np.maximum(at_ms, 0), begin_ms + np.minimum(at_ms + ms, remaining_ms)
-        spans = muted.covered_ms(clients.of_row[row[is_bare]], from_ms[is_bare], to_ms[is_bare], count)
+        spans = _covered_ms(clients.of_row[row[is_bare]], from_ms[is_bare], to_ms[is_bare], count)
         row, ms, cadence_s = row[~is_bare], ms[~is_bare], cadence_s[~is_bare]
         slot = at_ms[~is_bare] // 1000 // cadence_s * cadence_s
         width = np.minimum(slot + cadence_s, 60) - slot
         first_s = slot + rows.minute[row] * 60
         second = np.repeat(first_s - np.cumsum(width) + width, width) + np.arange(width.sum())
         held_row, held_ms = np.repeat(row, width), np.repeat(ms / width, width)
-        held = muted.held_ms(clients.of_row[held_row], held_row, second, held_ms, count)
+        held = _held_ms(clients.of_row[held_row], held_row, second, held_ms, count)
         window_ms = rows.window_ms[clients.first]
         return np.minimum(spans + np.round(held), np.minimum(self._window_s * 1000, self._to_ms - window_ms))
+
+
+def _covered_ms(client: Ints, from_ms: Ints, to_ms: Ints, clients: int) -> Floats:
+    """The length of the union of each client's spans; times are relative to the window."""
+    if not len(client):
+        return np.zeros(clients)
+    order = np.lexsort((from_ms, client))
+    client, from_ms, to_ms = client[order], from_ms[order], to_ms[order]
+    beyond = int(to_ms.max()) + 1  # clients one after another on one line
+    begin, end = client * beyond + from_ms, client * beyond + to_ms
+    reached = np.concatenate([[0], np.maximum.accumulate(end)[:-1]])
+    lengths = np.maximum(end - np.maximum(begin, reached), 0)
+    return np.bincount(client, lengths, clients).astype(np.float64)
+
+
+def _held_ms(client: Ints, row: Ints, second: Ints, ms: Floats, clients: int) -> Floats:
+    """Per client the sum over seconds of the longest time of a row. `second` in the window; several are added."""
+    if not len(client):
+        return np.zeros(clients)
+    order = np.lexsort((row, second, client))
+    client, row, second, ms = client[order], row[order], second[order], ms[order]
+    width = int(second.max()) + 1
+    starts = starts_of((client * width + second) * (int(row.max()) + 1) + row)
+    of_row = np.add.reduceat(ms, starts)
+    client, second = client[starts], second[starts]
+    starts = starts_of(client * width + second)
+    return np.bincount(client[starts], np.maximum.reduceat(of_row, starts), clients).astype(np.float64)
 
 
 def _elements(ends: Ints, positions: Ints) -> tuple[Ints, Ints]:

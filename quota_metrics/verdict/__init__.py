@@ -7,7 +7,7 @@ impact.py           what the client feels; client_signals.py which software repo
 victims.py          whom a heavy neighbour slows down
 pacing.py           two numbers for clients that pace themselves
 thresholds.py       what levels there are and where they begin
-window.py           the values from which a verdict follows; memory.py what windows leave for the next one
+window.py           the values from which a verdict follows, and what windows leave for the next one
 trend.py            lines through windows
 number_words.py     numbers in words
 """

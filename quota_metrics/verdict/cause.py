@@ -13,10 +13,9 @@ from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey
 from quota_metrics.verdict.level_and_reason import Nearness
-from quota_metrics.verdict.memory import Base
 from quota_metrics.verdict.number_words import amount, clock, rounded
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
-from quota_metrics.verdict.window import InstanceChange, Window
+from quota_metrics.verdict.window import Base, InstanceChange, Window
 
 _MOST: Final = 0.5  # share of the rise that is explained by what is named
 _NO_BASE: Final = Base(None, False, 0.0, 0.0, "", "", "", "", None)

@@ -18,9 +18,8 @@ from quota_metrics.verdict.level_and_reason import (
     was_calm,
     worst_first,
 )
-from quota_metrics.verdict.memory import UNSEEN, Base, Memory, Onset, PastWindow
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MARGIN, MEMORY_WINDOWS, NEAR_LEVELS, Thresholds
-from quota_metrics.verdict.window import Surroundings, Window
+from quota_metrics.verdict.window import UNSEEN, Base, Memory, Onset, PastWindow, Surroundings, Window
 
 
 class Verdict(NamedTuple):

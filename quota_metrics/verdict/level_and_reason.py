@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from exporters.model import CONTROLLER
-from quota_metrics.verdict.memory import PastWindow
 from quota_metrics.verdict.number_words import amount, duration, percent, rounded, tenths
 from quota_metrics.verdict.thresholds import MARGIN, MEASURED_KEYS, MEMORY_WINDOWS, STEPS, Thresholds
-from quota_metrics.verdict.window import Window
+from quota_metrics.verdict.window import PastWindow, Window
 
 _MOST_SHARE: Final = 0.5  # share of a shared quota from which a client is named
 _BURST: Final = 0.1  # by how much p95 exceeds the mean when usage is said to come in bursts

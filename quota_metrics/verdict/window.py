@@ -1,8 +1,10 @@
-"""From what a level follows: a client's window at one broker, what the client reported, and what changed."""
+"""From what a level follows: a client's window at one broker, what the client reported, what changed; and the memory
+that windows leave for the next one, which a store of minutes can restore."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 WINDOW_S: Final = 60  # of minutes, and of what is shown now
@@ -91,3 +93,47 @@ class Surroundings(NamedTuple):
     software_name: str = ""
     changes: tuple[InstanceChange, ...] = ()  # for onsets one, two, ... windows ago; () when no instance is new
     observed_before: bool = False  # whether the cluster had usage in each of the CAUSE_WINDOWS windows before
+
+
+class Base(NamedTuple):
+    """What causes compare a window with: the client at the same broker in the window before."""
+
+    limit: float | None
+    limit_known: bool
+    usage: float
+    group_usage: float
+    bucket_user: str
+    bucket_client_id: str
+    culprit_user: str
+    culprit_client_id: str
+    culprit_share: float | None
+
+
+class PastWindow(NamedTuple):
+    """A client on its worst broker in an earlier window."""
+
+    start_ms: int
+    value: float  # share of the limit by which levels go; 0 without one
+    muted_ms: float
+    usage: float
+    total_usage: float  # at all brokers
+
+
+UNSEEN: Final = PastWindow(0, 0.0, 0.0, 0.0, 0.0)  # what counts for a window without usage
+
+
+class Onset(NamedTuple):
+    """The last window in which a client came near its limit."""
+
+    start_ms: int
+    cause: str
+    own_cause: str  # without the name of another client
+    usage_before: float  # in the window before it
+
+
+class Memory(NamedTuple):
+    """Of one client: `past`, oldest first, at most MEMORY_WINDOWS; `bases` by broker, of the newest of these."""
+
+    past: tuple[PastWindow, ...] = ()
+    bases: Mapping[int, Base] = MappingProxyType({})
+    onset: Onset | None = None

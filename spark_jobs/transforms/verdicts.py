@@ -21,10 +21,9 @@ from quota_metrics.minutes.surroundings import seen_instance
 from quota_metrics.verdict.changes import ByteReport, changes_before
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level_and_reason import is_worth_a_row
-from quota_metrics.verdict.memory import Memory
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MEMORY_WINDOWS, Thresholds
 from quota_metrics.verdict.trend import lag_per_min, usage_trend
-from quota_metrics.verdict.window import SUMMED, InstanceChange, Surroundings, Telemetry, Window
+from quota_metrics.verdict.window import SUMMED, InstanceChange, Memory, Surroundings, Telemetry, Window
 from quota_metrics.windows import QuotaWindow
 from spark_jobs.time_range import TimeRange
 

@@ -10,9 +10,8 @@ import pytest
 from quota_metrics.kafka.errors import PropertiesError
 from quota_metrics.kafka.properties import read_properties, security
 from quota_metrics.verdict.evaluate import evaluate
-from quota_metrics.verdict.memory import Memory
 from quota_metrics.verdict.thresholds import LEVELS, Thresholds
-from quota_metrics.verdict.window import Surroundings
+from quota_metrics.verdict.window import Memory, Surroundings
 from tests.bench.performance import PAGE, ROWS, Figure, page
 from tests.docs.reference_pages import DOCS
 from tests.kit.certificates import CertificateAuthority

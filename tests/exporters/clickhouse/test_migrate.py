@@ -12,8 +12,8 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE, Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.migrate import schema_lock
+from exporters.clickhouse.schema import filled
 from exporters.clickhouse.store import TransientWriteError
-from exporters.clickhouse.template import filled
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
 from tests.kit.points import points

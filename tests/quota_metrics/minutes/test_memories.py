@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.memories import restored
-from quota_metrics.verdict.memory import Base, Onset, PastWindow
+from quota_metrics.verdict.window import Base, Onset, PastWindow
 
 MINUTE_MS = 1_795_168_860_000
 # A row of past.sql, as ClickHouse's Arrow has it.

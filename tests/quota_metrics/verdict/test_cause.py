@@ -8,9 +8,8 @@ import pytest
 
 from quota_metrics.verdict.cause import TotalUsage, cause_of_instances, cause_of_onset
 from quota_metrics.verdict.level_and_reason import nearness
-from quota_metrics.verdict.memory import Base
 from quota_metrics.verdict.thresholds import Thresholds
-from quota_metrics.verdict.window import InstanceChange
+from quota_metrics.verdict.window import Base, InstanceChange
 from tests.kit.client_windows import LIMIT, client_window
 
 THRESHOLDS = Thresholds()

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from quota_metrics.verdict.evaluate import Verdict, evaluate
-from quota_metrics.verdict.memory import Memory
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MEMORY_WINDOWS, Thresholds
-from quota_metrics.verdict.window import InstanceChange, Surroundings, Telemetry, Window
+from quota_metrics.verdict.window import InstanceChange, Memory, Surroundings, Telemetry, Window
 from tests.kit.client_windows import MINUTE_MS, client_window
 
 AT = 36_240_000  # 10:04 UTC

@@ -18,9 +18,8 @@ from quota_metrics.verdict.level_and_reason import (
     was_calm,
     worst_first,
 )
-from quota_metrics.verdict.memory import UNSEEN, PastWindow
 from quota_metrics.verdict.thresholds import Thresholds
-from quota_metrics.verdict.window import Window
+from quota_metrics.verdict.window import UNSEEN, PastWindow, Window
 from tests.kit.client_windows import LIMIT, MINUTE_MS, client_window
 
 THRESHOLDS = Thresholds()
