@@ -64,7 +64,6 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg] # generic in ha
         build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Removes the scratch copy."""
         if copy := getattr(self, "_copy", None):
             shutil.rmtree(copy, ignore_errors=True)
 
@@ -130,7 +129,6 @@ def _refuse_calls_in_slices(module: str) -> None:
 
 
 def main(directory: Path) -> None:
-    """Replaces `directory`."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     for name in compiled(directory):

@@ -43,7 +43,6 @@ class TimeRange:
 
     @property
     def window_ms(self) -> int:
-        """Length of a window in ms."""
         return self.window_s * 1000
 
     def earlier(self, from_ms: int) -> TimeRange:

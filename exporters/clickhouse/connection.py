@@ -120,7 +120,6 @@ class Endpoint:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the server is on this machine."""
         return is_loopback(self.host)
 
 

@@ -66,7 +66,6 @@ class Lanes:
         self._period = 0
 
     def sender_of(self, kind: RecordKind, body: bytes) -> Sender:
-        """Of a push or instance record."""
         at = CONNECTION_AT[kind is _PUSH]
         start = at + 4
         end = start + (body[at] << 8 | body[at + 1])

@@ -98,7 +98,6 @@ class PositionFiles:
 
 
 def file_bytes(version: int, generation: int, body: bytes) -> bytes:
-    """The encoded content of one file."""
     head = _HEAD.pack(_MAGIC, version, generation, len(body))
     return head + _CHECKSUM.pack(crc32c(body, crc32c(head))) + body
 

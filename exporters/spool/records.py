@@ -106,7 +106,6 @@ def of_share(segment: str, writer: str) -> bool:
 
 
 def is_heavy(writer: str) -> bool:
-    """Whether the writer is one of `heavy_writer`."""
     return _HEAVY in writer
 
 

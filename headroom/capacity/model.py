@@ -189,14 +189,12 @@ def _clickhouse_lines(work: Workload, figures: Figures) -> list[Line]:
 
 
 def network_cores(work: Workload, figures: Figures) -> float:
-    """Cores of all network processes together."""
     pushes = work.pushes_s * (figures.push_us + figures.push_byte_us * work.push_bytes)
     frames = work.requests_s * (figures.frame_us + figures.frame_byte_us * work.request_bytes)
     return (pushes + frames) / _US_PER_S
 
 
 def worker_cores(work: Workload, figures: Figures) -> float:
-    """Cores of all storage workers together."""
     points = (work.points_s + work.usage_rows_s) * figures.point_us
     return (work.pushes_s * figures.worker_push_us + points) / _US_PER_S
 

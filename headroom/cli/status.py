@@ -38,25 +38,21 @@ def run_status(address: str, *, as_json: bool = False, raw: bool = False) -> int
         print_table(("metric", "labels", "value"), rows, Layout(numbers=("value",)))
         _print_faults(faults)
     else:
-        _print_tiles(status, address)
+        console = Console()
+        width = terminal_width(console)
+        typer.echo(f"{status['version']}\nat {address}")
+        for tile in status["tiles"]:
+            head = f"{tile['level']:8}  {tile['name']:19}  "
+            lines = wrapped(printable(tile["text"]), width, " " * len(head))
+            console.print(Text(head + lines[0][len(head) :], STYLES[tile["level"]].terminal), soft_wrap=True)
+            for line in lines[1:]:
+                console.print(Text(line), soft_wrap=True)
+            if tile["runbook"]:
+                typer.echo(f"{' ' * len(head)}runbook: {tile['runbook']}")
+        for payer in payer_lines(status["over_budget"][:_MOST_PAYERS], width) if status["over_budget"] else ():
+            typer.echo(payer.text)
         _print_faults(faults, _MOST_FAULTS)
     return 1 if faults else 0
-
-
-def _print_tiles(status: Row, address: str) -> None:
-    console = Console()
-    width = terminal_width(console)
-    typer.echo(f"{status['version']}\nat {address}")
-    for tile in status["tiles"]:
-        head = f"{tile['level']:8}  {tile['name']:19}  "
-        lines = wrapped(printable(tile["text"]), width, " " * len(head))
-        console.print(Text(head + lines[0][len(head) :], STYLES[tile["level"]].terminal), soft_wrap=True)
-        for line in lines[1:]:
-            console.print(Text(line), soft_wrap=True)
-        if tile["runbook"]:
-            typer.echo(f"{' ' * len(head)}runbook: {tile['runbook']}")
-    for payer in payer_lines(status["over_budget"][:_MOST_PAYERS], width) if status["over_budget"] else ():
-        typer.echo(payer.text)
 
 
 def _print_faults(faults: Sequence[str], most: int | None = None) -> None:

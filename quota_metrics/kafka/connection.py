@@ -88,7 +88,6 @@ class KafkaConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether a request may be sent."""
         over = asyncio.get_running_loop().time() >= self._ends_at
         return not (over or self._writer.is_closing() or self._reader.at_eof())
 

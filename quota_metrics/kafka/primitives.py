@@ -46,7 +46,6 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """Number of unread bytes."""
         return self._end - self.offset
 
     def int8(self) -> int:
@@ -115,7 +114,6 @@ class Reader:
         return self._count(self.uvarint() - 1, element_bytes)
 
     def raw(self, length: int) -> bytes:
-        """The next `length` bytes."""
         start, self.offset = self.offset, self._after(length)
         end = self.offset
         return self._data[start:end]
@@ -126,7 +124,6 @@ class Reader:
         return Reader(self._data, start, self.offset)
 
     def skip(self, n: int) -> None:
-        """Skips `n` bytes."""
         self.offset = self._after(n)
 
     def skip_tagged(self) -> None:

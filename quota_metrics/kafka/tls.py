@@ -170,9 +170,6 @@ class RenewedContext(ssl.SSLContext):
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
         """Called by event loops for each connection."""
-        return self._newest().wrap_bio(*arguments, **options)
-
-    def _newest(self) -> ssl.SSLContext:
         changed_at = self._changed_at()
         if changed_at != self._seen:
             self._seen = changed_at
@@ -181,7 +178,7 @@ class RenewedContext(ssl.SSLContext):
                 log.info("the TLS files for connections to brokers were read again")
             except PropertiesError as exc:
                 log.error("the TLS files for connections to brokers changed and cannot be used", error=str(exc))
-        return self._current
+        return self._current.wrap_bio(*arguments, **options)
 
     def _changed_at(self) -> list[int]:
         return [_changed_at(file) for file in self._files]

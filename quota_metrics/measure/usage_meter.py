@@ -66,14 +66,13 @@ class UsageMeter:
         window_at: Callable[[int], QuotaWindow] = lambda _broker_id: _KAFKAS_DEFAULT,
         interval_ms: int = 1000,
         max_clients: int = MAX_CLIENTS,
-        topics: TopicPartitions | None = None,
     ) -> None:
         """`window_at` returns the quota window of a broker or the CONTROLLER; `interval_ms` is how often `samples()` is
         called."""
         self.cluster = cluster
         self.left_out = CountByPayer()
         self.long_names = CountByPayer()  # rows of clients whose names were shortened
-        self.topics = topics or TopicPartitions()
+        self.topics = TopicPartitions()
         self._gateway_id = gateway_id
         self._quota_of = quota_of
         self._window_at = window_at

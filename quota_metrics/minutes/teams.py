@@ -30,7 +30,6 @@ class Teams:
         self._since_ms = 0
 
     def follow(self, owners: Owners) -> None:
-        """Takes over changed owners."""
         self._owners, self._teams = owners, {}
 
     def match(self, store: ClickHouse, clients: Iterable[Pair], now_ms: int) -> None:
@@ -44,13 +43,15 @@ class Teams:
         teams = {client: self._owners.owner(*client).team for client in fresh}
         for first in range(0, len(fresh), _AT_ONCE):
             part = fresh[first : first + _AT_ONCE]
-            rows = {
-                "owners": pa.array([self._owners.checksum] * len(part), pa.uint64()),
-                "user": pa.array([user for user, _ in part], pa.string()),
-                "client_id": pa.array([client_id for _, client_id in part], pa.string()),
-                "team": pa.array([teams[client] for client in part], pa.string()),
-            }
-            store.insert("client_teams", pa.table(rows), token=uuid.uuid4().hex)
+            rows = pa.table(
+                {
+                    "owners": pa.array([self._owners.checksum] * len(part), pa.uint64()),
+                    "user": pa.array([user for user, _ in part], pa.string()),
+                    "client_id": pa.array([client_id for _, client_id in part], pa.string()),
+                    "team": pa.array([teams[client] for client in part], pa.string()),
+                }
+            )
+            store.insert("client_teams", rows, token=uuid.uuid4().hex)
         self._teams |= teams
 
     def team(self, client: Pair) -> str:

@@ -123,15 +123,17 @@ def _store(clickhouse: ClickHouse, table: SampleTable, span: Mapping[str, Any], 
     if counts:
         token = f"{span['source']}/{span['from_ms']}/{computed_ms}"
         bad_rows = [list(count.bad_rows.items()) for count in counts]
-        marks = {
-            "source": pa.array([count.source for count in counts]),
-            "window_start": pa.array([count.minute_ms // 1000 for count in counts], pa.timestamp("s", "UTC")),
-            "rows": pa.array([count.rows for count in counts], pa.uint64()),
-            "newest": pa.array([count.newest_ms for count in counts], pa.timestamp("ms", "UTC")),
-            "computed_at": pa.array([computed_ms] * len(counts), pa.timestamp("ms", "UTC")),
-            "bad_rows": pa.array(bad_rows, pa.map_(pa.string(), pa.uint64())),
-        }
-        clickhouse.insert("usage_1m_windows", pa.table(marks), token=token)
+        marks = pa.table(
+            {
+                "source": pa.array([count.source for count in counts]),
+                "window_start": pa.array([count.minute_ms // 1000 for count in counts], pa.timestamp("s", "UTC")),
+                "rows": pa.array([count.rows for count in counts], pa.uint64()),
+                "newest": pa.array([count.newest_ms for count in counts], pa.timestamp("ms", "UTC")),
+                "computed_at": pa.array([computed_ms] * len(counts), pa.timestamp("ms", "UTC")),
+                "bad_rows": pa.array(bad_rows, pa.map_(pa.string(), pa.uint64())),
+            }
+        )
+        clickhouse.insert("usage_1m_windows", marks, token=token)
 
 
 def _minute(start_ms: int) -> dict[str, Any]:

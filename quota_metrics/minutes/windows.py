@@ -382,7 +382,6 @@ def _taken(values: Any, positions: Ints) -> Any:
 
 
 def _sums(members: _Members, starts: Ints) -> _Members:
-    """The sums of buckets."""
     if len(starts) == len(members.client):
         return members
     held = None if members.held is None else np.logical_or.reduceat(members.held, starts, axis=0)

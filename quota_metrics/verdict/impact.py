@@ -34,7 +34,6 @@ def number_of_impact(impact: str) -> float:
 
 
 def impact_text(impact: str, impact_reason: str) -> str:
-    """Both in one line."""
     if impact == "unknown":
         return "unknown: no telemetry in this minute says it"
     return f"{impact}: {impact_reason}" if impact_reason else impact

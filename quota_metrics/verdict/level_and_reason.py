@@ -150,7 +150,6 @@ class LevelReason(NamedTuple):
 
 
 def reason_of(at_broker: Nearness, level: str, instant_level: str, thresholds: Thresholds) -> LevelReason:
-    """Why the client is at its level."""
     window = at_broker.window
     text = _why_muted(at_broker, thresholds) if window.muted_ms > 0 else _why(at_broker)
     text += _bursts(at_broker)

@@ -74,7 +74,14 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
     in_force = rules_in_force(clickhouse, hours.when, options.cluster)
     slices = [{"source": options.source, **day._asdict()} for day in days(hours)]
     clients = read(spark, clickhouse, _CLIENTS, _CLIENTS_SCHEMA, slices).distinct().cache()
-    named = _named(clients)
+    of_user = clients.select("cluster", "user", "client_id").distinct().groupBy("cluster", "user").count()
+    is_known = ~F.col("user").isin("", ANONYMOUS)
+    counts = of_user.groupBy("cluster").agg(
+        F.count_if(is_known).alias("users"),
+        F.sum("count").alias("clients"),
+        F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
+    )
+    named = {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in collected(counts).to_pylist()}
     nothing = InForce({}, frozenset())
     rules = {cluster: in_force.get(cluster, nothing).rules for cluster in named}
     if options.by is By.AUTO:
@@ -100,7 +107,6 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
 
 
 def days(hours: CountedRange) -> list[Day]:
-    """The days with usage."""
     when = hours.when
     last_ms = step_ms(when) - 1  # a step of the counts may reach into the next day
     starts = {
@@ -158,15 +164,3 @@ def stored_names(entity: Entity) -> tuple[str, str]:
     """User and client-id of an entity as in quota_limits."""
     names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in entity}
     return names.get(USER, ""), names.get(CLIENT_ID, "")
-
-
-def _named(clients: DataFrame) -> dict[str, Fleet]:
-    """How the clients of each cluster are named."""
-    of_user = clients.select("cluster", "user", "client_id").distinct().groupBy("cluster", "user").count()
-    is_known = ~F.col("user").isin("", ANONYMOUS)
-    counts = of_user.groupBy("cluster").agg(
-        F.count_if(is_known).alias("users"),
-        F.sum("count").alias("clients"),
-        F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
-    )
-    return {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in collected(counts).to_pylist()}

@@ -69,7 +69,14 @@ def with_replay(
     for key, rows in rows_of_key.items():
         unanswered = [alterable[row["number"]] for row in rows if row["clients"] < 0]
         length_ms = when.to_ms - when.from_ms - sum(day.to_ms - day.from_ms for day in unanswered)
-        _report_gaps(key, rows, len(unanswered))
+        name = f"{key[1]} of cluster {key[0]!r}"
+        if unanswered:
+            gaps = f"{len(unanswered)} days of {name} were not replayed: their rows are no longer stored"
+            sys.stderr.write(f"headroom: {gaps}\n")
+        part = [row["examined"] for row in rows if 0 <= row["examined"] < row["clients"]]
+        if part:
+            gaps = f"on {len(part)} days the replay of {name} examined the busiest clients only, {min(part)} at least"
+            sys.stderr.write(f"headroom: {gaps}\n")
         if length_ms > 0:
             outcomes = _by_rule(rows, length_ms)
             replayed[key] = [
@@ -117,15 +124,3 @@ def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int) -> dict[Entity, 
             [ThrottledClient(*names, before_ms / 1000, after_ms / 1000) for names, (before_ms, after_ms) in longest],
         )
     return replayed
-
-
-def _report_gaps(key: tuple[str, str], rows: Sequence[Mapping[str, Any]], unanswered: int) -> None:
-    name = f"{key[1]} of cluster {key[0]!r}"
-    if unanswered:
-        sys.stderr.write(f"headroom: {unanswered} days of {name} were not replayed: their rows are no longer stored\n")
-    part = [row for row in rows if 0 <= row["examined"] < row["clients"]]
-    if part:
-        least = min(row["examined"] for row in part)
-        sys.stderr.write(
-            f"headroom: on {len(part)} days the replay of {name} examined the busiest clients only, {least} at least\n"
-        )

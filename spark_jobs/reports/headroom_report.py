@@ -60,7 +60,6 @@ def _was_throttled(row: Row) -> bool:
 
 
 def to_html(rows: Sequence[Row]) -> str:
-    """A self-contained page."""
     filters: dict[str, Callable[..., object]] = {
         "rate": rate_text,
         "throttle": throttle_text,
@@ -147,7 +146,6 @@ def why(row: Row) -> str:
 
 
 def is_victim(row: Row) -> bool:
-    """Whether another client makes its requests slow."""
     return row["slowed_at_broker_id"] is not None
 
 

@@ -41,7 +41,6 @@ def _certain(path: Array) -> Forecast:
 
 
 def linear(values: Array, _first_step: int) -> Forecast:
-    """Linear extrapolation of the last hour."""
     recent = values[-_TREND_STEPS:]
     slope, level = np.polyfit(np.arange(1 - len(recent), 1), recent, 1)
     return _certain(np.maximum(level + slope * np.arange(1, WEEK + 1), 0.0))

@@ -181,7 +181,6 @@ class Fold:
         software: tuple[str, str, int],
         trend: tuple[float | None, float | None],
     ) -> tuple[Any, ...]:
-        """The values of _COLUMNS."""
         window = verdict.window
         software_name, software_version, instances = software
         burst_credit = None

@@ -345,7 +345,6 @@ def data_points(metric: Any) -> Any:
 
 
 def points_in(resource_metrics: Any) -> int:
-    """How many data points a ResourceMetrics holds."""
     return sum(len(data_points(metric)) for scope in resource_metrics.scope_metrics for metric in scope.metrics)
 
 

@@ -25,8 +25,6 @@ class Read(NamedTuple):
 
 
 class LenientReader:
-    """Reads one type of message."""
-
     def __init__(self, message_class: Any) -> None:
         self._class = message_class
         self._texts: set[str] = set()  # full names of fields

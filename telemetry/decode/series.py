@@ -157,7 +157,6 @@ class KnownSeries:
 
     @property
     def nbytes(self) -> int:
-        """Approximate memory."""
         return self._count * _NONE.itemsize + len(self._clients) * _CLIENT_BYTES
 
     def recall(self, clients: Iterable[tuple[bytes, int, Ids]]) -> None:

@@ -218,7 +218,6 @@ class ProxiedConnection(FrameScanner):
 
     @property
     def idle(self) -> bool:
-        """Whether every received request has been answered."""
         return self._pending.first is None and self._held is None
 
     @property

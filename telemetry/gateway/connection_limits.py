@@ -45,8 +45,6 @@ REFUSALS = (
 
 @dataclass(slots=True)
 class GatewayCounts:
-    """Connection counts for the metrics page."""
-
     connections_total: int = 0
     protocol_errors: int = 0
     upstream_failures: int = 0

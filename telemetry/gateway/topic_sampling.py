@@ -66,7 +66,6 @@ class SampledFrame:
         self._observe = sampler.observe
 
     def feed(self, data: bytes) -> None:
-        """The next bytes of the frame."""
         self._left -= len(data)
         self._read.feed(data)
         if self._left <= 0 and (topics := self._read.topics):

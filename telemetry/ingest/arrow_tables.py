@@ -102,7 +102,6 @@ def series_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
 
 
 def histograms_table(outcomes: Sequence[DecodedPush]) -> pa.Table:
-    """Rows of `client_histograms`."""
     rows = [(histogram, outcome.push) for outcome in outcomes for histogram in outcome.decoded.histograms]
     histograms = [histogram for histogram, _ in rows]
     pushes = [push for _, push in rows]
@@ -126,7 +125,6 @@ def push_id(segment: str, end: int) -> bytes:
 
 
 def pushes_table(push_ids: Sequence[bytes], outcomes: Sequence[DecodedPush]) -> pa.Table:
-    """Rows of `pushes`."""
     pushes = [outcome.push for outcome in outcomes]
     return pa.table(
         {
@@ -165,7 +163,6 @@ def instances_table(outcomes: Sequence[DecodedPush], instances: Sequence[ClientI
 
 
 def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table:
-    """Rows of `quota_usage`."""
     who = ("cluster", "quota_key", "user", "client_id", "ip")
     return pa.table(
         {
@@ -185,7 +182,6 @@ def usage_table(samples: Sequence[UsageSample], received_at_ms: int) -> pa.Table
 
 
 def limits_table(limits: Sequence[QuotaLimit], observed_at_ms: int) -> pa.Table:
-    """Rows of `quota_limits`."""
     return pa.table(
         {
             **_texts(limits, "cluster", "user", "client_id", "ip", "quota_key"),
@@ -197,7 +193,6 @@ def limits_table(limits: Sequence[QuotaLimit], observed_at_ms: int) -> pa.Table:
 
 
 def facts_table(facts: Sequence[StoredFacts], observed_at_ms: int) -> pa.Table:
-    """Rows of `cluster_facts`."""
     windows = (f"{of}quota_window_{part}" for of in ("", "controller_") for part in ("num", "size_ms"))
     return pa.table(
         {
@@ -212,7 +207,6 @@ def facts_table(facts: Sequence[StoredFacts], observed_at_ms: int) -> pa.Table:
 
 
 def topics_table(samples: Sequence[TopicSample], received_at_ms: int) -> pa.Table:
-    """Rows of `topic_samples`."""
     return pa.table(
         {
             **_texts(samples, "cluster", "user", "client_id", "topic", "direction", "gateway_id"),

@@ -64,7 +64,6 @@ class Held(NamedTuple):
 
 
 def file_bytes(push: Push, refusal: Refusal) -> bytes:
-    """The content of a file."""
     connection = push.connection
     head = {
         "received_at_ms": push.received_at_ms,

@@ -51,7 +51,6 @@ _MENDED_BY_GET: Final = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.
 
 
 def attributes_of(client_instance_id: bytes, connection: Connection, client_id: str | None) -> Attributes:
-    """The attributes that match criteria apply to."""
     return {
         "client_instance_id": uuid_text(client_instance_id),
         "client_id": None if client_id is None else client_id[:MAX_SUBJECT_CHARS],

@@ -93,7 +93,6 @@ class VerificationListener:
             writer.close()
 
     async def _converse(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers requests until one side hangs up."""
         host, port = writer.get_extra_info("sockname")[:2]
         node = SinkNode(host, port, _CLUSTER_ID)
         while True:

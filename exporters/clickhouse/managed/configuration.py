@@ -61,7 +61,6 @@ class ServerSettings:
 
 
 def server_document(settings: ServerSettings, http_port: int, native_port: int) -> dict[str, Any]:
-    """The content of the configuration file."""
     return {
         # System log tables grow and are never read: none is enabled. `files` and `schemas` stay empty.
         "path": f"{settings.store}/",

@@ -109,7 +109,6 @@ class ManagedServer:
 
     @property
     def output(self) -> Path:
-        """Where the process's output is expected."""
         return self.settings.error_log.with_name("output.log")
 
     def close(self) -> None:
@@ -122,7 +121,6 @@ class ManagedServer:
         return is_library(self._program) and write_guard() is None
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """The process's environment."""
         guard = write_guard() if is_library(self._program) else None
         if guard is None:
             return dict(inherited)

@@ -54,7 +54,6 @@ class ConcurrentMapKeys:
             yield from bucket
 
     def put(self, key: str) -> None:
-        """Adds the key unless it is present."""
         bucket = self._bucket(key)
         if key in bucket:
             return
