@@ -13,5 +13,4 @@ jvm.py                 a JVM with Kafka's classes, driven from Python through py
 librdkafka_clients.py  eight unmodified librdkafka clients in a separate process
 processes.py           child processes that die with this process and do not receive the terminal's Ctrl-C, parts that
                        are made of them, and the error that ends the demo
-serving.py             runs `headroom serve` in a child process, as a user would
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headroom.demo.serving import CLUSTER, Serving
+from headroom.demo.scenario import CLUSTER, Serving
 from tests.kit.serving import eventually, rows
 
 RECORDS = [b"%d-" % n + bytes(size) for n, size in enumerate([0, 1, 100, 1_000, 30_000, 300_000] * 5)]

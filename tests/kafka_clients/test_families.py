@@ -22,7 +22,7 @@ from kio.static.primitive import i32, i32Timedelta, i64
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin, Jvm
-from headroom.demo.serving import Serving
+from headroom.demo.scenario import Serving
 from quota_metrics.kafka.connection import ConnectionOptions, KafkaConnection
 from quota_metrics.kafka.frames import NegotiatedRequest
 from telemetry.wire.apis import FETCH, METADATA, PRODUCE

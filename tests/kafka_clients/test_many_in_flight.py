@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin
-from headroom.demo.serving import Serving
+from headroom.demo.scenario import Serving
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin, Jvm
-from headroom.demo.serving import Serving
+from headroom.demo.scenario import Serving
 from tests.kafka_clients.conftest import PATIENCE_S, RECORDS, assert_terminated, pushed, topic_shares
 from tests.kit.kafka.records import consumed_by_java, consumed_by_librdkafka, consumed_by_python
 

@@ -20,9 +20,8 @@ from headroom.demo.job import run_job
 from headroom.demo.jvm import Jvm
 from headroom.demo.processes import LOOPBACK, free_ports
 from headroom.demo.run import REPORT
-from headroom.demo.scenario import Minute, Scenario
+from headroom.demo.scenario import CLUSTER, Minute, Scenario
 from headroom.demo.script import CLIENTS, FAMILIES
-from headroom.demo.serving import CLUSTER
 from tests.kit.kafka.jmx import jmx_options
 from tests.kit.serving import eventually
 from tests.kit.surfaces import Client, Surfaces

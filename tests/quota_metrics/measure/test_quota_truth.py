@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from exporters.model import CONTROLLER
 from headroom.clock import now_ms
 from headroom.demo.jvm import Jvm
-from headroom.demo.serving import Serving
+from headroom.demo.scenario import Serving
 from quota_metrics.jmx.scrape import Agent, scrape
 from tests.kit.serving import eventually, page, rows
 from tests.quota_metrics.measure import quota_truth

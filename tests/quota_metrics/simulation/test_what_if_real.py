@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from headroom.cli.main import app
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin, Jvm
+from headroom.demo.scenario import Serving
 from headroom.demo.script import Pace
-from headroom.demo.serving import Serving
 from tests.kit.serving import eventually, rows
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.alone]
