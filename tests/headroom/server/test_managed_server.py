@@ -47,7 +47,8 @@ def test_server_ends_with_a_killed_parent(tmp_path: Path) -> None:
         [server] = first.children(LAUNCHER)
         first.process.kill()
         with Served(tmp_path, "--sql", first.sql) as second:  # at the same address, over the same directory
-            assert _has_ended(server)
+            # Its new parent, process 1, may not yet have asked for its exit code.
+            assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
             eventually(second.ready, lambda answer: answer == (200, "ready\n"))
             assert set(checks) < set(rows(second.sql, CHECKS))
             assert second.stop() == 0
@@ -59,18 +60,14 @@ def test_sigint_stops_the_server_last(tmp_path: Path) -> None:
         [server] = served.children(LAUNCHER)
         assert os.getsid(server.pid) != os.getsid(served.process.pid)
         assert server.name() == "headroom-clickh"
-        _assert_low_priority(server)
+        assert server.nice() >= 10
+        group = Path(f"/proc/{server.pid}/autogroup")  # empty where Linux has no autogroups
+        if os.geteuid() == 0 and os.access(group, os.W_OK) and (found := group.read_text()):
+            assert found.endswith("nice 10\n")
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(PATIENCE_S) == 0
         assert not psutil.pid_exists(server.pid)
     assert "does not accept rows" not in served.log.read_text()
-
-
-def _assert_low_priority(server: psutil.Process) -> None:
-    assert server.nice() >= 10
-    group = Path(f"/proc/{server.pid}/autogroup")  # empty where Linux has no autogroups
-    if os.geteuid() == 0 and os.access(group, os.W_OK) and (found := group.read_text()):
-        assert found.endswith("nice 10\n")
 
 
 @pytest.mark.clickhouse
@@ -122,11 +119,6 @@ def test_launcher_executes_the_configured_program(tmp_path: Path) -> None:
 def test_launcher_exits_when_its_parent_is_gone(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", LAUNCHER, "1", "/nowhere", "/etc/c.xml"]
     assert subprocess.run(argv, check=False).returncode == 1
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    """Whether it runs no longer. Its new parent, process 1, may not yet have asked for its exit code."""
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def _answers(served: Served) -> bool:

@@ -189,12 +189,23 @@ def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
         )
         return {str(quota_key): int(muted) for quota_key, muted in rows(two.sql, query)}
 
+    def levels_of_api() -> dict[str, str]:
+        found = ask(two.second.http, "/api/v1/headroom", {"cluster": CLUSTER, "client_id": HOT, "source": "gateway"})
+        return {row["quota_key"]: row["level"] for row in found}
+
+    def levels_of_minute() -> dict[str, str]:
+        """Of the newest one."""
+        query = f"""SELECT quota_key, toString(level) FROM headroom.headroom_by_minute
+                    WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway'
+                    ORDER BY window_start DESC LIMIT 1 WITH TIES"""
+        return {str(quota_key): str(level) for quota_key, level in rows(two.sql, query)}
+
     clients = [lambda done, to=to: steady(to, HOT, done) for to in (two.first.kafka, two.second.kafka)]
     with running(*clients):
         # Only until the gateways know of each other is a throttle time taken for that of the request quota.
         eventually(muted_ms, lambda found: list(found) == ["producer_byte_rate"])
-        eventually(lambda: _levels_of_hot(two), is_right, 2 * PATIENCE_S)  # of 60 seconds after that
-        eventually(lambda: _levels_of_minute(two), is_right, 2 * PATIENCE_S)  # of a whole minute, as the job's
+        eventually(levels_of_api, is_right, 2 * PATIENCE_S)  # of 60 seconds after that
+        eventually(levels_of_minute, is_right, 2 * PATIENCE_S)  # of a whole minute, as the job's
         query = f"""SELECT quota_key, reason FROM headroom.headroom_now WHERE cluster = '{CLUSTER}'
                     AND client_id = '{HOT}' AND source = 'gateway' AND level IN ('throttled', 'critical')"""
         ((quota_key, reason),) = rows(two.sql, query)
@@ -210,17 +221,3 @@ def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
 def is_right(levels: dict[str, str]) -> bool:
     others = {level for quota_key, level in levels.items() if quota_key != "producer_byte_rate"}
     return levels.get("producer_byte_rate") == "throttled" and others <= {"ok"}
-
-
-def _levels_of_hot(two: Two) -> dict[str, str]:
-    """By quota, of the API."""
-    found = ask(two.second.http, "/api/v1/headroom", {"cluster": CLUSTER, "client_id": HOT, "source": "gateway"})
-    return {row["quota_key"]: row["level"] for row in found}
-
-
-def _levels_of_minute(two: Two) -> dict[str, str]:
-    """By quota, of the newest minute."""
-    query = f"""SELECT quota_key, toString(level) FROM headroom.headroom_by_minute
-                WHERE cluster = '{CLUSTER}' AND client_id = '{HOT}' AND source = 'gateway'
-                ORDER BY window_start DESC LIMIT 1 WITH TIES"""
-    return {str(quota_key): str(level) for quota_key, level in rows(two.sql, query)}

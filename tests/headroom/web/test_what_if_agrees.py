@@ -97,12 +97,6 @@ def page_rows(html: str) -> list[list[str]]:
     ]
 
 
-def expected_page_row(row: dict[str, Any]) -> list[str]:
-    before, after = row["before"], row["after"]
-    throttled = [duration_text(side["throttled_s"] * 1000) for side in (before, after)]
-    return [row["verdict"], row["client_id"], row["user"], str(row["broker_id"]), " → ".join(throttled), row["reason"]]
-
-
 def answers(served: Served, url: str, case: Case) -> tuple[dict[str, Any], str, dict[str, Any]]:
     """Of the API, the page and the command that both show, over the same minutes."""
     while True:
@@ -126,9 +120,12 @@ def test_api_page_and_command_agree(cases: tuple[Served, str, list[Case]]) -> No
         of_page = {name: api.pop(name) for name in ("what_if", "since", "covers_text")}
         assert of_page["since"] == "15m"
         assert api == command, case
-        affected = [row for row in api["clients"] if row["affected"]]
-        shown = [[*row[:4], row[5], row[7]] for row in page_rows(page)]
-        assert shown == [expected_page_row(row) for row in affected], case
+        expected = []
+        for row in [row for row in api["clients"] if row["affected"]]:
+            throttled = " → ".join(duration_text(row[side]["throttled_s"] * 1000) for side in ("before", "after"))
+            named = [row["verdict"], row["client_id"], row["user"], str(row["broker_id"])]
+            expected.append([*named, throttled, row["reason"]])
+        assert [[*row[:4], row[5], row[7]] for row in page_rows(page)] == expected, case
         assert of_page["covers_text"] in unescape(page)
         verdicts |= api["counts"].keys()
     assert verdicts == {"newly throttled", "still throttled", "freed", "unchanged"}

@@ -99,14 +99,13 @@ def verdicts(http: str) -> dict[str, dict[str, Any]]:
     return {row["client_id"]: row for row in rows if row["quota_key"] == "producer_byte_rate"}
 
 
-def all_estimated(rows: dict[str, dict[str, Any]]) -> bool:
-    return all(rows.get(client.client_id, {}).get("implied_limit") for client in CLIENTS)
-
-
 def test_verdict_names_class_and_implied_limit(served: tuple[LocalCluster, Served]) -> None:
     kafka, headroom = served
     with running(*(partial(load, headroom.kafka, client) for client in CLIENTS)):
-        found = eventually(lambda: verdicts(headroom.http), all_estimated)
+        found = eventually(
+            lambda: verdicts(headroom.http),
+            lambda rows: all(rows.get(client.client_id, {}).get("implied_limit") for client in CLIENTS),
+        )
     for client in CLIENTS:
         row = found[client.client_id]
         assert (row["level"], row["limit"], row["utilization"]) == ("throttled", None, None), row

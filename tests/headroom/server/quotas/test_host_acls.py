@@ -36,23 +36,17 @@ def guarded(
         kafka = stack.enter_context(LocalCluster(java, kafka_libs, properties=PROPERTIES))
         with Admin(jvm, kafka.bootstrap) as admin:
             admin.create_topics([GUARDED])
-        deny_address(jvm, kafka.bootstrap)
+        common, java_admin = jvm.classes.org.apache.kafka.common, jvm.admin(kafka.bootstrap)
+        literal = common.resource.PatternType.LITERAL
+        topic = common.resource.ResourcePattern(common.resource.ResourceType.TOPIC, GUARDED, literal)
+        types = common.acl.AclPermissionType
+        for host, permission in (("*", types.ALLOW), (DENIED, types.DENY)):
+            rule = common.acl.AccessControlEntry("User:*", host, common.acl.AclOperation.ALL, permission)
+            java_admin.createAcls([common.acl.AclBinding(topic, rule)]).all().get()
+        java_admin.close()
         arguments = ["--upstream", kafka.bootstrap, "--cluster", "host-acls"]
         served = Served(tmp_path, *arguments, environment=clickhouse.environment)
         yield kafka, stack.enter_context(served)
-
-
-def deny_address(jvm: Jvm, bootstrap: str) -> None:
-    common = jvm.classes.org.apache.kafka.common
-    topic = common.resource.ResourcePattern(
-        common.resource.ResourceType.TOPIC, GUARDED, common.resource.PatternType.LITERAL
-    )
-    types = common.acl.AclPermissionType
-    admin = jvm.admin(bootstrap)
-    for host, permission in (("*", types.ALLOW), (DENIED, types.DENY)):
-        rule = common.acl.AccessControlEntry("User:*", host, common.acl.AclOperation.ALL, permission)
-        admin.createAcls([common.acl.AclBinding(topic, rule)]).all().get()
-    admin.close()
 
 
 def topic_error(address: str, source: str) -> int:
