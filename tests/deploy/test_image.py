@@ -127,7 +127,13 @@ def test_java_client_pushes_and_a_read_only_container_drains(container: str, jvm
     ).read_text()
     pid = int((pids / "pid").read_text())
     try:
-        assert is_confined(pid)
+        # It sees a read-only root, is not root and has no capability.
+        proc = Path("/proc") / str(pid)
+        root = [line.split() for line in (proc / "mounts").read_text().splitlines() if line.split()[1] == "/"][-1]
+        assert "ro" in root[3].split(",")
+        status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines() if ":\t" in line)
+        assert status["Uid"].split() == [str(USER)] * 4
+        assert (int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"]) == (0, 0, "1")
         ask = ["headroom", "subscriptions", "alter", "--name", "all", "--metrics", "*", "--interval", "1000"]
         run(container, *ask, "--bootstrap-server", kafka)
         pushes = pushed(jvm, kafka, sql)
@@ -138,15 +144,6 @@ def test_java_client_pushes_and_a_read_only_container_drains(container: str, jvm
     assert process.wait(60) == 0, (tmp_path / "log").read_text()
     with pytest.raises(AssertionError, match="Connection refused"):
         run(container, *health_check(http))
-
-
-def is_confined(pid: int) -> bool:
-    """Whether the process sees a read-only root, is not root and has no capability."""
-    process = Path("/proc") / str(pid)
-    [root] = [line.split() for line in (process / "mounts").read_text().splitlines() if line.split()[1] == "/"][-1:]
-    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
-    no_rights = (int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"]) == (0, 0, "1")
-    return "ro" in root[3].split(",") and status["Uid"].split() == [str(USER)] * 4 and no_rights
 
 
 def pushed(jvm: Jvm, kafka: str, sql: str) -> int:

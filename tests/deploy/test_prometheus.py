@@ -50,20 +50,6 @@ def failing(directory: Path, name: str, side: str, change: Callable[[dict[str, A
     return set(_FAILED.findall(run(promtool(ROOT), "test", "rules", f"{name}.test.yml", cwd=directory)[1]))
 
 
-def with_thresholds(expr: str, *, reached: bool) -> str:
-    """An expression whose comparisons are always true, or never."""
-
-    def compared(found: re.Match[str]) -> str:
-        above = not found[1].startswith("<")
-        number = "-1000000000000" if above == reached else "1000000000000"
-        return f"{'>' if above else '<'} {number}"
-
-    def factored(found: re.Match[str]) -> str:
-        return f"{found[1]} {'0' if found[1].startswith('>') == reached else '1000000'} * "
-
-    return _FACTOR.sub(factored, _THRESHOLD.sub(compared, expr))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_rules_are_valid_and_their_tests_pass(name: str) -> None:
     status, said = run(promtool(ROOT), "check", "rules", "--lint=all", "--lint-fatal", str(RULES / f"{name}.rules.yml"))
@@ -86,8 +72,17 @@ def test_each_alert_has_a_firing_and_a_silent_test(name: str, alert: dict[str, A
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("side", "reached"), [("fires", False), ("does not fire", True)])
 def test_tests_fail_when_thresholds_are_changed(tmp_path: Path, name: str, side: str, reached: bool) -> None:
+    def compared(found: re.Match[str]) -> str:
+        above = not found[1].startswith("<")
+        number = "-1000000000000" if above == reached else "1000000000000"
+        return f"{'>' if above else '<'} {number}"
+
+    def factored(found: re.Match[str]) -> str:
+        return f"{found[1]} {'0' if found[1].startswith('>') == reached else '1000000'} * "
+
     def changed(alert: dict[str, Any]) -> dict[str, Any]:
-        return alert | {"expr": with_thresholds(alert["expr"], reached=reached)}
+        """Its comparisons are always true, or never."""
+        return alert | {"expr": _FACTOR.sub(factored, _THRESHOLD.sub(compared, alert["expr"]))}
 
     assert failing(tmp_path, name, side, changed) == {alert["alert"] for alert in alerts(name)}
 

@@ -95,8 +95,9 @@ class Example:
         for client in CLIENTS:
             if client.limit is not None:
                 who = ["--user", client.user, "--client-id", client.client_id]
-                self.run(*_HEADROOM, "quotas", "alter", "--bootstrap-server", self.broker, *who, *_added(client))
-            self._write(_usage(client, ahead_s))
+                limit = ["--add", f"{client.key}={client.limit:.0f}"]
+                self.run(*_HEADROOM, "quotas", "alter", "--bootstrap-server", self.broker, *who, *limit)
+            self._write_usage(client, ahead_s)
         every = ["--name", "all", "--metrics", "org.apache.kafka.", "--interval", "60000"]
         self.run(*_HEADROOM, "subscriptions", "alter", "--bootstrap-server", self.broker, *every)
         self._push_garbage()
@@ -104,7 +105,21 @@ class Example:
             lambda: len(rows(self.served.sql, "SELECT 1 FROM headroom.headroom_now")), lambda n: n >= len(CLIENTS)
         )
 
-    def _write(self, statement: str) -> None:
+    def _write_usage(self, client: Client, ahead_s: int) -> None:
+        statement = _USAGE.format(
+            cluster=CLUSTER,
+            key=client.key,
+            user=client.user,
+            client=client.client_id,
+            behind=BEHIND_S,
+            seconds=BEHIND_S + ahead_s,
+            rate=(client.limit or 0.0) * client.mean or 48_000.0,
+            burst=client.burst,
+            throttle=client.muted_ms * 1.7,
+            muted=client.muted_ms,
+            limit="NULL" if client.limit is None else client.limit,
+            entity="" if client.limit is None else f"user={client.user}, client-id={client.client_id}",
+        )
         password = (self.directory / "data" / "clickhouse" / "writer.password").read_text().strip()
         headers = {"X-ClickHouse-User": "headroom_writer", "X-ClickHouse-Key": password}
         request = urllib.request.Request(f"http://{self.served.sql}/", statement.encode(), headers)
@@ -138,28 +153,6 @@ class Example:
 
 
 _HEADROOM = (sys.executable, "-m", "headroom")
-
-
-def _added(client: Client) -> list[str]:
-    return ["--add", f"{client.key}={client.limit:.0f}"]
-
-
-def _usage(client: Client, ahead_s: int) -> str:
-    limit = client.limit or 0.0
-    return _USAGE.format(
-        cluster=CLUSTER,
-        key=client.key,
-        user=client.user,
-        client=client.client_id,
-        behind=BEHIND_S,
-        seconds=BEHIND_S + ahead_s,
-        rate=limit * client.mean or 48_000.0,
-        burst=client.burst,
-        throttle=client.muted_ms * 1.7,
-        muted=client.muted_ms,
-        limit="NULL" if client.limit is None else limit,
-        entity="" if client.limit is None else f"user={client.user}, client-id={client.client_id}",
-    )
 
 
 def pictures() -> None:

@@ -158,12 +158,14 @@ def tables_page(server: Endpoint) -> str:
         "Read ReplacingMergeTree and AggregatingMergeTree tables with `FINAL`, or by the views.",
         "`store.retention_days` changes how long rows are kept.",
     ]
-    for (table, engine, comment, kept), columns in itertools.groupby(rows, lambda row: row[:4]):
+    for (table, engine, comment, interval), columns in itertools.groupby(rows, lambda row: row[:4]):
+        unit, _, number = interval.partition("(")  # `Day(14`, or nothing
+        kept = f"Rows are kept for {number} {unit.lower()}{'s' if number != '1' else ''}." if number else ""
         lines += [
             "",
             f"## {table}",
             "",
-            " ".join(part for part in (f"{engine}.", comment, _kept(kept)) if part),
+            " ".join(part for part in (f"{engine}.", comment, kept) if part),
             "",
             "| column | type | what |",
             "|---|---|---|",
@@ -171,12 +173,6 @@ def tables_page(server: Endpoint) -> str:
         for *_, name, kind, what in columns:
             lines.append(f"| `{name}` | `{kind}` | {(what or COLUMNS.get(name, '')).replace('|', chr(92) + '|')} |")
     return "\n".join([*lines, ""])
-
-
-def _kept(interval: str) -> str:
-    """Of `Day(14`, the beginning of a TTL's interval; nothing without one."""
-    unit, _, number = interval.partition("(")
-    return f"Rows are kept for {number} {unit.lower()}{'s' if number != '1' else ''}." if number else ""
 
 
 def stylesheet(text: str) -> str:

@@ -82,22 +82,13 @@ def scripts(page: Path) -> list[str]:
     return [code for language, code in _FENCE.findall(page.read_text()) if language == "shell"]
 
 
-def strange_lines(page: Path) -> list[str]:
-    """Lines of code blocks without a language that are no command."""
-    return [line for line in _lines(page.read_text()) if program(line) not in _PROGRAMS]
-
-
-def is_run(command: str) -> bool:
-    return not any(command == begin or command.startswith(f"{begin} ") for begin in NOT_RUN)
-
-
 def _of(text: str) -> Iterator[str]:
     yield from (line for line in _lines(text) if "..." not in line)
     for span in _SPAN.findall(_FENCE.sub("", text)):
         if span.startswith("SELECT "):
             yield f'headroom sql "{span}"'
-        elif program(span) in _RUN_IN_TEXT and is_complete(span):
-            yield span
+        elif program(span) in _RUN_IN_TEXT and " " in span and span not in NAMED and not _MENTION.search(span):
+            yield span  # a whole command: with options and their values, or one that needs none
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -110,11 +101,6 @@ def _lines(text: str) -> Iterator[str]:
 def program(line: str) -> str:
     """What a line runs, behind variables that it sets."""
     return _ASSIGNED.sub("", line).partition(" ")[0]
-
-
-def is_complete(span: str) -> bool:
-    """Whether it is a whole command: with options and their values, or one that needs none."""
-    return " " in span and span not in NAMED and not _MENTION.search(span)
 
 
 TIMEOUT_S = 600.0  # a hang
@@ -196,7 +182,7 @@ def test_scripts_of_a_page(page: Path, example: Example, directory: Path) -> Non
 
 def succeeds(command: str, example: Example, directory: Path) -> bool:
     """Whether the command exits with 0, or with what its page explains; else prints what it printed."""
-    if not is_run(command):
+    if any(command == begin or command.startswith(f"{begin} ") for begin in NOT_RUN):
         return True
     text = filled(command, example)
     status, printed = (serve if _SERVE.match(text) else run)(text, example, directory)
@@ -268,7 +254,7 @@ def serve(text: str, example: Example, directory: Path) -> tuple[int, str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_blocks_without_a_language_are_commands(page: Path) -> None:
     """Else a command that nobody knows here is not run."""
-    assert strange_lines(page) == []
+    assert [line for line in _lines(page.read_text()) if program(line) not in _PROGRAMS] == []
 
 
 def test_what_is_not_run_is_tested_elsewhere() -> None:

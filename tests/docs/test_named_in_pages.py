@@ -103,11 +103,8 @@ def test_documented_flags_exist() -> None:
 
 def test_documented_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {(page.name, target) for page in PAGES for target in targets_named(page) if target not in targets} == set()
-
-
-def targets_named(page: Path) -> set[str]:
-    return {match[1] for line in code_lines(page) if (match := _TARGET.match(line))}
+    named = {(page.name, match[1]) for page in PAGES for line in code_lines(page) if (match := _TARGET.match(line))}
+    assert {(page, target) for page, target in named if target not in targets} == set()
 
 
 def test_documented_settings_exist() -> None:
@@ -146,11 +143,6 @@ _FILE = re.compile(rf"(?<![\w/.-])(?:{'|'.join(map(re.escape, TREES))})/[\w/.-]*
 _DATE = re.compile(r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}\b|\bat [0-9]{1,2}:[0-9]{2}\b")
 
 
-def prose(page: Path) -> str:
-    """Without code."""
-    return _SPAN.sub("", _FENCE.sub("", _LINK.sub("", page.read_text())))
-
-
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     named = {name for span in _SPAN.findall(page.read_text()) for name in _FILE.findall(span)}
@@ -159,7 +151,8 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_a_page_has_no_dates(page: Path) -> None:
-    assert [line for line in prose(page).splitlines() if _DATE.search(line)] == []
+    prose = _SPAN.sub("", _FENCE.sub("", _LINK.sub("", page.read_text())))
+    assert [line for line in prose.splitlines() if _DATE.search(line)] == []
 
 
 def test_a_decision_has_a_status_and_ten_lines_at_most() -> None:

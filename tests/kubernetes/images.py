@@ -40,26 +40,22 @@ def build(image: str, *options: str) -> None:
     """Builds the image with the name; steps whose files have not changed since the last time are not run again."""
     present = buildah("images", "--format", "{{.Name}}").split()
     for base, packages in _BASES.items():
-        if base not in present:
-            _make_base(base, packages)
+        if base in present:
+            continue
+        authorities = "/etc/ssl/certs/ca-certificates.crt"  # this machine's
+        with tempfile.TemporaryDirectory() as directory:
+            archive = Path(directory) / "base.tar"
+            debian = ["mmdebstrap", "--quiet", "--variant=minbase", *_WITHOUT, f"--include={packages}"]
+            debian += [f"--customize-hook={_SLIM}"] if "usr-is-merged" in packages else []
+            subprocess.run([*debian, "bookworm", archive], check=True, timeout=600)
+            container = buildah("from", "scratch")
+            buildah("add", "-q", container, archive, "/")
+            buildah("copy", "-q", container, authorities, authorities)
+            buildah("commit", "-q", "--rm", container, base)
     compiler, slim = _BASES
     bases = [f"--build-arg=BUILD_BASE={compiler}", f"--build-arg=RUN_BASE={slim}"]
     file = ["-f", "deploy/Containerfile", "-t", image]
     buildah("build", "--layers", "--isolation", "chroot", "--format", "docker", *bases, *options, *file, ".")
-
-
-def _make_base(name: str, packages: str) -> None:
-    """An image of Debian with this machine's certificate authorities."""
-    authorities = "/etc/ssl/certs/ca-certificates.crt"
-    with tempfile.TemporaryDirectory() as directory:
-        archive = Path(directory) / "base.tar"
-        debian = ["mmdebstrap", "--quiet", "--variant=minbase", *_WITHOUT, f"--include={packages}"]
-        debian += [f"--customize-hook={_SLIM}"] if "usr-is-merged" in packages else []
-        subprocess.run([*debian, "bookworm", archive], check=True, timeout=600)
-        container = buildah("from", "scratch")
-        buildah("add", "-q", container, archive, "/")
-        buildah("copy", "-q", container, authorities, authorities)
-        buildah("commit", "-q", "--rm", container, name)
 
 
 def export(image: str) -> Path:
@@ -74,17 +70,6 @@ def export(image: str) -> Path:
     return archive
 
 
-def build_pause() -> None:
-    """An image that sleeps, as each pod has one."""
-    busybox = shutil.which("busybox")
-    assert busybox, "busybox is not installed"
-    container = buildah("from", "scratch")
-    buildah("copy", "-q", container, busybox, "/bin/sleep")
-    entrypoint = ["--entrypoint", '["/bin/sleep","2147483647"]', "--cmd", "", "--user", "65535:65535"]
-    buildah("config", *entrypoint, container)
-    buildah("commit", "-q", "--rm", container, _PAUSE)
-
-
 def main() -> int:
     """Prints the size of each image that it built."""
     ARCHIVES.mkdir(parents=True, exist_ok=True)
@@ -94,7 +79,13 @@ def main() -> int:
         size = buildah("images", "--format", "{{.Size}}", image).splitlines()[0]  # one for each of its names
         print(f"image {image}: {size} unpacked, {export(image).stat().st_size / 1e6:.0f} MB as an archive")
     if "localhost/pause" not in buildah("images", "--format", "{{.Name}}").split():
-        build_pause()
+        busybox = shutil.which("busybox")  # an image that sleeps, as each pod has one
+        assert busybox, "busybox is not installed"
+        container = buildah("from", "scratch")
+        buildah("copy", "-q", container, busybox, "/bin/sleep")
+        entrypoint = ["--entrypoint", '["/bin/sleep","2147483647"]', "--cmd", "", "--user", "65535:65535"]
+        buildah("config", *entrypoint, container)
+        buildah("commit", "-q", "--rm", container, _PAUSE)
     export(_PAUSE)
     return 0
 

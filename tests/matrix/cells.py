@@ -159,11 +159,6 @@ class OldLibrdkafkaClient:
 Client = JavaClient | LibrdkafkaClient | OldLibrdkafkaClient
 
 
-def new_name(release: str) -> str:
-    """Of a topic and the client ids at it."""
-    return f"m-{release}-{uuid.uuid4().hex[:6]}"
-
-
 class ServedRelease(NamedTuple):
     """A broker of a release and the Headroom before it."""
 
@@ -191,7 +186,7 @@ def served_release(java: str, release: str, cache: Path, directory: Path, jvm: J
 
 def faults(at: ServedRelease, client: Client) -> list[str]:
     """What does not work; nothing is tried after the first one that fails."""
-    topic = new_name(at.release)
+    topic = f"m-{at.release}-{uuid.uuid4().hex[:6]}"
     kafka, sql = at.served.kafka, at.served.sql
     steps: list[tuple[str, Callable[[], object]]] = [
         ("administration", lambda: client.administers(kafka, topic)),

@@ -18,14 +18,13 @@ def write_cells(page: Path, columns: Sequence[str], rows: Sequence[str], cells: 
     begin = _BEGIN.search(content)
     assert begin is not None, f"{page} has no place for the table"
     text, _, after = content[begin.end() :].partition(_END)
-    filled = {**_cells(text), **cells}
+    present = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines()]
+    filled = {
+        (row, column): cell for row, *rest in present[2:] for column, cell in zip(present[0][1:], rest, strict=True)
+    }
+    filled |= cells
     tried = [row for row in rows if any((row, column) in filled for column in columns)]
     lines = [columns, ["---"] * len(columns)]
     lines += [[row, *(filled.get((row, column), "") for column in columns[1:])] for row in tried]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     page.write_text(content[: begin.end()] + table + _END + after)
-
-
-def _cells(table: str) -> dict[tuple[str, str], str]:
-    lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
-    return {(line[0], column): cell for line in lines[2:] for column, cell in zip(lines[0][1:], line[1:], strict=True)}

@@ -67,7 +67,10 @@ class ReleaseCluster(Service):
         self._zookeeper: ZooKeeper | None = None
         if number(release) < (3, 3):
             self._zookeeper = ZooKeeper(java, libs, self._directory, other)
-            properties = _with_zookeeper(properties, port, other)
+            kraft = ("process.roles", "node.id", "controller.", "listener.security.protocol.map")
+            properties = {name: value for name, value in properties.items() if not name.startswith(kraft)}
+            properties |= {"broker.id": "1", "zookeeper.connect": f"{LOOPBACK}:{other}"}
+            properties |= {"listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
             self._broker: Broker = ZooKeeperBroker(java, libs, self._directory / "node", properties, options)
         else:
             self._broker = Broker(java, libs, self._directory / "node", properties, options)
@@ -84,14 +87,6 @@ class ReleaseCluster(Service):
         if self._zookeeper is not None:
             self._zookeeper.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _with_zookeeper(properties: dict[str, str], port: int, zookeeper_port: int) -> dict[str, str]:
-    """A broker's configuration without KRaft."""
-    kraft = ("process.roles", "node.id", "controller.", "listener.security.protocol.map")
-    kept = {name: value for name, value in properties.items() if not name.startswith(kraft)}
-    own = {"broker.id": "1", "zookeeper.connect": f"{LOOPBACK}:{zookeeper_port}"}
-    return kept | own | {"listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
 
 
 class ZooKeeperBroker(Broker):

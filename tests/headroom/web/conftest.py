@@ -84,13 +84,14 @@ def write_usage(store: QueriedStore) -> None:
         QuotaLimit("hostile", HOSTILE, HOSTILE, "", "producer_byte_rate", end_ms - 10_000, 1e5),
     ]
     store.insert("quota_limits", limits_table(limits, end_ms), token="limits")
-    write_telemetry(store)
-    write_topics(store)
-
-
-def write_topics(store: QueriedStore) -> None:
-    """The topics of a client, 3 to 1 and from a sample of 1 %, and those of one with a hostile name."""
-    rows = [
+    # An instance that pushes a metric, a forecast and a failed job: of plain names, and of hostile ones.
+    for number, (user, name) in enumerate([("alice", "app-warn"), (HOSTILE, HOSTILE)]):
+        values = {"user": user, "name": name, "metric": f"org.apache.kafka.{name}.throttle", "number": number}
+        values["instance"] = str(uuid.UUID(int=(4 << 76) + number))
+        for statement in _TELEMETRY:
+            store.query(statement, values)
+    # The topics of a client, 3 to 1 and from a sample of 1 %, and those of one with a hostile name.
+    topics = [
         TopicSample("prod", minute_ms, 60_000, user, client_id, topic, "in", nbytes, 100, 0.01, "gw")
         for minute_ms in range(now_ms() // 60_000 * 60_000 - 600_000, now_ms() + 3_600_000, 60_000)
         for user, client_id, topic, nbytes in (
@@ -98,16 +99,7 @@ def write_topics(store: QueriedStore) -> None:
             (HOSTILE, HOSTILE, HOSTILE, 10),
         )
     ]  # fmt: skip
-    store.insert("topic_samples", topics_table(rows, now_ms()), token="topics")
-
-
-def write_telemetry(store: QueriedStore) -> None:
-    """An instance that pushes a metric, a forecast and a failed job: of plain names, and of hostile ones."""
-    for number, (user, name) in enumerate([("alice", "app-warn"), (HOSTILE, HOSTILE)]):
-        values = {"user": user, "name": name, "metric": f"org.apache.kafka.{name}.throttle", "number": number}
-        values["instance"] = str(uuid.UUID(int=(4 << 76) + number))
-        for statement in _TELEMETRY:
-            store.query(statement, values)
+    store.insert("topic_samples", topics_table(topics, now_ms()), token="topics")
 
 
 @pytest.fixture(scope="session")

@@ -117,12 +117,10 @@ def fill(store: QueriedStore) -> None:
         values |= {"cluster": CLUSTER, "entity": demand.entity if demand.limit else ""}
         values |= {"behind": BEHIND_S, "seconds": BEHIND_S + AHEAD_S}
         store.command(_USAGE.replace("{wanted}", demand.wanted), values)
-    store.insert("quota_limits", limits_table(sorted(set(_limits())), now_ms()), token="five-hours")
-
-
-def _limits() -> Iterator[QuotaLimit]:
     since_ms = now_ms() // 86_400_000 * 86_400_000 - 86_400_000
-    for each in DEMANDS:
-        if each.limit:
-            client_id = "" if each.shared else each.client_id
-            yield QuotaLimit(CLUSTER, each.user, client_id, "", each.key, since_ms, each.limit)
+    limits = {
+        QuotaLimit(CLUSTER, each.user, "" if each.shared else each.client_id, "", each.key, since_ms, each.limit)
+        for each in DEMANDS
+        if each.limit
+    }
+    store.insert("quota_limits", limits_table(sorted(limits), now_ms()), token="five-hours")

@@ -11,7 +11,6 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import httpx
@@ -26,27 +25,6 @@ AXE = Path(__file__).parent / "vendor" / "axe-4.10.3.min.js"
 _RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 _FOUND = """async (options) => (await axe.run(document, options)).violations.map(
     (one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(' | ')}`)"""
-
-
-def pages_of(client: Mapping[str, Any]) -> dict[str, str]:
-    """Name and path of every page; `client` is a row of `/api/v1/headroom`."""
-    named = {name: client[name] for name in ("cluster", "user", "client_id")}
-    asked = {**named, "quota_key": client["quota_key"], "value": "50000", "since": "15m"}
-    return {
-        "overview": "/",
-        "search": "/?q=app",
-        "week": "/clients/seen?q=app",
-        "users": "/?by=user",
-        "rules": "/?by=rule",
-        "client": f"/clients/detail?{urlencode(named)}",
-        "quotas": "/quotas",
-        "what-if": f"/quotas/what-if?{urlencode(asked)}",
-        "subscriptions": "/subscriptions",
-        "preview": "/subscriptions/preview?metrics=*",
-        "status": "/status",
-        "runbook": "/runbooks/HeadroomStoreDown",
-        "missing": "/no-such-page",
-    }
 
 
 # Fields and buttons that reach beyond the window, where nobody can scroll to.
@@ -74,9 +52,26 @@ def complaints(page: Page) -> list[str]:
 def take(
     browser: Browser, address: str, target: Path, widths: Iterable[int] = WIDTHS, themes: Iterable[str] = THEMES
 ) -> dict[str, list[str]]:
-    """Writes the pictures; returns complaints by picture."""
+    """Writes the pictures of every page; returns complaints by picture."""
     client = httpx.get(f"{address}/api/v1/headroom", timeout=60).json()[0]
-    urls = {name: address + path for name, path in pages_of(client).items()}
+    named = {name: client[name] for name in ("cluster", "user", "client_id")}
+    asked = {**named, "quota_key": client["quota_key"], "value": "50000", "since": "15m"}
+    paths = {
+        "overview": "/",
+        "search": "/?q=app",
+        "week": "/clients/seen?q=app",
+        "users": "/?by=user",
+        "rules": "/?by=rule",
+        "client": f"/clients/detail?{urlencode(named)}",
+        "quotas": "/quotas",
+        "what-if": f"/quotas/what-if?{urlencode(asked)}",
+        "subscriptions": "/subscriptions",
+        "preview": "/subscriptions/preview?metrics=*",
+        "status": "/status",
+        "runbook": "/runbooks/HeadroomStoreDown",
+        "missing": "/no-such-page",
+    }
+    urls = {name: address + path for name, path in paths.items()}
     return _of_urls(browser, urls, target, (widths, themes), whole=False)
 
 
