@@ -18,11 +18,6 @@ ZSTD = 4
 AWAY = "http://headroom@127.0.0.1:9/headroom"
 
 
-@pytest.fixture(autouse=True)
-def password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", "unused")
-
-
 def push(served: Served, first: int, count: int) -> None:
     """`count` acknowledged pushes, each of an instance of its own."""
     for number in range(first, first + count):
@@ -39,7 +34,8 @@ def stored(served: Served) -> int:
     return int(rows(served.sql, "SELECT count() FROM headroom.pushes WHERE error_code = 0")[0][0])
 
 
-def test_lost_spool_loses_only_its_own_records(tmp_path: Path) -> None:
+def test_lost_spool_loses_only_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", "unused")
     options = config_file(tmp_path, push_ms=1000)
     with Served(tmp_path, *options) as served:
         push(served, 0, PUSHES)

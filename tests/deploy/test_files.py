@@ -36,12 +36,6 @@ def unit(name: str) -> configparser.ConfigParser:
     return parser
 
 
-def flags(command: list[str]) -> dict[str, str]:
-    """`--name value` and `--name=value`."""
-    joined = " ".join(command)
-    return dict(re.findall(r"--([a-z-]+)[ =](\S+)", joined))
-
-
 def test_containerfile_passes_hadolint() -> None:
     checked(BIN / "hadolint", DEPLOY / "Containerfile")
 
@@ -83,7 +77,8 @@ def test_start_commands_are_accepted_by_serve(
     command: list[str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert command[0] == "serve"
-    given = {key.replace("-", "_"): value for key, value in flags(command[1:]).items()}
+    flags = re.findall(r"--([a-z-]+)[ =](\S+)", " ".join(command[1:]))
+    given = {name.replace("-", "_"): value for name, value in flags}
     assert given.pop("config", None) in (None, "/etc/headroom/headroom.yaml")
     for name, value in environment.items():
         monkeypatch.setenv(name, re.sub(r"\$\{\w+:[-?](.+)\}", r"\1", value))

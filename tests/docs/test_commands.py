@@ -74,21 +74,19 @@ _MENTION = re.compile(r"\.\.\.|\[[A-Z,-]|\bT\b|\||<| > [a-z]|[A-Z]+_[A-Z]+$")
 
 def commands(page: Path) -> list[str]:
     """In their order, each once."""
-    return list(dict.fromkeys(_of(page.read_text())))
+    text = page.read_text()
+    found = [line for line in _lines(text) if "..." not in line]
+    for span in _SPAN.findall(_FENCE.sub("", text)):
+        if span.startswith("SELECT "):
+            found.append(f'headroom sql "{span}"')
+        elif program(span) in _RUN_IN_TEXT and " " in span and span not in NAMED and not _MENTION.search(span):
+            found.append(span)  # a whole command: with options and their values, or one that needs none
+    return list(dict.fromkeys(found))
 
 
 def scripts(page: Path) -> list[str]:
     """Lines that belong together."""
     return [code for language, code in _FENCE.findall(page.read_text()) if language == "shell"]
-
-
-def _of(text: str) -> Iterator[str]:
-    yield from (line for line in _lines(text) if "..." not in line)
-    for span in _SPAN.findall(_FENCE.sub("", text)):
-        if span.startswith("SELECT "):
-            yield f'headroom sql "{span}"'
-        elif program(span) in _RUN_IN_TEXT and " " in span and span not in NAMED and not _MENTION.search(span):
-            yield span  # a whole command: with options and their values, or one that needs none
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -112,8 +112,10 @@ def outcome(name: str, at: tuple[ForeignServer, ForeignServer], directory: Path)
                 return "refused" if is_named else f"{said}; store check says {checked.output}"
             eventually(served.ready, lambda ready: ready[0] == 200)
             level = _level(served, endpoint)
-        if name == READER:
-            return _read(replace(first, user=user_of(name)))
+        if name == READER:  # who may change nothing reads what another wrote
+            with closing(ClickHouse((replace(first, user=user_of(name)),))) as clickhouse:
+                read = clickhouse.rows("SELECT toString(level) AS level FROM headroom_now")
+            return "works" if read == [{"level": "critical"}] else str(read)
     return "works" if level == "critical" and checked.exit_code == 0 else f"{level}; {checked.output}"
 
 
@@ -149,13 +151,6 @@ def _level(served: Served, endpoint: Endpoint) -> str:
     first, last = (time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(start_ms / 1000 + after_s)) for after_s in (0, 60))
     assert first <= client["window_start"] <= last, client["window_start"]
     return client["level"]
-
-
-def _read(endpoint: Endpoint) -> str:
-    """A user who may change nothing reads what another wrote."""
-    with closing(ClickHouse((endpoint,))) as clickhouse:
-        rows = clickhouse.rows("SELECT toString(level) AS level FROM headroom_now")
-    return "works" if rows == [{"level": "critical"}] else str(rows)
 
 
 def of_newer_engine(profile: Profile, directory: Path, asked: list[newer.Asked], expected: list[object]) -> str:

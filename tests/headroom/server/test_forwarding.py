@@ -15,10 +15,6 @@ from tests.kit.otlp_endpoints import Received, Refusal, ServerTls, grpc_endpoint
 from tests.kit.serving import Served, config_file, eventually, rows
 
 
-def stored(address: str) -> list[float]:
-    return [value for (value,) in rows(address, "SELECT value FROM headroom.points ORDER BY value")]
-
-
 @pytest.mark.clickhouse
 def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path: Path) -> None:
     [port] = free_ports(1)
@@ -34,7 +30,8 @@ def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path:
             asyncio.run(push(served.address, 1, 2))
             eventually(received.values, lambda values: values == [1, 2])
         asyncio.run(push(served.address, 3, 4, 5))
-        eventually(lambda: stored(served.sql), lambda values: values == [1, 2, 3, 4, 5])
+        query = "SELECT value FROM headroom.points ORDER BY value"
+        eventually(lambda: rows(served.sql, query), lambda stored: stored == [(1,), (2,), (3,), (4,), (5,)])
         eventually(served.metrics, lambda found: found["headroom_forward_up"] == 0)
         eventually(served.metrics, lambda found: found["headroom_forward_lag_bytes"] > 0)
         assert served.ready()[0] == 200

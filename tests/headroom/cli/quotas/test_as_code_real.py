@@ -150,7 +150,10 @@ THROTTLES = {
 }
 
 
-def throttle(jvm: Jvm, kafka: LocalCluster) -> None:
+def test_throttles_that_a_reassignment_left_are_found_and_removed_by_the_printed_commands(
+    kafka: LocalCluster, java: str, kafka_libs: Path, kafka_admin: Admin, jvm: Jvm
+) -> None:
+    kafka_admin.create_topics(["left.over"], follower_replication_throttled_replicas="0:1")
     classes = jvm.classes.org.apache.kafka
     operation, resource = classes.clients.admin.AlterConfigOp, classes.common.config.ConfigResource
     changes = {
@@ -163,13 +166,6 @@ def throttle(jvm: Jvm, kafka: LocalCluster) -> None:
     admin = jvm.admin(kafka.bootstrap)
     admin.incrementalAlterConfigs(changes).all().get()
     admin.close()
-
-
-def test_throttles_that_a_reassignment_left_are_found_and_removed_by_the_printed_commands(
-    kafka: LocalCluster, java: str, kafka_libs: Path, kafka_admin: Admin, jvm: Jvm
-) -> None:
-    kafka_admin.create_topics(["left.over"], follower_replication_throttled_replicas="0:1")
-    throttle(jvm, kafka)
 
     def stale() -> dict[str, Any]:
         return json.loads(run(kafka, "stale", "--output", "json").stdout)  # type: ignore[no-any-return]

@@ -49,11 +49,6 @@ def alter(connection: RawConnection, name: str, keys: dict[str, str]) -> None:
     assert [int(result.error_code) for result in requests.decoded(44, 1, body).responses] == [0]
 
 
-def listed(connection: RawConnection) -> set[str]:
-    reported = requests.decoded(74, 0, connection.ask(74, 0, requests.listing(0)))
-    return {found.resource_name for found in reported.config_resources}
-
-
 def intervals(headroom: Served) -> set[int]:
     """Of new clients at all processes."""
     with spread(headroom, PROCESSES) as connections:
@@ -63,14 +58,6 @@ def intervals(headroom: Served) -> set[int]:
 def stored(headroom: Served) -> dict[int, int]:
     """Value of a point -> how often it is stored."""
     return dict(rows(headroom.sql, "SELECT toUInt64(value) AS v, count() FROM headroom.points GROUP BY v"))
-
-
-def writers(headroom: Served) -> set[str]:
-    """Names of the writers whose segments are in the spool; segments in use are not deleted."""
-    directory = headroom.log.parent / "data" / "spool"
-    return {
-        name[1] for path in directory.iterdir() if (name := re.fullmatch(r"\d+-([\w.]+)-\w+-\w+\.spool", path.name))
-    }
 
 
 def test_pushes_to_all_processes_are_stored_and_counted(headroom: Served) -> None:
@@ -85,7 +72,9 @@ def test_pushes_to_all_processes_are_stored_and_counted(headroom: Served) -> Non
     # at least: the last pushes of another test may be reported only now
     eventually(headroom.metrics, lambda found: found[accepted] >= before + len(values))
     eventually(headroom.metrics, is_at_rest)
-    assert {"pushes", "pushes.1", "pushes.2"} <= writers(headroom)
+    segments = [path.name for path in (headroom.log.parent / "data" / "spool").iterdir()]  # those in use are kept
+    writers = {name[1] for text in segments if (name := re.fullmatch(r"\d+-([\w.]+)-\w+-\w+\.spool", text))}
+    assert {"pushes", "pushes.1", "pushes.2"} <= writers
     eventually(lambda: len(set(values) - stored(headroom).keys()), lambda lost: lost == 0)
     found = stored(headroom)
     assert {found[value] for value in values} == {1}
@@ -121,7 +110,8 @@ def test_concurrent_alterations_are_all_kept(headroom: Served) -> None:
         for done in work:
             done.result()
         for connection in connections:
-            assert names <= listed(connection)
+            reported = requests.decoded(74, 0, connection.ask(74, 0, requests.listing(0)))
+            assert names <= {listed.resource_name for listed in reported.config_resources}
 
 
 def test_killed_process_loses_no_acknowledged_push(headroom: Served) -> None:

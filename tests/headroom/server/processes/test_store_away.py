@@ -91,10 +91,6 @@ def settings(directory: Path, stalled_ms: int = 1_000) -> list[str]:
     return config_file(directory, push_ms=100, clickhouse_password_file=str(password), store=store)
 
 
-def stored(port: int) -> list[float]:
-    return [value for (value,) in rows(f"{LOOPBACK}:{port}", "SELECT value FROM headroom.points ORDER BY value")]
-
-
 def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays_no_stop(tmp_path: Path) -> None:
     [port] = free_ports(1)
     config, server = settings(tmp_path, stalled_ms=60_000), f"http://{WRITER}@{LOOPBACK}:{port}/headroom"
@@ -107,7 +103,8 @@ def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays
         assert headroom.children(NETWORK) == []  # by default one process accepts clients
         with running_clickhouse(tmp_path / "server", http_port=port) as clickhouse:
             eventually(headroom.ready, lambda answer: answer == (200, "ready\n"))
-            eventually(lambda: stored(port), lambda values: values == [7])
+            query = "SELECT value FROM headroom.points"
+            eventually(lambda: rows(f"{LOOPBACK}:{port}", query), lambda stored: stored == [(7,)])
             with frozen_while_it_computes_a_minute(clickhouse):
                 assert headroom.stop() == 0
     lines = headroom.log.read_text().splitlines()
