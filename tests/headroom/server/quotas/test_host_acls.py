@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
 from html import unescape
 from pathlib import Path
 
@@ -28,27 +26,6 @@ DENIED, GUARDED = "127.0.0.9", "guarded"
 TOPIC_AUTHORIZATION_FAILED = 29
 
 
-@pytest.fixture
-def guarded(
-    java: str, kafka_libs: Path, jvm: Jvm, clickhouse: RunningClickHouse, tmp_path: Path
-) -> Iterator[tuple[LocalCluster, Served]]:
-    with ExitStack() as stack:
-        kafka = stack.enter_context(LocalCluster(java, kafka_libs, properties=PROPERTIES))
-        with Admin(jvm, kafka.bootstrap) as admin:
-            admin.create_topics([GUARDED])
-        common, java_admin = jvm.classes.org.apache.kafka.common, jvm.admin(kafka.bootstrap)
-        literal = common.resource.PatternType.LITERAL
-        topic = common.resource.ResourcePattern(common.resource.ResourceType.TOPIC, GUARDED, literal)
-        types = common.acl.AclPermissionType
-        for host, permission in (("*", types.ALLOW), (DENIED, types.DENY)):
-            rule = common.acl.AccessControlEntry("User:*", host, common.acl.AclOperation.ALL, permission)
-            java_admin.createAcls([common.acl.AclBinding(topic, rule)]).all().get()
-        java_admin.close()
-        arguments = ["--upstream", kafka.bootstrap, "--cluster", "host-acls"]
-        served = Served(tmp_path, *arguments, environment=clickhouse.environment)
-        yield kafka, stack.enter_context(served)
-
-
 def topic_error(address: str, source: str) -> int:
     """The error code of the guarded topic in the Metadata that a client at `source` gets."""
     asked = MetadataRequest(
@@ -67,15 +44,28 @@ def topic_error(address: str, source: str) -> int:
     return int(topic.error_code)
 
 
-def test_acl_of_an_address_that_the_gateway_hides_is_said(guarded: tuple[LocalCluster, Served]) -> None:
-    kafka, served = guarded
-    assert topic_error(kafka.bootstrap, DENIED) == TOPIC_AUTHORIZATION_FAILED
-    assert topic_error(served.kafka, DENIED) == 0  # the broker sees the gateway's address, and Headroom says so:
-    rule = f"DENY User:* from {DENIED} ALL TOPIC {GUARDED}"
-    assert f"note an ACL names the address of a client: {rule}" in output_of(
-        "gateway", "check", "--upstream", kafka.bootstrap
-    )
-    assert f"ACL: {rule}" in output_of("cluster", "show", "--http", served.http)
-    remark = "1 ACLs name addresses of clients: brokers compare them with the gateway's"
-    assert remark in unescape(page(served.http, "/status"))
-    assert served.log.read_text().count(remark) == 1
+def test_acl_of_an_address_that_the_gateway_hides_is_said(
+    java: str, kafka_libs: Path, jvm: Jvm, clickhouse: RunningClickHouse, tmp_path: Path
+) -> None:
+    with LocalCluster(java, kafka_libs, properties=PROPERTIES) as kafka:
+        with Admin(jvm, kafka.bootstrap) as admin:
+            admin.create_topics([GUARDED])
+        common, java_admin = jvm.classes.org.apache.kafka.common, jvm.admin(kafka.bootstrap)
+        literal = common.resource.PatternType.LITERAL
+        topic = common.resource.ResourcePattern(common.resource.ResourceType.TOPIC, GUARDED, literal)
+        types = common.acl.AclPermissionType
+        for host, permission in (("*", types.ALLOW), (DENIED, types.DENY)):
+            entry = common.acl.AccessControlEntry("User:*", host, common.acl.AclOperation.ALL, permission)
+            java_admin.createAcls([common.acl.AclBinding(topic, entry)]).all().get()
+        java_admin.close()
+        arguments = ["--upstream", kafka.bootstrap, "--cluster", "host-acls"]
+        with Served(tmp_path, *arguments, environment=clickhouse.environment) as served:
+            assert topic_error(kafka.bootstrap, DENIED) == TOPIC_AUTHORIZATION_FAILED
+            assert topic_error(served.kafka, DENIED) == 0  # the broker sees the gateway's address; Headroom says so:
+            rule = f"DENY User:* from {DENIED} ALL TOPIC {GUARDED}"
+            checked = output_of("gateway", "check", "--upstream", kafka.bootstrap)
+            assert f"note an ACL names the address of a client: {rule}" in checked
+            assert f"ACL: {rule}" in output_of("cluster", "show", "--http", served.http)
+            remark = "1 ACLs name addresses of clients: brokers compare them with the gateway's"
+            assert remark in unescape(page(served.http, "/status"))
+            assert served.log.read_text().count(remark) == 1

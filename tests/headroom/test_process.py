@@ -1,13 +1,19 @@
-"""Core dumps and the limit of open files, each in a process of its own."""
+"""A process of Headroom: its core dumps and open files, calls that nobody waits for, what Python says by itself."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from headroom.config.settings import ServeConfig
+from headroom.daemon_thread import in_daemon_thread
+from headroom.logs import _unraisable
 
 
 def printed(program: str) -> str:
@@ -74,3 +80,66 @@ def test_no_limit_is_room_for_many() -> None:
     program = "import resource; from headroom.server.process_limits import open_files\n"
     program += "resource.getrlimit = lambda kind: (resource.RLIM_INFINITY,) * 2; print(open_files())"
     assert int(printed(program)) == 1 << 20
+
+
+FROZEN = """
+import asyncio, threading
+from headroom.daemon_thread import in_daemon_thread
+
+async def main():
+    try:
+        await asyncio.wait_for(in_daemon_thread(threading.Event().wait), 0.1)
+    except TimeoutError:
+        print("cancelled", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_result_and_exception_of_the_call_arrive_where_it_is_awaited() -> None:
+    assert asyncio.run(in_daemon_thread(lambda: threading.current_thread().daemon))
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(in_daemon_thread(lambda: 1 / 0))
+
+
+def test_loop_and_process_end_while_a_cancelled_call_blocks_forever() -> None:
+    ended = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, timeout=60, check=True)
+    assert (ended.stdout, ended.stderr) == ("cancelled\n", "")
+
+
+def test_call_that_returns_after_its_loop_was_closed_is_ignored(recwarn: pytest.WarningsRecorder) -> None:
+    release, threads = threading.Event(), list[threading.Thread]()
+
+    def call() -> None:
+        threads.append(threading.current_thread())
+        release.wait()
+
+    async def cancelled() -> None:
+        waiting = asyncio.ensure_future(in_daemon_thread(call))
+        while not threads:
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+
+    asyncio.run(cancelled())
+    release.set()
+    threads[0].join(60)
+    assert not threads[0].is_alive()
+    assert not recwarn.list  # pytest warns of exceptions in threads
+
+
+def reported(error: BaseException, where: object) -> list[dict[str, object]]:
+    with capture_logs() as entries:
+        _unraisable(SimpleNamespace(exc_value=error, object=where))  # as the hook gets it
+    return [dict(entry) for entry in entries]
+
+
+def test_undecodable_server_name_is_not_logged() -> None:
+    try:
+        b"gatew\xaby".decode("ascii")
+    except UnicodeDecodeError as exc:
+        assert reported(exc, b"gatew\xaby") == []
+
+
+def test_other_unraisable_exceptions_are_logged() -> None:
+    (entry,) = reported(RuntimeError("x"), sys)
+    assert entry["error"] == "RuntimeError('x')"
