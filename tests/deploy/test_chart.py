@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm's own library: manifests match their schemas, and each bad value is refused."""
+"""The Helm chart, rendered by Helm's own library: manifests and values match their schemas."""
 
 from __future__ import annotations
 
@@ -121,43 +121,6 @@ def test_missing_alert_rules_file_is_named_in_the_error(tmp_path: Path) -> None:
     with helm_python.Chart.load(copy) as complete:
         rule = rendered(values, of=complete)["PrometheusRule", "prod-headroom"]
     assert rule["spec"] == {"groups": [{"name": "headroom", "rules": []}]}
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"kafak": {"upstream": "broker-1:9092"}}, "kafak"),
-        ({"kafka": {"upstraem": "broker-1:9092"}}, "upstraem"),
-        ({"replicas": "two"}, "replicas"),
-        ({"replicas": 0}, "replicas"),
-        ({"listener": {"port": 65_536}}, "port"),
-        ({"imagePullSecrets": "pull"}, "imagePullSecrets"),
-        ({"kafka": {"upstream": ""}}, "upstream"),
-        ({"kafka": {"upstream": "broker-1"}}, "upstream"),
-        ({"kafka": {"brokerIds": [551]}}, "http.port"),
-        ({"kafka": {"brokerIds": [30000]}, "listener": {"port": 60000}}, "brokerIds"),
-        ({"clickhouse": {"url": "clickhouse:8123"}}, "url"),
-        ({"clickhouse": {"url": "http://user:secret@host:8123"}}, "url"),
-        ({"clickhouse": {"url": "", "passwordSecret": ""}}, "replicas"),
-        ({"clickhouse": {"url": "", "passwordSecret": ""}, "replicas": 1}, "jobs.quotaHeadroom"),
-        ({"clickhouse": {"passwordSecret": ""}}, "passwordSecret"),
-        ({"clickhouse": {"url": "http://a:8123,b:8123"}}, "url"),
-        ({"clickhouse": {"cluster": "it's"}}, "cluster"),
-        ({"clickhouse": {"url": "", "passwordSecret": "", "cluster": "c"}, "replicas": 1}, "clickhouse.cluster"),
-        ({"listener": {"securityProtocol": "SSL"}}, "tlsSecret"),
-        ({"listener": {"brokerNames": "broker-{id}.gw.example"}}, "brokerNames"),
-        ({"listener": {"brokerNames": "gw.example", "securityProtocol": "SSL", "tlsSecret": "tls"}}, "brokerNames"),
-        ({"spool": {"size": "20 GB"}}, "size"),
-        ({"resources": {"requests": {"cpu": "one"}}}, "cpu"),
-        ({"jobs": {"quotaHeadroom": {"schedule": "every minute"}}}, "schedule"),
-        ({"jobs": {"quotaHeadroom": {"since": "a while"}}}, "since"),
-        ({"serviceMonitor": {"interval": "15"}}, "interval"),
-    ],
-)
-def test_invalid_value_is_refused_by_name(values: dict[str, Any], named: str) -> None:
-    with pytest.raises(helm_python.HelmError) as refused:
-        rendered(values)
-    assert named in str(refused.value)
 
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())

@@ -1,4 +1,5 @@
-"""Who reaches a gateway of the chart, at which names and ports: services, pods, policies and settings agree."""
+"""Who reaches a gateway of the chart, at which names and ports: services, pods, policies and settings agree. Each bad
+value of the chart is refused by name."""
 
 from __future__ import annotations
 
@@ -97,6 +98,32 @@ def test_certificate_of_a_further_listener_is_mounted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        ({"kafak": {"upstream": "broker-1:9092"}}, "kafak"),
+        ({"kafka": {"upstraem": "broker-1:9092"}}, "upstraem"),
+        ({"replicas": "two"}, "replicas"),
+        ({"replicas": 0}, "replicas"),
+        ({"listener": {"port": 65_536}}, "port"),
+        ({"imagePullSecrets": "pull"}, "imagePullSecrets"),
+        ({"kafka": {"upstream": ""}}, "upstream"),
+        ({"kafka": {"upstream": "broker-1"}}, "upstream"),
+        ({"kafka": {"brokerIds": [551]}}, r"http\.port"),
+        ({"kafka": {"brokerIds": [30000]}, "listener": {"port": 60000}}, "brokerIds"),
+        ({"clickhouse": {"url": "clickhouse:8123"}}, "url"),
+        ({"clickhouse": {"url": "http://user:secret@host:8123"}}, "url"),
+        ({"clickhouse": {"url": "", "passwordSecret": ""}}, "replicas"),
+        ({"clickhouse": {"url": "", "passwordSecret": ""}, "replicas": 1}, r"jobs\.quotaHeadroom"),
+        ({"clickhouse": {"passwordSecret": ""}}, "passwordSecret"),
+        ({"clickhouse": {"url": "http://a:8123,b:8123"}}, "url"),
+        ({"clickhouse": {"cluster": "it's"}}, "cluster"),
+        ({"clickhouse": {"url": "", "passwordSecret": "", "cluster": "c"}, "replicas": 1}, r"clickhouse\.cluster"),
+        ({"listener": {"securityProtocol": "SSL"}}, "tlsSecret"),
+        ({"listener": {"brokerNames": "broker-{id}.gw.example"}}, "brokerNames"),
+        ({"listener": {"brokerNames": "gw.example", "securityProtocol": "SSL", "tlsSecret": "tls"}}, "brokerNames"),
+        ({"spool": {"size": "20 GB"}}, "size"),
+        ({"resources": {"requests": {"cpu": "one"}}}, "cpu"),
+        ({"jobs": {"quotaHeadroom": {"schedule": "every minute"}}}, "schedule"),
+        ({"jobs": {"quotaHeadroom": {"since": "a while"}}}, "since"),
+        ({"serviceMonitor": {"interval": "15"}}, "interval"),
         ({"listener": {"serviceType": "NodePort", "nodePort": 31000}}, r"listener\.advertisedHost: needed"),
         ({"listener": {"serviceType": "LoadBalancer"}}, r"listener\.advertisedHost: needed"),
         ({"listener": {"serviceType": "NodePort", "advertisedHost": "n"}}, r"listener\.nodePort: needed"),

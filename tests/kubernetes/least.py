@@ -153,28 +153,25 @@ def served(host: str) -> float:
     return time.monotonic() - began
 
 
-def definition(resource: dict[str, Any]) -> dict[str, Any]:
-    """The definition of a custom resource that has the version and the schema."""
-    kind = resource["kind"]
-    names = {"kind": kind, "singular": kind.lower(), "plural": f"{kind.lower()}s"}
-    version = {"name": resource["version"], "served": True, "storage": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.{resource['group']}"},
-        "spec": {
-            "group": resource["group"],
-            "scope": "Namespaced",
-            "names": names,
-            "versions": [version | {"schema": {"openAPIV3Schema": resource["schema"]}}],
-        },
-    }
-
-
 def dry_runs(release: Release) -> str:
     """`helm lint` of the five examples, and the API server's word on their objects in a `restricted` namespace."""
     for file in sorted((ROOT / "tests" / "deploy" / "crds").glob("*.json")):
-        kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(definition(json.loads(file.read_text()))))
+        resource = json.loads(file.read_text())
+        kind = resource["kind"]
+        names = {"kind": kind, "singular": kind.lower(), "plural": f"{kind.lower()}s"}
+        version = {"name": resource["version"], "served": True, "storage": True}
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{names['plural']}.{resource['group']}"},
+            "spec": {
+                "group": resource["group"],
+                "scope": "Namespaced",
+                "names": names,
+                "versions": [version | {"schema": {"openAPIV3Schema": resource["schema"]}}],
+            },
+        }
+        kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(definition))
         kubectl("wait", "--for=condition=Established", f"crd/{file.stem}.monitoring.coreos.com", "--timeout=30s")
     create_namespace("dry")
     strictly = ["--dry-run=server", "--warnings-as-errors", "-o", "name", "-f", "-"]

@@ -230,9 +230,6 @@ def test_victim_of_a_client_that_is_heavy_now(slow_server: RunningClickHouse) ->
 
 @pytest.mark.parametrize("client_id", ["heavy", "fast", "throttled", "at another broker", "beside it"])
 def test_no_victim(slow_server: RunningClickHouse, client_id: str) -> None:
-    """Nor where nothing is known of a time in which the heavy client was not busy."""
+    """Nor where nothing is known of a time in which the heavy client was not busy, nor in another cluster."""
     assert slowed(slow_server, client_id) is None
-
-
-def test_client_of_the_same_name_in_another_cluster_is_no_victim(slow_server: RunningClickHouse) -> None:
     assert slowed(slow_server, "victim", "east") is None

@@ -142,12 +142,8 @@ def test_pairs_are_resolved_in_order(rules: str, tmp_path: Path) -> None:
         (None, None, "10.0.0.1", ["connection_creation_rate"]),
         (None, "x", None, []),
     ]
-
-
-def test_empty_pairs_resolve_to_an_empty_list(rules: str, tmp_path: Path) -> None:
-    (tmp_path / "pairs.json").write_text("[]")
-    pairs = str(tmp_path / "pairs.json")
-    assert json.loads(run("resolve", "--from", rules, "--pairs", pairs, "--output", "json").stdout) == []
+    pairs.write_text("[]")
+    assert json.loads(run("resolve", "--from", rules, "--pairs", str(pairs), "--output", "json").stdout) == []
 
 
 def test_describe_prints_text_json_and_table(rules: str) -> None:

@@ -167,9 +167,8 @@ def url(host: str, port: int, path: str) -> str:
     return f"http://{at(host, port)}{path}"
 
 
-@pytest.fixture
-def both_families(tmp_path: Path) -> Iterator[tuple[Served, int, int, int]]:
-    """A stand-alone sink of two processes, with its ports of Kafka, of Kafka with TLS, and of HTTP."""
+@pytest.mark.clickhouse
+def test_clients_of_both_families_are_served_and_seen(tmp_path: Path) -> None:
     kafka, tls, http = free_ports(3)
     certificate, key = CertificateAuthority(tmp_path).issue("both")
     listener = {"listen": f"[::]:{tls}", "security_protocol": "SSL"}
@@ -177,24 +176,18 @@ def both_families(tmp_path: Path) -> Iterator[tuple[Served, int, int, int]]:
     web = {"trusted_proxies": ["127.0.0.0/8", "::1/128"]}
     config = config_file(tmp_path, push_ms=100, listeners=[listener], web=web)
     with Served(tmp_path, "--listen", f"[::]:{kafka}", "--http", f"[::]:{http}", "--processes", "2", *config) as served:
-        yield served, kafka, tls, http
-
-
-@pytest.mark.clickhouse
-def test_clients_of_both_families_are_served_and_seen(both_families: tuple[Served, int, int, int]) -> None:
-    served, kafka, tls, http = both_families
-    pushing = [AdminClient({"bootstrap.servers": at(host, kafka)}) for host in (IPV4, IPV6)]
-    for host in (IPV4, IPV6):
-        for port, how in ((kafka, PLAIN), (tls, ANY_CERTIFICATE)):
-            for _ in range(3):  # both processes
-                admin = AdminClient({"bootstrap.servers": at(host, port), **how})
-                [broker] = admin.list_topics(timeout=PATIENCE_S).brokers.values()
-                assert f"{broker.host} {broker.port}" == f"{host} {port}"  # not ::ffff:127.0.0.1
-        with urllib.request.urlopen(url(host, http, "/readyz/kafka"), timeout=PATIENCE_S) as answer:
-            assert answer.status == 200
-        request = urllib.request.Request(url(host, http, "/api/v1/status"), headers={"x-forwarded-user": "me"})
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # the network of a proxy is that of IPv4
-            assert answer.status == 200
-    addresses = "SELECT DISTINCT toString(source_address) FROM headroom.pushes ORDER BY 1"
-    assert eventually(lambda: rows(served.sql, addresses), lambda found: len(found) == 2) == [(IPV4,), (IPV6,)]
-    del pushing  # librdkafka pushed while they lived
+        pushing = [AdminClient({"bootstrap.servers": at(host, kafka)}) for host in (IPV4, IPV6)]
+        for host in (IPV4, IPV6):
+            for port, how in ((kafka, PLAIN), (tls, ANY_CERTIFICATE)):
+                for _ in range(3):  # both processes
+                    admin = AdminClient({"bootstrap.servers": at(host, port), **how})
+                    [broker] = admin.list_topics(timeout=PATIENCE_S).brokers.values()
+                    assert f"{broker.host} {broker.port}" == f"{host} {port}"  # not ::ffff:127.0.0.1
+            with urllib.request.urlopen(url(host, http, "/readyz/kafka"), timeout=PATIENCE_S) as answer:
+                assert answer.status == 200
+            request = urllib.request.Request(url(host, http, "/api/v1/status"), headers={"x-forwarded-user": "me"})
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # a proxy's network is that of IPv4
+                assert answer.status == 200
+        addresses = "SELECT DISTINCT toString(source_address) FROM headroom.pushes ORDER BY 1"
+        assert eventually(lambda: rows(served.sql, addresses), lambda found: len(found) == 2) == [(IPV4,), (IPV6,)]
+        del pushing  # librdkafka pushed while they lived
