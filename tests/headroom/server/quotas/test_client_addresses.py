@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +111,7 @@ def test_rate_of_addresses(behind: Behind) -> None:
     behind.admin.alter_quota({"ip": None}, {"connection_creation_rate": float(RATE)})
     probes = (f"127.0.2.{number}" for number in range(1, 255))
     for to in (behind.broker, behind.balancer):  # until the limit is known there
-        eventually(lambda to=to: _one_by_one(to, next(probes)), lambda found: found[CLOSED] > 0)
+        eventually(partial(_probe, to, probes), lambda found: found[CLOSED] > 0)
     by_broker = _one_by_one(behind.broker, "127.0.0.30")
     by_gateway = _one_by_one(behind.balancer, "127.0.0.30")
     assert by_broker[ANSWERED] == pytest.approx(RATE * 10, abs=2)
@@ -126,6 +127,10 @@ def test_rate_of_addresses(behind: Behind) -> None:
     assert (shown["limit"], shown["matched_entity"]) == (RATE, "ip=<default>")
     assert shown["level"] in ("critical", "throttled"), shown
     assert "connection_creation_rate 2.0 connections/s of ip=<default>" in shown["reason"]
+
+
+def _probe(to: tuple[str, int], sources: Iterator[str]) -> Counter[str]:
+    return _one_by_one(to, next(sources))
 
 
 def _one_by_one(to: tuple[str, int], source: str) -> Counter[str]:
