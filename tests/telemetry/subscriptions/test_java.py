@@ -1,16 +1,94 @@
-"""telemetry/subscriptions/java/regex.py matches as Java does, or refuses the pattern and names the construct."""
+"""What is Java's in subscriptions, beside a live JDK: iteration orders, patterns, subjects of certificates."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
+import ssl
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
 
 from headroom.demo.jvm import Jvm
+from telemetry.subscriptions.java.hash import (
+    ConcurrentMapKeys,
+    hash_set,
+    hash_set_of,
+)
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS, JavaPattern
+from telemetry.subscriptions.java.x500_name import CertificateError, subject_name
+from telemetry.subscriptions.subscription_id import instance_subscription_id, subscription_crc
 from telemetry.wire.errors import JavaPatternError, UntranslatableError
+from tests.kit.certificates import CertificateAuthority
+from tests.oracle.certificates_oracle import certificate_of, run_principals, their_name
+
+A = bytes.fromhex("00112233445566778899aabbccddeeff")
+B = bytes.fromhex("0000000000000000000000000000002a")
+C = bytes.fromhex("d3f1a2b4c5e64f708192a3b4c5d6e7f8")
+PARTITION = "org.apache.kafka.client.producer.partition."
+
+
+@pytest.mark.parametrize(
+    ("client_instance_id", "metrics", "interval_ms", "crc", "expected"),
+    [
+        (A, [], 300_000, 3569834974, -725132322),
+        (A, ["*"], 30_000, 3626624783, -668342513),
+        (B, [], 300_000, 3569834974, -725132300),
+        (B, ["*"], 30_000, 3626624783, -668342491),
+        (C, [], 300_000, 3569834974, -2037058986),
+        (C, ["*"], 30_000, 3626624783, -1971695993),
+        (A, ["org.apache.kafka.producer.", "org.apache.kafka.consumer."], 60_000, 3354424504, -940542792),
+        (A, [f"{PARTITION}latency", f"{PARTITION}queue."], 30_000, 2352111663, -1942855633),
+        (A, ["métrique"], 100, 3907624078, -387343218),
+    ],
+)
+def test_subscription_id_vectors(
+    client_instance_id: bytes, metrics: list[str], interval_ms: int, crc: int, expected: int
+) -> None:
+    assert subscription_crc(metrics, interval_ms) == crc
+    assert instance_subscription_id(crc, client_instance_id) == expected
+
+
+def test_map_that_grows_has_each_key_once_until_it_is_removed() -> None:
+    keys, names = ConcurrentMapKeys(), [f"sub-{n}" for n in range(60)]
+    for name in names * 2:
+        keys.put(name)
+    assert sorted(keys) == sorted(names) == sorted(hash_set(names * 2))
+    for name in names:
+        keys.remove(name)
+    assert list(keys) == []
+
+
+@pytest.mark.java
+def test_iteration_orders_match_the_jdk(jvm: Jvm) -> None:
+    rng = random.Random(11)
+    util = jvm.classes.java.util
+    for _ in range(60):
+        # At most 4 elements share a hash code, or in one of three cases 9, which makes a table of 16 or 32 grow; with
+        # 10 the JDK would turn a bucket into a tree.
+        pairs = ("Aa", "BB")
+        drawn = [f"{a}{b}{n}" for a in pairs for b in pairs for n in range(40)]
+        words = rng.choices([*drawn, *(f"métrique.𝒳{n}" for n in range(40))], k=60)
+        words = words[: rng.choice([3, 12, 13, 25, 60])]
+        if rng.random() < 1 / 3:
+            colliding = ["".join(parts) for parts in itertools.product(pairs, repeat=4)]
+            words = rng.sample(colliding, rng.choice([8, 9])) + words[:3]
+        theirs, presized = util.HashSet(), util.HashSet(words)
+        map_keys, ours = util.concurrent.ConcurrentHashMap(), ConcurrentMapKeys()
+        for word in words:
+            theirs.add(word)
+            if rng.random() < 0.2 and map_keys.containsKey(word):
+                map_keys.remove(word)
+                ours.remove(word)
+            else:
+                map_keys.put(word, 1)
+                ours.put(word)
+        assert hash_set(words) == list(theirs)
+        assert hash_set_of(words) == list(presized)
+        assert list(ours) == list(map_keys.keySet())
+
 
 SPACED = r"""a b c A - . 1 _ ( ) (?: (?i) (?s) (?m) (?-i) (?i: (?= (?! (?<= (?> (?<n> \k<n> [ [^ ] a-c && & ^ $ | * + ?
 {2} {1,} {0,2} { } \d \D \W \s \h \H \v \V \R \B \A \z \Z \Q \E \. \\ \- \x41 \u0061 \x{61} \0141
@@ -159,3 +237,53 @@ def test_random_patterns_match_as_in_java(jvm: Jvm) -> None:
             assert ours.matches(subject) == theirs.matcher(subject).matches(), (pattern, subject)
             compared += 1
     assert compared > CASES / 3
+
+
+@pytest.fixture
+def issued(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path)
+
+
+def certificate(authority: CertificateAuthority, subject: str) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(authority.issue("client", subject)[0].read_text())
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(
+    ("subject", "name"),
+    [
+        ("/C=DE/O=Acme, Inc/CN=alice", "CN=alice,O=Acme\\, Inc,C=DE"),
+        ("/UID=u1/CN=a=b#c,d\\+e<f>;g\\\\h", "CN=a\\=b\\#c\\,d\\+e\\<f\\>\\;g\\\\h,UID=u1"),
+        # An eIDAS certificate of a natural person.
+        (
+            "/C=DE/CN=Erika Mustermann/GN=Erika/SN=Mustermann/serialNumber=PNODE-123/title=Dr.",
+            "2.5.4.12=#0c0344722e,2.5.4.5=#1309504e4f44452d313233,2.5.4.4=#0c0a4d75737465726d616e6e,"
+            "2.5.4.42=#0c054572696b61,CN=Erika Mustermann,C=DE",
+        ),
+        ("/CN=alice/emailAddress=a@b", "1.2.840.113549.1.9.1=#1603614062,CN=alice"),
+    ],
+)
+def test_subjects_of_issued_certificates(jvm: Jvm, issued: CertificateAuthority, subject: str, name: str) -> None:
+    encoded = certificate(issued, subject)
+    assert subject_name(encoded) == their_name(jvm, encoded) == name
+
+
+@pytest.mark.java
+def test_drawn_certificates_have_javas_names(jvm: Jvm) -> None:
+    assert run_principals(jvm, 20_261_126, 400) == []
+
+
+def test_certificate_without_a_subject_has_an_empty_name() -> None:
+    assert subject_name(certificate_of(b"\x30\x00")) == ""
+
+
+def test_damaged_certificates_raise_certificate_error(issued: CertificateAuthority) -> None:
+    whole = certificate(issued, "/CN=alice/serialNumber=7")
+    for cut in range(len(whole)):
+        with pytest.raises(CertificateError):
+            subject_name(whole[:cut])
+    for junk in (b"\x30\x80", b"\x1f\x81\x00", b"\x30\x85\x00\x00\x00\x00\x00", whole + b"\x00\x00"):
+        with pytest.raises(CertificateError):
+            subject_name(junk)
+    with pytest.raises(CertificateError):
+        subject_name(certificate_of(bytes.fromhex("300a310830060602508013 00".replace(" ", ""))))
