@@ -14,7 +14,7 @@ from exporters.model import ANONYMOUS, Connection, RecordKind
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import decode_push, encode_instance, is_heavy, push_origin, push_record, sender_bytes
 from exporters.spool.writer import PushSpool, SpoolFull, SpoolWriter
-from tests.exporters.spool.kit import MIB, batches, begun, drain
+from tests.exporters.spool.conftest import MIB, batches, begun, drain
 
 PAYLOAD = bytes(500)
 

@@ -17,7 +17,7 @@ from exporters.spool.reader import SpoolReader
 from exporters.spool.records import FRAME, Record, decode_instance, decode_rows, encode_rows
 from exporters.spool.waiting import PUSHES, USAGE, oldest_ms
 from exporters.spool.writer import SpoolWriter
-from tests.exporters.spool.kit import MIB, batches, begun, drain, largest_file, read_all, segments, write, writer
+from tests.exporters.spool.conftest import MIB, batches, begun, drain, largest_file, read_all, segments, write, writer
 
 
 def test_totals_and_note_survive_a_reader_restart(tmp_path: Path, spool: SpoolWriter) -> None:

@@ -17,7 +17,7 @@ from exporters.model import RecordKind
 from exporters.spool.reader import FollowedSegment, SpoolReader
 from exporters.spool.records import CRC_OF_KIND, FRAME, read_name
 from exporters.spool.writer import SpoolWriter
-from tests.exporters.spool.kit import drain
+from tests.exporters.spool.conftest import drain
 
 SEGMENT_BYTES = 1000
 

@@ -21,7 +21,7 @@ from exporters.spool import writer as spool_writer
 from exporters.spool.reader import SpoolReader
 from exporters.spool.records import FRAME, Record, read_name, segment_name
 from exporters.spool.writer import SpoolFull, SpoolWriter
-from tests.exporters.spool.kit import MIB, RECORDS, drain, largest_file, read_all, segments, write, writer
+from tests.exporters.spool.conftest import MIB, RECORDS, drain, largest_file, read_all, segments, write, writer
 
 
 @given(
