@@ -24,7 +24,7 @@ from telemetry.decode.bounds import PayloadLimits
 from telemetry.ingest.progress import Suspect, suspect_after
 from telemetry.ingest.quarantine import held
 from tests.telemetry.decode.payloads import NOW_MS
-from tests.telemetry.ingest.bench import JAVA, MIB, USAGE, Bench, away
+from tests.telemetry.ingest.conftest import JAVA, MIB, USAGE, Bench, away
 
 
 def test_push_is_stored_in_all_its_tables(bench: Bench) -> None:

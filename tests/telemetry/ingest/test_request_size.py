@@ -26,7 +26,7 @@ from telemetry.ingest.quarantine import Quarantine
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 from tests.kit.platforms.proxies import http_proxy
 from tests.telemetry.decode.payloads import NOW_MS
-from tests.telemetry.ingest.bench import MIB, USAGE, Bench
+from tests.telemetry.ingest.conftest import MIB, USAGE, Bench
 
 POINTS = 108  # of a push of the bench
 

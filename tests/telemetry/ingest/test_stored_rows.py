@@ -16,7 +16,7 @@ from exporters.spool.records import encode_instance, encode_rows, sender_bytes
 from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.kit.clickhouse import QueriedStore, running_clickhouse
 from tests.telemetry.decode.payloads import CONNECTION, NOW_MS
-from tests.telemetry.ingest.bench import FACTS, LIMIT, TOPIC, USAGE, Bench
+from tests.telemetry.ingest.conftest import FACTS, LIMIT, TOPIC, USAGE, Bench
 
 
 def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, ...]]]:
