@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headroom.demo.jvm import Jvm
-from tests.kafka_clients.verification import INTERVAL_MS, Verification, assert_passed
+from tests.kafka_clients.conftest import INTERVAL_MS, Verification, assert_passed
 
 
 @pytest.fixture

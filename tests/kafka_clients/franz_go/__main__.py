@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from headroom.demo.processes import start, stop
-from tests.kafka_clients.verification import INTERVAL_MS, Verification, assert_passed
+from tests.kafka_clients.conftest import INTERVAL_MS, Verification, assert_passed
 
 
 def main() -> None:
