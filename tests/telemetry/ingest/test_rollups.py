@@ -167,24 +167,6 @@ def _compute(store: QueriedStore, hour: int, of: int) -> list[Any]:
     return store.query(f"SELECT {COLUMNS} FROM headroom.client_metrics_1h WHERE cluster = 'c' ORDER BY ALL")
 
 
-def _batches(store: QueriedStore, batches: list[list[Point]]) -> list[list[Any]]:
-    """After each batch: the rollups after both hours were computed, and the first one again."""
-    for table in ("points", "series", "points_1h"):  # the points are of 2026
-        store.query(f"ALTER TABLE headroom.{table} REMOVE TTL")
-    store.query("ALTER TABLE headroom.points MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1")
-    series: dict[str, Any] = {"series_id": pa.array([1], pa.uint64()), "temporality": pa.array(["delta"])}
-    store.insert("series", pa.table(series), token="series")
-    computed = []
-    for number, batch in enumerate(batches):
-        _insert(store, batch, f"batch-{number}")
-        _insert(store, batch[:3], f"again-{number}")  # as if they had been pushed again
-        _compute(store, HOUR, 1)
-        once = _compute(store, HOUR + 1, 3)
-        computed.append(_compute(store, HOUR, 2))
-        assert _same(once, computed[-1])
-    return computed
-
-
 def expected(pushed: list[Point]) -> list[Any]:
     """By plain Python."""
     groups: dict[tuple[int, int], dict[int, Point]] = defaultdict(dict)
@@ -210,10 +192,20 @@ def test_repeated_rollups_match_raw_points(clickhouse: RunningClickHouse) -> Non
         for n, ts_ms in enumerate(times)
     ]
     pushed += [Point(9, times[0], math.nan), Point(10, times[0], math.inf)]
-    batches = [pushed[:400], pushed[400:]]
-    after_first, after_second = _batches(clickhouse.store, batches)
-    assert _same(after_first, expected(batches[0]))
-    assert _same(after_second, expected(pushed))
+    store = clickhouse.store
+    for table in ("points", "series", "points_1h"):  # the points are of 2026
+        store.query(f"ALTER TABLE headroom.{table} REMOVE TTL")
+    store.query("ALTER TABLE headroom.points MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1")
+    series: dict[str, Any] = {"series_id": pa.array([1], pa.uint64()), "temporality": pa.array(["delta"])}
+    store.insert("series", pa.table(series), token="series")
+    for batch, so_far in ((pushed[:400], pushed[:400]), (pushed[400:], pushed)):
+        _insert(store, batch, f"batch-{len(so_far)}")
+        _insert(store, batch[:3], f"again-{len(so_far)}")  # as if they had been pushed again
+        _compute(store, HOUR, 1)
+        once = _compute(store, HOUR + 1, 3)
+        computed = _compute(store, HOUR, 2)  # the first hour again
+        assert _same(once, computed)
+        assert _same(computed, expected(so_far))
 
 
 MANY = 600_000  # series

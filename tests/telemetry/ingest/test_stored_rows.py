@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
@@ -98,10 +97,16 @@ def _every_kind() -> bytes:
 
 @pytest.mark.clickhouse
 def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
+    many, rng = Bench(tmp_path / "many"), random.Random(11)
+    for n in range(30):
+        connection = replace(CONNECTION, principal=rng.choice(["p", "pq"]))
+        many.push(connection=connection, client_id=f"app-{n % 12}", client_instance_id=rng.randbytes(16))
+    assert many.step() == 30
+    [points] = many.store.tables["points"].values()
     with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
         stored = _stored(tmp_path, clickhouse.store)
         before = _blocks_already_sorted(clickhouse.store)
-        clickhouse.store.insert("points", _points_of_many_clients(tmp_path / "many"), token="many")
+        clickhouse.store.insert("points", points, token="many")
         assert _blocks_already_sorted(clickhouse.store) == before + 1
     assert stored["view"] == [
         ("00010203-0405-0607-0809-0a0b0c0d0e0f", float(2**53 + 1), "sum", "cumulative", "3", "4.3.1", NOW_MS)
@@ -123,16 +128,6 @@ def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
     assert stored["limits"] == [("<default>", None)]
     assert stored["described at 0"] == [(0,)]
     assert stored["described at 3600000"] == [(108,)]
-
-
-def _points_of_many_clients(directory: Path) -> pa.Table:
-    bench, rng = Bench(directory), random.Random(11)
-    for n in range(30):
-        connection = replace(CONNECTION, principal=rng.choice(["p", "pq"]))
-        bench.push(connection=connection, client_id=f"app-{n % 12}", client_instance_id=rng.randbytes(16))
-    assert bench.step() == 30
-    [rows] = bench.store.tables["points"].values()
-    return rows
 
 
 def _blocks_already_sorted(store: QueriedStore) -> int:
