@@ -157,11 +157,6 @@ def features(c: Calls) -> Any:
     return [sorted(f"{name} {c.text(levels)}" for name, levels in versions.items()) for versions in of]
 
 
-def streams_offsets(c: Calls) -> Any:
-    offsets = {c.partition(): c.kafka.clients.consumer.OffsetAndMetadata(3)}
-    return c.get(c.admin.alterStreamsGroupOffsets(c.name + "-streams", offsets).all())
-
-
 # What returns the value to compare. The order matters: each call sees the changes of the calls before it.
 CALLS: dict[str, Callable[[Calls], Any]] = {
     "createTopics again": lambda c: c.all.createTopics([c.k.NewTopic(c.name, 1, 1)]),
@@ -203,7 +198,9 @@ CALLS: dict[str, Callable[[Calls], Any]] = {
     "alterShareGroupOffsets": lambda c: c.all.alterShareGroupOffsets(c.name + "-share", {c.partition(): FAR}),
     "deleteShareGroupOffsets": lambda c: c.all.deleteShareGroupOffsets(c.name + "-none", {c.name}),
     "deleteShareGroups": lambda c: c.all.deleteShareGroups([c.name + "-none"]),
-    "alterStreamsGroupOffsets": streams_offsets,
+    "alterStreamsGroupOffsets": lambda c: c.all.alterStreamsGroupOffsets(
+        c.name + "-streams", {c.partition(): c.kafka.clients.consumer.OffsetAndMetadata(3)}
+    ),
     "listStreamsGroupOffsets": lambda c: c.all.listStreamsGroupOffsets(
         {c.name + "-streams": c.k.ListStreamsGroupOffsetsSpec()}
     ),

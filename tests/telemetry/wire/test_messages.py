@@ -104,14 +104,11 @@ def offered(body: bytes, version: int) -> dict[int, tuple[int, int]]:
     return {int(k.api_key): (int(k.min_version), int(k.max_version)) for k in entity.api_keys}
 
 
-def broker_list(version: int, keys: dict[int, tuple[int, int]]) -> bytes:
-    rows = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in keys.items()]
-    return encode(entity_of_fields(message_type("api_versions", version, "response"), {"api_keys": rows}))
-
-
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_adds_telemetry_and_caps_versions(version: int) -> None:
-    body = broker_list(version, {0: (0, 99), 1: (4, 19), 3: (0, 12), 17: (0, 1), 18: (0, 5), 4711: (0, 3)})
+    of_broker = {0: (0, 99), 1: (4, 19), 3: (0, 12), 17: (0, 1), 18: (0, 5), 4711: (0, 3)}
+    rows = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in of_broker.items()]
+    body = encode(entity_of_fields(message_type("api_versions", version, "response"), {"api_keys": rows}))
     assert offered(addresses.api_versions(body, version), version) == {
         0: (0, APIS[0].max_version),
         1: (4, 18),

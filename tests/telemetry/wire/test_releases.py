@@ -32,12 +32,6 @@ def release(request: pytest.FixtureRequest, java: str, jvm: Jvm) -> Iterator[Any
         yield running.classes
 
 
-def names_of(schema: Any) -> list[str]:
-    """The fields of a structure, in order."""
-    defined = [py4j.java_gateway.get_field(field, "def") for field in schema.fields()]
-    return [str(py4j.java_gateway.get_field(definition, "name")) for definition in defined]
-
-
 def test_table_matches_each_version_of_the_release(release: Any) -> None:
     differences, compared = [], 0
     for of_kafka in release.org.apache.kafka.common.message.ApiMessageType.values():
@@ -47,7 +41,8 @@ def test_table_matches_each_version_of_the_release(release: Any) -> None:
             continue
         api = APIS[key]
         for version in range(of_kafka.lowestSupportedVersion(), len(schemas)):
-            names = names_of(schemas[version])
+            definitions = [py4j.java_gateway.get_field(field, "def") for field in schemas[version].fields()]
+            names = [str(py4j.java_gateway.get_field(definition, "name")) for definition in definitions]
             theirs = (
                 version <= api.max_version,
                 of_kafka.requestHeaderVersion(version) == 2,
@@ -94,16 +89,11 @@ def a_response(release: Any, key: int, version: int) -> Any:
         of_api = data.ShareFetchResponseData if is_fetch else data.ShareAcknowledgeResponseData
         made = of_api()
         made.nodeEndpoints().add(of_api.NodeEndpoint().setNodeId(7).setHost("host").setPort(9092))
-        if version == 0 or not is_fetch:
-            add_topic(made, of_api, "ShareFetchableTopicResponse" if is_fetch else "ShareAcknowledgeTopicResponse")
+        if version == 0 or not is_fetch:  # the topic's records are null, which only version 0 may have
+            topic = of_api.ShareFetchableTopicResponse() if is_fetch else of_api.ShareAcknowledgeTopicResponse()
+            topic.partitions().add(of_api.PartitionData().setPartitionIndex(3).setErrorMessage("moved"))
+            made.responses().add(topic)
     return made
-
-
-def add_topic(made: Any, of_api: Any, topic_class: str) -> None:
-    """A topic with a partition. Its records are null, which only version 0 may have."""
-    topic = getattr(of_api, topic_class)()
-    topic.partitions().add(of_api.PartitionData().setPartitionIndex(3).setErrorMessage("moved"))
-    made.responses().add(topic)
 
 
 def written(release: Any, made: Any, version: int) -> bytes:
