@@ -15,7 +15,7 @@ import pytest
 from exporters.model import QuotaLimit, UsageSample
 from quota_metrics.verdict.client_signals import metrics_of
 from telemetry.ingest.arrow_tables import limits_table, usage_table
-from tests.kit.clickhouse import QueriedStore, RunningClickHouse
+from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import PRODUCER, compute_levels, now_ms, sample, write
 from tests.kit.points import TIME, points
 
@@ -212,28 +212,24 @@ _NOW = {
 }
 
 
-def write_and_read_now(store: QueriedStore, cluster: str, end_ms: int) -> dict[str, list[Any]]:
-    """Three minutes of two clients, the computation of the newest whole minute, and the views of now."""
-    seconds = [end_ms - 1000 * ago for ago in range(180)]
-    write(store, [sample(cluster, ts_ms, 850.0) for ts_ms in seconds], cluster)
-    slow = [
-        sample(cluster, ts_ms, 100.0, client_id="slow", throttle_ms=float(muted_ms), muted_ms=muted_ms)
-        for ts_ms in seconds
-        for muted_ms in (500 if ts_ms % 10_000 == 0 else 0,)
-    ]
-    write(store, slow, f"{cluster}-slow")
-    compute_levels(store, end_ms // MINUTE_MS * 60 - 60)
-    return {
-        view: sorted(store.query(f"SELECT {columns} FROM headroom.{view} WHERE cluster = '{cluster}'"))
-        for view, columns in _NOW.items()
-    }
-
-
 def test_live_views_list_current_clients(clickhouse: RunningClickHouse) -> None:
-    end_ms, judged = 0, {}
+    """Three minutes of two clients, the computation of the newest whole minute, and the views of now."""
+    store, end_ms, judged = clickhouse.store, 0, {}
     while now_ms() - end_ms > 15_000:  # once more if that took so long that the minute was the newest no more
         end_ms = now_ms() // 1000 * 1000
-        judged = write_and_read_now(clickhouse.store, f"now-{end_ms}", end_ms)
+        cluster, seconds = f"now-{end_ms}", [end_ms - 1000 * ago for ago in range(180)]
+        write(store, [sample(cluster, ts_ms, 850.0) for ts_ms in seconds], cluster)
+        slow = [
+            sample(cluster, ts_ms, 100.0, client_id="slow", throttle_ms=float(muted_ms), muted_ms=muted_ms)
+            for ts_ms in seconds
+            for muted_ms in (500 if ts_ms % 10_000 == 0 else 0,)
+        ]
+        write(store, slow, f"{cluster}-slow")
+        compute_levels(store, end_ms // MINUTE_MS * 60 - 60)
+        judged = {
+            view: sorted(store.query(f"SELECT {columns} FROM headroom.{view} WHERE cluster = '{cluster}'"))
+            for view, columns in _NOW.items()
+        }
     assert judged == {
         "headroom_now": [("app", "warn", 0.85, 60), ("slow", "throttled", 0.1, 60)],
         "near_limit": [("app",), ("slow",)],
