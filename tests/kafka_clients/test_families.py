@@ -79,7 +79,9 @@ def admin(jvm: Jvm, serving: Serving) -> Iterator[Admin]:
 @pytest.fixture
 def topic(admin: Admin, serving: Serving, name: str) -> str:
     admin.create_topics([name], partitions=PARTITIONS, replicas=3)
-    wait_for_topic(serving, name)
+    # Brokers apply the controller's decision one by one: each has to know the leader of each partition.
+    for broker in Producer({"bootstrap.servers": serving.kafka}).list_topics(timeout=PATIENCE_S).brokers.values():
+        eventually(partial(_leads_all, f"{broker.host}:{broker.port}", name), bool, PATIENCE_S)
     return name
 
 
@@ -136,26 +138,21 @@ def test_new_group_protocol_consumer_reads_and_pushes_telemetry(jvm: Jvm, servin
     consumer.close()
 
 
-def share_consumer(jvm: Jvm, bootstrap: str, client_id: str, group_id: str) -> Any:
-    """A KafkaShareConsumer of byte arrays whose group begins at the earliest offset: the group's setting (KIP-932)."""
-    kafka = jvm.classes.org.apache.kafka
-    group = kafka.common.config.ConfigResource(kafka.common.config.ConfigResource.Type.GROUP, group_id)
-    earliest = kafka.clients.admin.ConfigEntry("share.auto.offset.reset", "earliest")
-    operation = kafka.clients.admin.AlterConfigOp
-    admin = jvm.admin(bootstrap)
-    admin.incrementalAlterConfigs({group: [operation(earliest, operation.OpType.SET)]}).all().get()
-    admin.close()
-    deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-    config = {"bootstrap.servers": bootstrap, "client.id": client_id, "group.id": group_id}
-    config |= {"key.deserializer": deserializer, "value.deserializer": deserializer}
-    return kafka.clients.consumer.KafkaShareConsumer(jvm.properties(config))
-
-
 def test_share_consumer_reads_and_pushes_telemetry(jvm: Jvm, serving: Serving, topic: str) -> None:
     producer = jvm.producer(serving.kafka, f"{topic}-p", compression_type="lz4")
     produced_by_java(jvm, producer, topic, RECORDS)
     producer.close()
-    consumer = share_consumer(jvm, serving.kafka, f"{topic}-c", topic)
+    kafka = jvm.classes.org.apache.kafka
+    group = kafka.common.config.ConfigResource(kafka.common.config.ConfigResource.Type.GROUP, topic)
+    earliest = kafka.clients.admin.ConfigEntry("share.auto.offset.reset", "earliest")  # of the group (KIP-932)
+    operation = kafka.clients.admin.AlterConfigOp
+    admin = jvm.admin(serving.kafka)
+    admin.incrementalAlterConfigs({group: [operation(earliest, operation.OpType.SET)]}).all().get()
+    admin.close()
+    deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+    config = {"bootstrap.servers": serving.kafka, "client.id": f"{topic}-c", "group.id": topic}
+    config |= {"key.deserializer": deserializer, "value.deserializer": deserializer}
+    consumer = kafka.clients.consumer.KafkaShareConsumer(jvm.properties(config))
     assert sorted(consumed_by_java(jvm, consumer, topic, len(RECORDS))) == sorted(RECORDS)
     assert not any(failed.isPresent() for failed in consumer.commitSync().values())
     assert pushed(serving, f"{topic}-c")[3] > 50
@@ -303,12 +300,6 @@ def leaders(bootstrap: str, topic: str) -> list[int]:
     """The leader of each partition, or -1."""
     metadata = Producer({"bootstrap.servers": bootstrap}).list_topics(topic, PATIENCE_S)
     return [metadata.topics[topic].partitions[index].leader for index in range(PARTITIONS)]
-
-
-def wait_for_topic(serving: Serving, topic: str) -> None:
-    """Until each broker knows the leader of each partition: brokers apply the controller's decision one by one."""
-    for broker in Producer({"bootstrap.servers": serving.kafka}).list_topics(timeout=PATIENCE_S).brokers.values():
-        eventually(partial(_leads_all, f"{broker.host}:{broker.port}", topic), bool, PATIENCE_S)
 
 
 def _leads_all(address: str, topic: str) -> bool:

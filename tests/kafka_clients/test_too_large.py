@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,20 +16,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 MAX_BYTES = 16_384  # telemetry.max.bytes; pushes of up to 98,304 bytes are buffered before they are refused
 METRICS = 2_000  # each with 100 random bytes, which no codec can compress
 INTERVAL_MS = 1_000
-
-
-def large_metrics(jvm: Jvm) -> list[Any]:
-    """Metrics that an application adds to its producer's telemetry (KIP-1076)."""
-    draw = random.Random(1)
-    common = jvm.classes.org.apache.kafka.common
-    time, config, lock = common.utils.Time.SYSTEM, common.metrics.MetricConfig(), jvm.classes.java.lang.Object()
-    value = common.metrics.stats.Value()
-    return [
-        common.metrics.KafkaMetric(
-            lock, common.MetricName(f"large-{n}", "large", "", {"text": draw.randbytes(100).hex()}), value, config, time
-        )
-        for n in range(METRICS)
-    ]
 
 
 def test_oversize_push_is_refused_and_the_client_continues(
@@ -49,7 +34,15 @@ def test_oversize_push_is_refused_and_the_client_continues(
             return served.metrics().get(f"headroom_push_telemetry_total:{code}", 0.0)
 
         eventually(lambda: pushes("NONE"), lambda count: count >= 1)
-        large = large_metrics(jvm)
+        draw = random.Random(1)
+        common = jvm.classes.org.apache.kafka.common
+        time, settings, lock = common.utils.Time.SYSTEM, common.metrics.MetricConfig(), jvm.classes.java.lang.Object()
+        value = common.metrics.stats.Value()
+        large = [  # that an application adds to its producer's telemetry (KIP-1076)
+            common.metrics.KafkaMetric(lock, common.MetricName(f"large-{n}", "large", "", tags), value, settings, time)
+            for n in range(METRICS)
+            for tags in ({"text": draw.randbytes(100).hex()},)
+        ]
         for metric in large:
             producer.registerMetricForSubscription(metric)
         eventually(lambda: pushes("TELEMETRY_TOO_LARGE"), lambda count: count >= 3)  # it pushes again after each
