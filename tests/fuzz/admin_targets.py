@@ -125,14 +125,10 @@ async def _quotas(admin: KafkaAdmin) -> None:
     Resolver(rules).resolve("a", "b", "10.0.0.1")
 
 
-async def _alterations(admin: KafkaAdmin) -> None:
-    await admin.alter_client_quotas([QuotaAlteration(entity_of({"user": "a"}), {"producer_byte_rate": 1.0})])
-
-
 _READERS: tuple[Callable[[KafkaAdmin], Awaitable[object]], ...] = (
     _facts,
     _quotas,
-    _alterations,
+    lambda admin: admin.alter_client_quotas([QuotaAlteration(entity_of({"user": "a"}), {"producer_byte_rate": 1.0})]),
     read_callback_classes,
     read_subscriptions,
     KafkaAdmin.describe_token_owners,

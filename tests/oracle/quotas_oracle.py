@@ -77,18 +77,6 @@ def java_entity(jvm: Jvm, entity: Entity) -> tuple[Any, Any]:
     return user, client_id
 
 
-def quota_manager(jvm: Jvm) -> Any:
-    """A ClientQuotaManager of producer_byte_rate. `shutdown()` ends it."""
-    kafka = jvm.classes.org.apache.kafka
-    return kafka.server.quota.ClientQuotaManager(
-        kafka.server.config.ClientQuotaManagerConfig(),
-        kafka.common.metrics.Metrics(),
-        kafka.server.quota.QuotaType.PRODUCE,
-        kafka.common.utils.Time.SYSTEM,
-        "",
-    )
-
-
 def their_quota(jvm: Jvm, manager: Any, user: str, client_id: str) -> tuple[float, dict[str, str]]:
     """The limit (UNLIMITED without a quota) and the metric tags, the user sanitized in them."""
     kafka = jvm.classes.org.apache.kafka
@@ -111,8 +99,15 @@ def _our_quota(resolver: Resolver, user: str, client_id: str) -> tuple[float, di
 
 def run_resolution(jvm: Jvm, seed: int, cases: int) -> Finding:
     differences = []
+    kafka = jvm.classes.org.apache.kafka
     for first in range(0, cases, CASES_PER_MANAGER):
-        manager = quota_manager(jvm)
+        manager = kafka.server.quota.ClientQuotaManager(
+            kafka.server.config.ClientQuotaManagerConfig(),
+            kafka.common.metrics.Metrics(),
+            kafka.server.quota.QuotaType.PRODUCE,
+            kafka.common.utils.Time.SYSTEM,
+            "",
+        )
         for number in range(first, min(first + CASES_PER_MANAGER, cases)):
             rng = random.Random(f"resolution/{seed}/{number}")
             differences += [f"case {number}: {what}" for what in resolution_case(jvm, rng, manager)]
