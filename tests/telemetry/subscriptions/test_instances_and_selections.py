@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from exporters.model import Connection
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS
 from telemetry.subscriptions.kip714_rules import Instance, Instances, attributes_of
 from telemetry.subscriptions.subscription import (
@@ -20,9 +21,10 @@ from telemetry.subscriptions.subscription import (
     without_covered,
 )
 from telemetry.subscriptions.subscription_id import subscription_crc
-from tests.telemetry.subscriptions.broker import CONNECTION, NOW_MS
-from tests.telemetry.subscriptions.broker import OTHER_ID as ID
 
+NOW_MS = 1_700_000_000_000
+ID = bytes.fromhex("00112233445566778899aabbccddeeff")
+CONNECTION = Connection("cluster", "PLAINTEXT", "alice", "127.0.0.1", 56078, "apache-kafka-java", "3.5.2", 1)
 CLIENT = attributes_of(ID, CONNECTION, "producer-1")
 
 
