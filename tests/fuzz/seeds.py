@@ -32,12 +32,21 @@ def seeds() -> dict[str, list[bytes]]:
     """By what they are. Requests and responses are whole frames; answers on quotas have no length."""
     frames = {name: base64.b64decode(text) for name, text in json.loads((VECTORS / "frames.json").read_text()).items()}
     payloads = [path.read_bytes() for path in sorted(VECTORS.glob("*.zst"))]
+    entities: list[dict[str, str | None]] = [{"user": "alice", "client-id": None}, {"user": None}, {"ip": "10.0.0.1"}]
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+            "values": [{"key": "producer_byte_rate", "value": 1024.0}],
+        }
+        for entity in entities
+    ]
+    quotas = entity_of_fields(message_type("describe_client_quotas", 1, "response"), {"entries": entries})
     return {
         "request": [frame for name, frame in frames.items() if name.startswith("request")],
         "administration": list(_administration()),
         "compressed": payloads,
         "payload": [zstandard.ZstdDecompressor().decompressobj().decompress(data) for data in payloads],
-        "quotas": [_quota_answer()],
+        "quotas": [struct.pack(">i", 1) + b"\0" + encode(quotas)],
     }
 
 
@@ -72,20 +81,6 @@ def _administration() -> Iterable[bytes]:
 def request_frame(api_key: int, version: int, body: bytes) -> bytes:
     """With its length, from the client `fuzz`."""
     return wire.request(api_key, body, b"fuzz", version)
-
-
-def _quota_answer() -> bytes:
-    """DescribeClientQuotas: three entities, the default user among them."""
-    entities: list[dict[str, str | None]] = [{"user": "alice", "client-id": None}, {"user": None}, {"ip": "10.0.0.1"}]
-    entries = [
-        {
-            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
-            "values": [{"key": "producer_byte_rate", "value": 1024.0}],
-        }
-        for entity in entities
-    ]
-    response = entity_of_fields(message_type("describe_client_quotas", 1, "response"), {"entries": entries})
-    return struct.pack(">i", 1) + b"\0" + encode(response)
 
 
 MAX_BYTES = 1 << 17

@@ -91,27 +91,24 @@ SEQUENCE: list[tuple[int, dict[str, Any] | None]] = [  # ms later, a get or the 
 ]
 
 
-def on_the_wire(receiver: OpenReceiver, fields: dict[str, Any] | None) -> int:
-    caller = Caller(FACTS, "app", "wire")
-    if fields is None:
-        answer = answered(receiver.telemetry, GET_TELEMETRY_SUBSCRIPTIONS, WIRE_ID + b"\x00", caller, receiver.now_ms)
-    else:
-        request = push(**{"client_instance_id": WIRE_ID, **fields})
-        head = (request.client_instance_id, request.subscription_id, request.terminating, request.compression_type)
-        body = bytearray(struct.pack(">16si?b", *head))
-        write_compact_bytes(body, request.metrics)
-        answer = answered(receiver.telemetry, PUSH_TELEMETRY, bytes(body) + b"\x00", caller, receiver.now_ms)
-    return Reader(answer.body, 4).int16()
-
-
 @in_loop
 async def test_answers_match_the_kafka_protocol() -> None:
     async with opened() as receiver, receiver.trusted() as caller:
         codes = []
         for later_ms, fields in SEQUENCE:
             receiver.now_ms += later_ms
-            code = (await caller.get(get())).error_code if fields is None else await caller.push(push(**fields))
-            codes.append((code, on_the_wire(receiver, fields)))
+            if fields is None:
+                code = (await caller.get(get())).error_code
+                key, body = GET_TELEMETRY_SUBSCRIPTIONS, bytearray(WIRE_ID)
+            else:
+                code = await caller.push(push(**fields))
+                request = push(**{"client_instance_id": WIRE_ID, **fields})
+                head = (request.client_instance_id, request.subscription_id, request.terminating)
+                key, body = PUSH_TELEMETRY, bytearray(struct.pack(">16si?b", *head, request.compression_type))
+                write_compact_bytes(body, request.metrics)
+            on_the_wire = Caller(FACTS, "app", "wire")
+            answer = answered(receiver.telemetry, key, bytes(body) + b"\x00", on_the_wire, receiver.now_ms)
+            codes.append((code, Reader(answer.body, 4).int16()))
         assert [ours for ours, _ in codes] == [wire for _, wire in codes]
         assert [ours for ours, _ in codes] == [0, 89, 117, 0, 76, 0, 118, 89, 0, 89, 0, 0, 42, 42, 42]
 
