@@ -148,7 +148,11 @@ class Fleet:
         client.close()
 
     async def _new_instances(self, one: Hostile) -> None:
-        payload = many_points()
+        data = MetricsData.FromString(metrics_data([0], 1, b""))
+        [metric] = data.resource_metrics[0].scope_metrics[0].metrics
+        for _ in range(POINTS - 1):
+            metric.gauge.data_points.add()
+        payload = zstandard.compress(data.SerializeToString(), 19)  # equal points of one series: some hundred bytes
         client = await WireClient.connect(self._host, self._port, "hostile", one.address)
         while time.monotonic() < self._ends_at:
             instance_id = uuid.uuid4().bytes
@@ -186,15 +190,6 @@ class Fleet:
         for line in self._served.ready("?verbose")[1].splitlines():
             if not line.startswith("oldest"):
                 self.said[re.sub(r"[\d.,]+", "N", line)] += 1
-
-
-def many_points() -> bytes:
-    """Equal points of one series, compressed to some hundred bytes."""
-    data = MetricsData.FromString(metrics_data([0], 1, b""))
-    [metric] = data.resource_metrics[0].scope_metrics[0].metrics
-    for _ in range(POINTS - 1):
-        metric.gauge.data_points.add()
-    return zstandard.compress(data.SerializeToString(), 19)
 
 
 def losses(fleet: Fleet, served: Served) -> tuple[int, int, int]:

@@ -113,7 +113,11 @@ def test_secrets_do_not_appear_in_any_output(served: Served, capsys: pytest.Capt
         for name, value in REFUSED_SECRETS.items():
             found[name] = command("config", "check", "--config", config, **{name: value})
             assert found[name].startswith("headroom: "), found[name]
-        files = readable_files(Path(served.argv[served.argv.index("--data") + 1]))
+        files = {}  # that other users may read; some are deleted while they are listed
+        for file in Path(served.argv[served.argv.index("--data") + 1]).rglob("*"):
+            with suppress(FileNotFoundError):
+                if file.is_file() and file.stat().st_mode & 0o077:
+                    files[str(file)] = file.read_bytes().decode("latin-1")
         found |= files
         assert [where for where, text in found.items() if SECRET in text] == []
         report.shown = (
@@ -128,16 +132,6 @@ REFUSED_SECRETS = {
     "HEADROOM_FORWARD__ENDPOINT": f"https://user:{SECRET}@127.0.0.1:4317",
     "HEADROOM_FORWARD__HEADERS": f'{{"authorization": ["{SECRET}"]}}',
 }
-
-
-def readable_files(directory: Path) -> dict[str, str]:
-    """The content of the files whose mode lets other users read them; some are deleted while they are listed."""
-    found = {}
-    for file in directory.rglob("*"):
-        with suppress(FileNotFoundError):
-            if file.is_file() and file.stat().st_mode & 0o077:
-                found[str(file)] = file.read_bytes().decode("latin-1")
-    return found
 
 
 def command(*arguments: str, **environment: str) -> str:

@@ -112,7 +112,13 @@ FROM numbers(10000)
 
 def fill(server: RunningClickHouse, rows: int, series: int) -> None:
     """Writes all rows in parts as an ingester does, waits for merges, and computes the minutes that pages show."""
-    _fill_usage(server, rows)
+    end = int(time.time()) + AHEAD_S
+    recent = METERS * (AHEAD_S + 120)
+    pieces = [(recent + (rows - recent) * n // 24, (rows - recent) // 24) for n in range(24)]
+    pieces += [(recent * n // 30, recent // 30) for n in reversed(range(30))]  # the newest minutes
+    for first, count in pieces:
+        numbers = {"end": end, "meters": METERS, "busy": BUSY, "turns": METERS - BUSY, "clients": CLIENTS}
+        server.store.command(_USAGE.format(**numbers, first=first, count=count), {})
     instance = _INSTANCE.format(number="number")
     for _ in range(3):
         server.store.command(_INSTANCES.format(instance=instance, busy=BUSY, clients=CLIENTS), {})
@@ -120,27 +126,11 @@ def fill(server: RunningClickHouse, rows: int, series: int) -> None:
     server.store.command(_SERIES.format(series=series), {})
     for age in (5, 15, 25, 35, 45):
         server.store.command(_POINTS.format(series=series, age=age), {})
-    _wait_for_merges(server)
-    for minutes_ago in reversed(range(SHOWN_MINUTES)):
-        compute_levels(server.store, int(time.time() - 64) // 60 * 60 - 60 * minutes_ago)
-
-
-def _fill_usage(server: RunningClickHouse, rows: int) -> None:
-    """24 inserts, and the newest minutes in 30 more."""
-    end = int(time.time()) + AHEAD_S
-    recent = METERS * (AHEAD_S + 120)
-    pieces = [(recent + (rows - recent) * n // 24, (rows - recent) // 24) for n in range(24)]
-    pieces += [(recent * n // 30, recent // 30) for n in reversed(range(30))]
-    for first, count in pieces:
-        numbers = {"end": end, "meters": METERS, "busy": BUSY, "turns": METERS - BUSY, "clients": CLIENTS}
-        server.store.command(_USAGE.format(**numbers, first=first, count=count), {})
-
-
-def _wait_for_merges(server: RunningClickHouse) -> None:
-    """Merges of what was inserted would count as CPU of the queries; waits for at most _MERGES_S."""
-    deadline = time.monotonic() + _MERGES_S
+    deadline = time.monotonic() + _MERGES_S  # merges of what was inserted would count as CPU of the queries
     while time.monotonic() < deadline and server.store.query("SELECT 1 FROM system.merges LIMIT 1"):
         time.sleep(0.5)
+    for minutes_ago in reversed(range(SHOWN_MINUTES)):
+        compute_levels(server.store, int(time.time() - 64) // 60 * 60 - 60 * minutes_ago)
 
 
 def latencies_ms(server: RunningClickHouse, sql: str) -> list[float]:

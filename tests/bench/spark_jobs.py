@@ -107,7 +107,13 @@ def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
     cluster, when = f"rows-{rows}", TimeRange(START, START + minutes * 60_000)
     fill(clickhouse, cluster, minutes * 60 * CLIENTS)
     name = f"spark_quota_headroom_{rows // 1000}k_rows"
-    sql = plain_sql(clickhouse, cluster, when)
+    key = {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate", "window_ms": when.window_ms}
+    before = cpu_s(clickhouse.process)
+    with connected(clickhouse.writer) as client:
+        for start in range(when.from_ms, when.to_ms, SQL_MS):  # an hour at a time, since memory is limited
+            hour = {"from_ms": start, "to_ms": min(start + SQL_MS, when.to_ms)}
+            client.command(f"{YARDSTICK} FORMAT Null", {**hour, **key})
+    sql = cpu_s(clickhouse.process) - before
     tell(f"{name}_plain_sql", sql, "cpu_s", sql / rows * 1e6, "per_million_rows")
     stored = cpu_s(clickhouse.process)
     written = complete(clickhouse_of(clickhouse.url), "gateway", when.from_ms, when.to_ms)
@@ -126,17 +132,6 @@ def fill(clickhouse: RunningClickHouse, cluster: str, rows: int) -> None:
             part = {"start": START, "clients": CLIENTS, "first": first, "rows": min(CHUNK, rows - first)}
             client.command(FILL_SECONDS, {"cluster": cluster, **part})
         client.command("SYSTEM STOP MERGES")
-
-
-def plain_sql(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:
-    """CPU time of the server for the yardstick, an hour at a time, since memory is limited."""
-    key = {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate", "window_ms": when.window_ms}
-    before = cpu_s(clickhouse.process)
-    with connected(clickhouse.writer) as client:
-        for start in range(when.from_ms, when.to_ms, SQL_MS):
-            hour = {"from_ms": start, "to_ms": min(start + SQL_MS, when.to_ms)}
-            client.command(f"{YARDSTICK} FORMAT Null", {**hour, **key})
-    return cpu_s(clickhouse.process) - before
 
 
 def windows_cpu_s(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:

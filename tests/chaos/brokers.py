@@ -142,7 +142,12 @@ class Way:
 
     def audit(self, bootstrap: str) -> bool:
         """Prints what the log holds; whether each record is there once, and was read."""
-        stored = Counter(log_of(bootstrap, self.name))
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{self.name}-audit"})
+        partitions = [TopicPartition(self.name, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
+        count = sum(consumer.get_watermark_offsets(partition, PATIENCE_S)[1] for partition in partitions)
+        consumer.assign(partitions)
+        stored = Counter(consumed_by_librdkafka(consumer, (), count))
+        consumer.close()
         expected = {b"%d" % number for number in range(1, self.sent + 1)}
         lost, doubled = len(expected - stored.keys()), sum(count - 1 for count in stored.values())
         unread = len(expected - set(self.group.read.values()))
@@ -150,32 +155,10 @@ class Way:
         return not (lost or doubled or unread)
 
 
-def log_of(bootstrap: str, topic: str) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-audit"})
-    partitions = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
-    count = sum(consumer.get_watermark_offsets(partition, PATIENCE_S)[1] for partition in partitions)
-    consumer.assign(partitions)
-    values = consumed_by_librdkafka(consumer, (), count)
-    consumer.close()
-    return values
-
-
 def send(ways: Sequence[Way], done: threading.Event) -> None:
     while not done.wait(TICK_S):
         for way in ways:
             way.step()
-
-
-def restart_in_turn(cluster: LocalCluster, rounds: int) -> None:
-    """The controller, which is the first node, last."""
-    for _ in range(rounds):
-        for broker in [*cluster.brokers[1:], cluster.brokers[0]]:
-            began_s = time.monotonic()
-            broker.stop()
-            broker.start_again()
-            broker.wait_ready()
-            print(f"restarted {broker.log.parent.name} in {time.monotonic() - began_s:.1f} s", flush=True)
-            time.sleep(QUIET_S)
 
 
 def main(rounds: int) -> int:
@@ -196,7 +179,14 @@ def main(rounds: int) -> int:
                 sender = JavaSender(jvm, bootstrap, topic) if "java" in topic else LibrdkafkaSender(bootstrap, topic)
                 ways.append(Way(topic, sender, Group(bootstrap, topic)))
             with running(partial(send, ways)):
-                restart_in_turn(cluster, rounds)  # here: a broker ends with the thread that started it
+                # Here: a broker ends with the thread that started it. The controller, which is the first node, is last.
+                for broker in rounds * [*cluster.brokers[1:], cluster.brokers[0]]:
+                    began_s = time.monotonic()
+                    broker.stop()
+                    broker.start_again()
+                    broker.wait_ready()
+                    print(f"restarted {broker.log.parent.name} in {time.monotonic() - began_s:.1f} s", flush=True)
+                    time.sleep(QUIET_S)
             for way in ways:
                 way.finish()
         complete = [way.audit(cluster.bootstrap) for way in ways]

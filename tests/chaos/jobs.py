@@ -221,17 +221,6 @@ def undisturbed(field: Field) -> tuple[list[Any], float]:
     return rows, took_s
 
 
-def kills_of(seed: int, count: int, took_s: float) -> list[Kill]:
-    """The victims in turn, each at a random moment of a run that takes `took_s`."""
-    drawn = random.Random(seed)
-    found = []
-    for number in range(count):
-        staged = drawn.random() < 0.5
-        after_s = drawn.uniform(0, _PUBLISHING_S) if staged else drawn.uniform(0.05, 1.0) * took_s
-        found.append(Kill(VICTIMS[(seed + number) % len(VICTIMS)], after_s, staged))
-    return found
-
-
 def chaos(field: Field, seed: int, count: int) -> bool:
     """Whether after each kill the rerun has the rows of an undisturbed run. Raises AssertionError when a run fails that
     is not disturbed, or when a reader sees a part of a run."""
@@ -239,7 +228,11 @@ def chaos(field: Field, seed: int, count: int) -> bool:
     expected, took_s = undisturbed(field)
     found: Counter[str] = Counter()
     lost = doubled = 0
-    for number, kill in enumerate(kills_of(seed, count, took_s)):
+    drawn = random.Random(seed)
+    for number in range(count):  # the victims in turn, each at a random moment of a run
+        staged = drawn.random() < 0.5
+        after_s = drawn.uniform(0, _PUBLISHING_S) if staged else drawn.uniform(0.05, 1.0) * took_s
+        kill = Kill(VICTIMS[(seed + number) % len(VICTIMS)], after_s, staged)
         name, started = f"kill-{number}", time.monotonic()
         field.fill(name)
         outcome, killed = field.disturbed(name, kill, expected)

@@ -144,7 +144,12 @@ async def replayed(headroom: Headroom, server: Server, load: Load, data: Path, r
     await load.stop()
     counts, is_at_rest = await rested(headroom)
     first = await asyncio.to_thread(audit, server.port, load.ledger.acknowledged, after_faults=True)
-    quarantined = quarantined_values(data / "quarantine")
+    quarantined: set[int] = set()
+    for one in held(data / "quarantine"):
+        push = one.push()
+        pushed = MetricsData.FromString(decompress(push.compression_type, push.payload, max_bytes=_MAX_PAYLOAD_BYTES))
+        for metric in pushed.resource_metrics[0].scope_metrics[0].metrics:
+            quarantined |= {int(point.as_double) for point in metric.gauge.data_points}
     accounted = len(load.ledger.acknowledged & (first.values | quarantined))
     print(
         f"{counts} acknowledged={first.acknowledged} stored={first.stored} quarantined={len(quarantined)}"
@@ -167,16 +172,6 @@ async def replayed(headroom: Headroom, server: Server, load: Load, data: Path, r
     if status := headroom.stop():
         final.faults.append(f"headroom serve ended with {status}")
     return final
-
-
-def quarantined_values(directory: Path) -> set[int]:
-    values = set()
-    for one in held(directory):
-        push = one.push()
-        data = MetricsData.FromString(decompress(push.compression_type, push.payload, max_bytes=_MAX_PAYLOAD_BYTES))
-        for metric in data.resource_metrics[0].scope_metrics[0].metrics:
-            values |= {int(point.as_double) for point in metric.gauge.data_points}
-    return values
 
 
 @contextlib.contextmanager

@@ -42,7 +42,11 @@ class Headroom(Served):
         """`environment`: variables that its processes have besides those of the test."""
         self.kafka_port, self.http_port, self.sql_port = free_ports(3)
         arguments = ["--upstream", upstream, "--cluster", "chaos", "--processes", str(PROCESSES)]
-        arguments += _configuration(directory, spool_bytes, server)
+        directory.mkdir(parents=True, exist_ok=True)
+        spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # small, so that they are overwritten
+        password: dict[str, Any] = {"clickhouse_password_file": str(server.password_file)} if server else {}
+        cluster = {"cluster": {"name": NAME}} if isinstance(server, RunningCluster) else {}
+        arguments += config_file(directory, spool=spool, store={**_STORE, **cluster}, **password)
         for receiver, port in (("listen", self.kafka_port), ("http", self.http_port), ("sql", self.sql_port)):
             arguments += [f"--{receiver}", f"{LOOPBACK}:{port}"]
         if server:
@@ -139,11 +143,3 @@ class Server:
         if self._server.process is not None:
             self._server.process.kill()
             self._server.process.wait()
-
-
-def _configuration(directory: Path, spool_bytes: int, server: Server | RunningCluster | None) -> list[str]:
-    directory.mkdir(parents=True, exist_ok=True)
-    spool = {"segment_bytes": spool_bytes // 128, "max_bytes": spool_bytes}  # small, so that they are overwritten
-    password: dict[str, Any] = {"clickhouse_password_file": str(server.password_file)} if server else {}
-    cluster = {"cluster": {"name": NAME}} if isinstance(server, RunningCluster) else {}
-    return config_file(directory, spool=spool, store={**_STORE, **cluster}, **password)

@@ -159,23 +159,18 @@ def running_cluster(java: str, libs: Path, directory: Path, *, shards: int, repl
         for node in nodes:
             node.wait_ready()
         with nodes[0].admin() as client:
-            create_users(client)
+            for user, role in ROLES.items():  # as an administrator does it: the files of roles, then a user for each
+                text = (files("deploy") / "clickhouse" / "roles" / f"{role}.sql").read_text(encoding="utf-8")
+                for statement in schema.statements(text):
+                    client.command(statement)
+                    if statement.startswith("GRANT"):  # and for a database of another name
+                        client.command(statement.replace(f"{DATABASE}.", f"{OTHER_DATABASE}."))
+                client.command(
+                    f"CREATE USER {user} IDENTIFIED BY '{_PASSWORD}' DEFAULT ROLE headroom_{role}"
+                    f" SETTINGS PROFILE 'headroom_{role}'"
+                )
         (directory / "password").write_text(_PASSWORD)
         yield RunningCluster(nodes, directory / "password")
-
-
-def create_users(client: Client) -> None:
-    """As an administrator does it: the files of roles, then a user for each."""
-    for user, role in ROLES.items():
-        text = (files("deploy") / "clickhouse" / "roles" / f"{role}.sql").read_text(encoding="utf-8")
-        for statement in schema.statements(text):
-            client.command(statement)
-            if statement.startswith("GRANT"):  # and for a database of another name
-                client.command(statement.replace(f"{DATABASE}.", f"{OTHER_DATABASE}."))
-        client.command(
-            f"CREATE USER {user} IDENTIFIED BY '{_PASSWORD}' DEFAULT ROLE headroom_{role}"
-            f" SETTINGS PROFILE 'headroom_{role}'"
-        )
 
 
 def _sections(

@@ -50,9 +50,10 @@ def client_verdicts(
     """By user, client-id and window; levels remember the ten windows before."""
     brokers: dict[tuple[str, str, int], list[_AtBroker]] = {}
     for (user, client_id, broker_id, start), window in windows.items():
-        at_broker = _at_broker(broker_id, window, quota_key)
+        unmeasured = quota_key not in BYTE_KEYS and window.group_usage == 0 and (window.throttle_ms or window.muted_ms)
+        shares = [None if unmeasured else _share(rate, window.limit) for rate in (window.group_usage, window.group_p95)]
         if quota_key in BYTE_KEYS or window.limit is not None or window.muted_ms > 0:  # else it is not shown
-            brokers.setdefault((user, client_id, start), []).append(at_broker)
+            brokers.setdefault((user, client_id, start), []).append(_AtBroker(broker_id, window, *shares))
     worst = {key: max(several, key=_badness) for key, several in brokers.items()}
     found = {}
     for (user, client_id, start), one in worst.items():
@@ -70,12 +71,6 @@ def client_verdicts(
             one.window.implied_limit,
         )
     return found
-
-
-def _at_broker(broker_id: int, window: Expected, quota_key: str) -> _AtBroker:
-    unmeasured = quota_key not in BYTE_KEYS and window.group_usage == 0 and (window.throttle_ms or window.muted_ms)
-    shares = [None if unmeasured else _share(rate, window.limit) for rate in (window.group_usage, window.group_p95)]
-    return _AtBroker(broker_id, window, *shares)
 
 
 def _share(rate: float, limit: float | None) -> float | None:

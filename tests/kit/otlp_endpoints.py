@@ -119,7 +119,14 @@ def grpc_endpoint(received: Received, port: int = 0, tls: ServerTls | None = Non
             headers = {str(name): str(value) for name, value in context.invocation_metadata()}
             answer = received.take(request, headers, Refusal("INVALID_ARGUMENT"))
             if isinstance(answer, Refusal):
-                _abort(context, answer)
+                if answer.retry_after_s is not None:
+                    info = RetryInfo()
+                    info.retry_delay.seconds = answer.retry_after_s
+                    detail = AnyMessage()
+                    detail.Pack(info)
+                    status = Status(details=[detail]).SerializeToString()
+                    context.set_trailing_metadata((("grpc-status-details-bin", status),))
+                context.abort(grpc.StatusCode[str(answer.status)], "as asked")
             return answer
 
     server = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
@@ -131,16 +138,6 @@ def grpc_endpoint(received: Received, port: int = 0, tls: ServerTls | None = Non
         yield f"{_LOOPBACK}:{bound}"
     finally:
         server.stop(0).wait()
-
-
-def _abort(context: Any, refusal: Refusal) -> None:
-    if refusal.retry_after_s is not None:
-        info = RetryInfo()
-        info.retry_delay.seconds = refusal.retry_after_s
-        detail = AnyMessage()
-        detail.Pack(info)
-        context.set_trailing_metadata((("grpc-status-details-bin", Status(details=[detail]).SerializeToString()),))
-    context.abort(grpc.StatusCode[str(refusal.status)], "as asked")
 
 
 @contextmanager

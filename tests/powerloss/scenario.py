@@ -84,7 +84,10 @@ def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
         eventually(served.metrics, lambda found: found["headroom_records:written"] >= len(pushed))
         rows = _rows(sql_port)
         assert served.stop() == 0
-    found = list(calls(_finished(log)))
+    size = -1
+    while size != (size := log.stat().st_size):  # strace ends after the processes that it traces
+        time.sleep(0.5)
+    found = list(calls(log.read_text(encoding="ascii", errors="replace").splitlines()))
     durable = durable_parts(found)
     stored = {number: durable[part] for number, part in rows if part in durable}
     spool = directory / "data" / "spool"
@@ -120,14 +123,6 @@ def _rows(sql_port: int) -> list[tuple[int, str]]:
         parts = client.query("SELECT name, path FROM system.parts WHERE table = 'points' AND active").result_rows
     paths = {name: str(path).rstrip("/") for name, path in parts}
     return [(int(value), paths[part]) for value, part in rows]
-
-
-def _finished(log: Path) -> list[str]:
-    """The lines of the log, after strace has exited: it ends after the processes that it traces."""
-    size = -1
-    while size != (size := log.stat().st_size):
-        time.sleep(0.5)
-    return log.read_text(encoding="ascii", errors="replace").splitlines()
 
 
 def _responses(found: Iterable[Call], pushed: dict[Ack, int]) -> dict[int, int]:

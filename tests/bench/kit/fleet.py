@@ -71,10 +71,22 @@ def fleet(vector: str, size: int, points: int = 0) -> Iterator[Client]:
     """
     payload = zstandard.ZstdDecompressor().decompressobj().decompress((VECTORS / vector).read_bytes())
     message = MetricsData.FromString(payload)
-    _widen(message, points)
+    series = [
+        getattr(metric, metric.WhichOneof("data") or "gauge").data_points
+        for resource in message.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]
+    missing = points - sum(map(len, series))
+    named = [(into, point) for into in series for point in into if point.attributes]
+    for n in range(missing):  # points of topics and brokers under other names
+        into, point = named[n % len(named)]
+        copy = into.add()
+        copy.CopyFrom(point)
+        copy.attributes[0].value.string_value += f"-{n // len(named)}"
     scopes = [each.scope for resource in message.resource_metrics for each in resource.scope_metrics]
     names = [scope.name for scope in scopes]
-    first_ms = _newest_ms(message)
+    first_ms = max(point.time_unix_nano // 1_000_000 for of_series in series for point in of_series)
     for number in range(size):
         for scope, name in zip(scopes, names, strict=True):
             if name:
@@ -89,34 +101,6 @@ def spooled(directory: Path, clients: list[Client], turns: range) -> None:
             client.push(turn, spool)
         spool.flush()
     spool.close()
-
-
-def _widen(message: MetricsData, points: int) -> None:
-    """Copies points of topics and brokers under other names until there are enough."""
-    series = [
-        getattr(metric, metric.WhichOneof("data") or "gauge").data_points
-        for resource in message.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
-    missing = points - sum(map(len, series))
-    named = [(into, point) for into in series for point in into if point.attributes]
-    for n in range(missing):
-        into, point = named[n % len(named)]
-        copy = into.add()
-        copy.CopyFrom(point)
-        copy.attributes[0].value.string_value += f"-{n // len(named)}"
-
-
-def _newest_ms(message: MetricsData) -> int:
-    newest: int = max(
-        point.time_unix_nano // 1_000_000
-        for resource in message.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        for point in getattr(metric, metric.WhichOneof("data") or "gauge").data_points
-    )
-    return newest
 
 
 def _template(push: Push) -> Template:

@@ -90,14 +90,6 @@ async def blind(broker: int, tls: ssl.SSLContext | None) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
-def tls_of_a_server(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Python's own, with what ListenerTls requires of it."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
-    return context
-
-
 async def headroom(broker: int, tls: ssl.SSLContext | None, *, topics: bool = False) -> int:
     tune_for_connections()
     directory = tempfile.mkdtemp(prefix="headroom-proxy-")
@@ -134,7 +126,12 @@ async def main() -> None:
     context = None
     if len(sys.argv) > 3:
         files = Path(sys.argv[3]), Path(sys.argv[4])
-        context = tls_of_a_server(*files) if start is blind else ListenerTls(*files, None, "none").context
+        if start is blind:  # Python's own, with what ListenerTls requires of it
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(*files)
+        else:
+            context = ListenerTls(*files, None, "none").context
     print(await start(int(sys.argv[2]), context), flush=True)
     await asyncio.Event().wait()
 

@@ -13,21 +13,17 @@ from headroom.demo.jvm import Jvm
 from quota_metrics.kafka.properties import OURS, misspelled, without_effect
 
 
-def librdkafka_names() -> list[str]:
-    """The properties with a default of the librdkafka that confluent-kafka brings along."""
+def test_librdkafkas_security_properties_are_honoured_or_refused_by_name() -> None:
     (library,) = (Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs").glob("librdkafka*")
-    librdkafka = ctypes.CDLL(str(library))
+    librdkafka = ctypes.CDLL(str(library))  # that confluent-kafka brings along
     librdkafka.rd_kafka_conf_new.restype = ctypes.c_void_p
     librdkafka.rd_kafka_conf_dump.restype = ctypes.POINTER(ctypes.c_char_p)
     librdkafka.rd_kafka_conf_dump.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t))
     count = ctypes.c_size_t()
     entries = librdkafka.rd_kafka_conf_dump(librdkafka.rd_kafka_conf_new(), ctypes.byref(count))
-    return [entries[number].decode() for number in range(0, count.value, 2)]
-
-
-def test_librdkafkas_security_properties_are_honoured_or_refused_by_name() -> None:
+    with_default = [entries[number].decode() for number in range(0, count.value, 2)]
     without_default = ("oauthbearer.client.id", "oauthbearer.client.secret", "oauthbearer.extensions", "password")
-    names = [name for name in librdkafka_names() if "." in name] + [f"sasl.{name}" for name in without_default]
+    names = [name for name in with_default if "." in name] + [f"sasl.{name}" for name in without_default]
     assert len(names) > 50
     assert misspelled(dict.fromkeys(names, "x")) == []
     check_each(names)

@@ -157,15 +157,6 @@ def test_fetch_is_estimated_by_the_response_after_the_throttle_time() -> None:
 BUSY = ("producer_byte_rate", "alice", "app")
 
 
-def what_if_ms(rows: list[UsageSample], end_ms: int) -> float:
-    client = ClientAtBroker(*BUSY, 1)
-    change = QuotaAlteration(entity_of({"user": "bob"}), {"producer_byte_rate": 1.0})
-    asking = Simulation([], [change], [Seen(client, 1e6, 1000)], from_ms=0, to_ms=end_ms)
-    asking.throttled(columns(rows))
-    (outcome,) = asking.outcomes()
-    return outcome.before.throttled_ms
-
-
 def throttled(meter: UsageMeter, now_ms: int, throttle_ms: int) -> None:
     meter.exchange(Exchange("alice", "app", "", 1, 0, 1000, 50, throttle_ms, now_ms))
 
@@ -222,7 +213,11 @@ def test_muted_time_is_the_union_of_throttles_in_all_intervals(
         assert muted_ms <= len(milliseconds & set(range(end_ms)))
         start_ms = end_ms
     assert not coming
-    assert muted_ms == len(milliseconds) == what_if_ms(all_rows, end_ms)
+    change = QuotaAlteration(entity_of({"user": "bob"}), {"producer_byte_rate": 1.0})
+    asking = Simulation([], [change], [Seen(ClientAtBroker(*BUSY, 1), 1e6, 1000)], from_ms=0, to_ms=end_ms)
+    asking.throttled(columns(all_rows))
+    (outcome,) = asking.outcomes()
+    assert muted_ms == len(milliseconds) == outcome.before.throttled_ms
 
 
 def test_old_spans_are_dropped() -> None:

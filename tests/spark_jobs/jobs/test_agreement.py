@@ -215,14 +215,6 @@ def drawn_fleets() -> tuple[dict[str, list[Row]], dict[str, dict[Client, Judged]
     return rows_of, expected
 
 
-def insert_minutes(clickhouse: RunningClickHouse, rows_of: dict[str, list[Row]], start_ms: int) -> None:
-    """Inserts the rows such that their third minute begins at `start_ms`."""
-    for cluster, rows in rows_of.items():
-        shifted = [row._replace(at_ms=row.at_ms - START + start_ms - 2 * MINUTE) for row in rows]
-        insert(clickhouse.store, shifted, cluster)
-    compute_levels(clickhouse.store, *(start_ms // 1000 - 60 * ago for ago in (2, 1)))  # the memory of the third
-
-
 def test_every_surface_shows_the_verdict_of_the_reference(
     spark: SparkSession, clickhouse: RunningClickHouse, served: Served
 ) -> None:
@@ -231,7 +223,10 @@ def test_every_surface_shows_the_verdict_of_the_reference(
     start_ms = time.time_ns() // 1_000_000 // MINUTE * MINUTE
     for cluster, clients in expected.items():
         insert_telemetry(clickhouse.store, cluster, clients, start_ms)
-    insert_minutes(clickhouse, rows_of, start_ms)
+    for cluster, rows in rows_of.items():  # their third minute begins at `start_ms`
+        shifted = [row._replace(at_ms=row.at_ms - START + start_ms - 2 * MINUTE) for row in rows]
+        insert(clickhouse.store, shifted, cluster)
+    compute_levels(clickhouse.store, *(start_ms // 1000 - 60 * ago for ago in (2, 1)))  # the memory of the third
     surfaces = Surfaces(served.http, f"{clickhouse.host}:{clickhouse.port}")
     live: dict[str, tuple[Callable[[str], Shown], Callable[[Judged], tuple[Any, ...]]]] = {
         "/metrics": (surfaces.metrics, lambda right: right.on_metrics),

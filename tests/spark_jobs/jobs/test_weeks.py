@@ -141,7 +141,8 @@ NIGHT_MS = FRIDAY_MS // 86_400_000 * 86_400_000 + 70 * 60_000  # 01:10, an hour 
 NIGHTS_FROM_MS = NIGHT_MS - NIGHTS * 86_400_000
 
 
-def insert_nights(clickhouse: RunningClickHouse) -> None:
+def test_nightly_job_is_flagged_an_hour_before(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
+    """It exceeds its limit for 25 minutes each night."""
     before = 14  # steps from midnight to 01:10
     rates = np.concatenate(
         [nightly_job(np.random.default_rng(5000 + case), NIGHTS + 1)[before:][: NIGHTS * DAY] for case in range(CASES)]
@@ -155,11 +156,6 @@ def insert_nights(clickhouse: RunningClickHouse) -> None:
         clickhouse.store, "nights", ends[at_night], rates[at_night] * LIMIT, client_id="app", interval_ms=60_000, **size
     )
     insert_limits(clickhouse.store, "nights", NIGHTS_FROM_MS - STEP_MS, {"<default>": LIMIT})
-
-
-def test_nightly_job_is_flagged_an_hour_before(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
-    """It exceeds its limit for 25 minutes each night."""
-    insert_nights(clickhouse)
     rows = invoke("throttle-forecast", clickhouse.url, from_ms=NIGHTS_FROM_MS, to_ms=NIGHT_MS, cluster="nights")
     assert len(rows) == CASES
     job = datetime.fromtimestamp(NIGHT_MS / 1000, UTC) + timedelta(hours=1)
