@@ -44,7 +44,8 @@ FIGURE = re.compile(r"bench (?P<name>\S+) value=(?P<value>\S+) unit=(?P<unit>\S+
 def main() -> int:
     rows = [argument for argument in sys.argv[1:] if argument.isdigit()]
     asked = [argument for argument in sys.argv[1:] if argument not in rows]
-    commit = tree()
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(describe, stdout=subprocess.PIPE, text=True, check=False).stdout.strip() or "unknown"
     failed = []
     found: list[Figure] = []
     for module in [each for each in MODULES if not asked or each.split()[0] in asked]:
@@ -60,26 +61,15 @@ def main() -> int:
             print(figure[0], flush=True)
             value, ratio = float(figure["value"]), float(figure["ratio"])
             found.append(Figure(figure["name"], value, figure["unit"], ratio, figure[5], commit))
-    save(found, keep=bool(asked))
+    FIGURES.parent.mkdir(exist_ok=True)
+    names = {figure.name for figure in found}
+    lines = FIGURES.read_text().splitlines() if asked and FIGURES.exists() else []
+    earlier = [line for line in lines if json.loads(line)["name"] not in names]  # that were not measured again
+    FIGURES.write_text("".join(f"{line}\n" for line in [*earlier, *(json.dumps(each._asdict()) for each in found)]))
     write_page()
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def tree() -> str:
-    """The commit that is measured, with -dirty when files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.strip() or "unknown"
-
-
-def save(found: list[Figure], *, keep: bool) -> None:
-    """Writes build/bench.jsonl; with `keep`, figures of earlier runs that were not measured again stay in it."""
-    FIGURES.parent.mkdir(exist_ok=True)
-    names = {figure.name for figure in found}
-    lines = FIGURES.read_text().splitlines() if keep and FIGURES.exists() else []
-    earlier = [line for line in lines if json.loads(line)["name"] not in names]
-    FIGURES.write_text("".join(f"{line}\n" for line in [*earlier, *(json.dumps(each._asdict()) for each in found)]))
 
 
 def run(module: str, rows: list[str]) -> tuple[str, str]:

@@ -79,15 +79,11 @@ def grown(fill: Callable[[], object]) -> int:
     return int(after - before)
 
 
-def measured(kind: str, count: int) -> float:
-    command = [sys.executable, "-m", "tests.bench.instances", kind, str(count)]
-    return float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout) / count
-
-
 def main() -> None:
     for name in KINDS:
         for count in COUNTS:
-            nbytes = measured(name, count)
+            command = [sys.executable, "-m", "tests.bench.instances", name, str(count)]
+            nbytes = float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout) / count
             tell(f"{name}_{count}", nbytes, "bytes", nbytes / INSTANCE_BYTES, "1_KiB", digits=0)
 
 

@@ -102,17 +102,23 @@ def main(sizes: tuple[int, ...]) -> None:
 
 
 def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
-    """Of whole minutes: the plain SQL counts on a row for each second."""
+    """Of whole minutes: the plain SQL counts on a row for each second. Raises AssertionError unless the windows of all
+    slices are those of the plain SQL."""
     minutes = -(-rows // (60 * CLIENTS))
     cluster, when = f"rows-{rows}", TimeRange(START, START + minutes * 60_000)
     fill(clickhouse, cluster, minutes * 60 * CLIENTS)
     name = f"spark_quota_headroom_{rows // 1000}k_rows"
-    key = {"source": "gateway", "cluster": cluster, "quota_key": "producer_byte_rate", "window_ms": when.window_ms}
+    of_cluster = {
+        "source": "gateway",
+        "cluster": cluster,
+        "quota_key": "producer_byte_rate",
+        "window_ms": when.window_ms,
+    }
     before = cpu_s(clickhouse.process)
     with connected(clickhouse.writer) as client:
         for start in range(when.from_ms, when.to_ms, SQL_MS):  # an hour at a time, since memory is limited
             hour = {"from_ms": start, "to_ms": min(start + SQL_MS, when.to_ms)}
-            client.command(f"{YARDSTICK} FORMAT Null", {**hour, **key})
+            client.command(f"{YARDSTICK} FORMAT Null", {**hour, **of_cluster})
     sql = cpu_s(clickhouse.process) - before
     tell(f"{name}_plain_sql", sql, "cpu_s", sql / rows * 1e6, "per_million_rows")
     stored = cpu_s(clickhouse.process)
@@ -120,22 +126,6 @@ def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
     stored = cpu_s(clickhouse.process) - stored
     if written:
         tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
-    windows = windows_cpu_s(clickhouse, cluster, when)
-    tell(f"{name}_windows", windows, "cpu_s", windows / max(sql, 0.01), "plain_sql_of_the_same_windows")
-    job(clickhouse, cluster, when, directory, name, rows, sql)
-
-
-def fill(clickhouse: RunningClickHouse, cluster: str, rows: int) -> None:
-    """Stores the rows. Then stops merges."""
-    with connected(clickhouse.writer) as client:
-        for first in range(0, rows, CHUNK):
-            part = {"start": START, "clients": CLIENTS, "first": first, "rows": min(CHUNK, rows - first)}
-            client.command(FILL_SECONDS, {"cluster": cluster, **part})
-        client.command("SYSTEM STOP MERGES")
-
-
-def windows_cpu_s(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) -> float:
-    """CPU time for the windows of all slices. Raises AssertionError unless they are those of the plain SQL."""
     reader, spent = clickhouse_of(clickhouse.url), 0.0
     hours = counted(reader, when, "gateway", cluster)
     for piece in slices_of(reader, hours, os.cpu_count() or 1, ClientLimits({})):
@@ -150,7 +140,17 @@ def windows_cpu_s(clickhouse: RunningClickHouse, cluster: str, when: TimeRange) 
             for mine, theirs in NUMBERS.items():
                 assert math.isclose(row[mine], other[theirs], rel_tol=1e-9), (row, other)
         assert not expected
-    return spent
+    tell(f"{name}_windows", spent, "cpu_s", spent / max(sql, 0.01), "plain_sql_of_the_same_windows")
+    job(clickhouse, cluster, when, directory, name, rows, sql)
+
+
+def fill(clickhouse: RunningClickHouse, cluster: str, rows: int) -> None:
+    """Stores the rows. Then stops merges."""
+    with connected(clickhouse.writer) as client:
+        for first in range(0, rows, CHUNK):
+            part = {"start": START, "clients": CLIENTS, "first": first, "rows": min(CHUNK, rows - first)}
+            client.command(FILL_SECONDS, {"cluster": cluster, **part})
+        client.command("SYSTEM STOP MERGES")
 
 
 def options_of(url: str, cluster: str, when: TimeRange) -> list[str]:

@@ -56,19 +56,14 @@ def serving(directory: Path, cluster: SecureCluster, *more: str) -> Iterator[Ser
             assert not [
                 row for row in rows(served, f"SELECT * FROM headroom.{table} FORMAT JSONEachRow") if "-secret" in row
             ]
-        crash(served)
+        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        children = served.children("headroom.server.processes.network_process")
+        processes: list[psutil.Process | subprocess.Popen[bytes]] = [*children, served.process]
+        for process in processes:  # as by a fault in C: the kernel writes core dumps of those that do not forbid it
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, (hard, hard))
+            process.send_signal(signal.SIGABRT)
+            process.wait(PATIENCE_S)
+        assert served.process.returncode == -signal.SIGABRT
     pattern = "(alice|carol|wrong|admin)-secret"
     found = subprocess.run(["grep", "-r", "-l", "-a", "-E", pattern, str(directory)], capture_output=True, text=True)
     assert found.stdout == ""
-
-
-def crash(served: Served) -> None:
-    """As by a fault in C: the kernel writes core dumps of processes that do not forbid it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    children = served.children("headroom.server.processes.network_process")
-    processes: list[psutil.Process | subprocess.Popen[bytes]] = [*children, served.process]
-    for process in processes:
-        resource.prlimit(process.pid, resource.RLIMIT_CORE, (hard, hard))
-        process.send_signal(signal.SIGABRT)
-        process.wait(PATIENCE_S)
-    assert served.process.returncode == -signal.SIGABRT

@@ -82,14 +82,17 @@ def traced(directory: Path, seconds: float, *, fsync: str = "each") -> Trace:
         stop_merges(sql_port)
         pushed = asyncio.run(_load(served.address, seconds))
         eventually(served.metrics, lambda found: found["headroom_records:written"] >= len(pushed))
-        rows = _rows(sql_port)
+        with connected(with_writer(Endpoint.parse(f"http://{LOOPBACK}:{sql_port}"))) as client:
+            rows = client.query("SELECT toUInt64(value), _part FROM headroom.points").result_rows
+            parts = client.query("SELECT name, path FROM system.parts WHERE table = 'points' AND active").result_rows
         assert served.stop() == 0
     size = -1
     while size != (size := log.stat().st_size):  # strace ends after the processes that it traces
         time.sleep(0.5)
     found = list(calls(log.read_text(encoding="ascii", errors="replace").splitlines()))
     durable = durable_parts(found)
-    stored = {number: durable[part] for number, part in rows if part in durable}
+    paths = {name: str(path).rstrip("/") for name, path in parts}
+    stored = {int(number): durable[paths[part]] for number, part in rows if paths[part] in durable}
     spool = directory / "data" / "spool"
     spool_calls = calls_of(str(spool), found)
     freed = sum(call.name.startswith(("rename", "unlink")) and ".spool" in call.paths[0] for call in spool_calls)
@@ -114,15 +117,6 @@ async def _client(address: tuple[str, int], number: int, end: float, pushed: dic
             pushed[Ack(client.port, client.correlation)] = value
         await asyncio.sleep(_EVERY_MS / 1000 * 1.1)
     client.close()
-
-
-def _rows(sql_port: int) -> list[tuple[int, str]]:
-    """Each number with the directory of the part that contains it."""
-    with connected(with_writer(Endpoint.parse(f"http://{LOOPBACK}:{sql_port}"))) as client:
-        rows = client.query("SELECT toUInt64(value), _part FROM headroom.points").result_rows
-        parts = client.query("SELECT name, path FROM system.parts WHERE table = 'points' AND active").result_rows
-    paths = {name: str(path).rstrip("/") for name, path in parts}
-    return [(int(value), paths[part]) for value, part in rows]
 
 
 def _responses(found: Iterable[Call], pushed: dict[Ack, int]) -> dict[int, int]:

@@ -51,26 +51,22 @@ class SecureBroker:
 
 @pytest.fixture(scope="session")
 def secure_kafka(java: str, kafka_libs: Path) -> Iterator[SecureBroker]:
-    """PLAINTEXT and `admin` are super users; `alice` has no rights."""
+    """PLAINTEXT and `admin` are super users; `alice` has no rights. Its stores are as Java's own tool makes them."""
     with SecureCluster(java, kafka_libs, 1, authorizer=True) as cluster:
-        yield SecureBroker(cluster, stores_of_keytool(java, cluster))
-
-
-def stores_of_keytool(java: str, cluster: SecureCluster) -> dict[str, str]:
-    """A client's properties with stores as Java's own tool makes them."""
-    cluster.authority.issue("admin")
-    key, trusted = (cluster.directory / f"{name}-of-keytool.p12" for name in ("admin", "trusted"))
-    store = ["-storetype", "PKCS12", "-storepass", STORE_PASSWORD, "-noprompt"]
-    source = ["-srckeystore", str(cluster.authority.key_store("admin", STORE_PASSWORD))]
-    for arguments in (
-        ["-importkeystore", *source, "-srcstorepass", STORE_PASSWORD, "-destkeystore", str(key),
-         "-deststoretype", "PKCS12", "-deststorepass", STORE_PASSWORD, "-noprompt"],
-        ["-importcert", "-alias", "ca", "-file", str(cluster.authority.ca), "-keystore", str(trusted), *store],
-    ):  # fmt: skip
-        subprocess.run([Path(java).resolve().parent / "keytool", *arguments], check=True, capture_output=True)
-    return {
-        "ssl.truststore.location": str(trusted),
-        "ssl.truststore.password": STORE_PASSWORD,
-        "ssl.keystore.location": str(key),
-        "ssl.keystore.password": STORE_PASSWORD,
-    }
+        cluster.authority.issue("admin")
+        key, trusted = (cluster.directory / f"{name}-of-keytool.p12" for name in ("admin", "trusted"))
+        store = ["-storetype", "PKCS12", "-storepass", STORE_PASSWORD, "-noprompt"]
+        source = ["-srckeystore", str(cluster.authority.key_store("admin", STORE_PASSWORD))]
+        for arguments in (
+            ["-importkeystore", *source, "-srcstorepass", STORE_PASSWORD, "-destkeystore", str(key),
+             "-deststoretype", "PKCS12", "-deststorepass", STORE_PASSWORD, "-noprompt"],
+            ["-importcert", "-alias", "ca", "-file", str(cluster.authority.ca), "-keystore", str(trusted), *store],
+        ):  # fmt: skip
+            subprocess.run([Path(java).resolve().parent / "keytool", *arguments], check=True, capture_output=True)
+        stores = {
+            "ssl.truststore.location": str(trusted),
+            "ssl.truststore.password": STORE_PASSWORD,
+            "ssl.keystore.location": str(key),
+            "ssl.keystore.password": STORE_PASSWORD,
+        }
+        yield SecureBroker(cluster, stores)

@@ -7,7 +7,7 @@ import math
 from exporters.model import QuotaLimit, RecordKind
 from exporters.spool.records import decode_rows, encode_rows
 from quota_metrics.config.entities import QuotaAlteration, entity_of
-from quota_metrics.config.timeline import Epoch, LimitHistory, configurations, epochs, unrecorded
+from quota_metrics.config.timeline import LimitHistory, configurations, epochs, unrecorded
 from quota_metrics.windows import UNLIMITED
 
 ALICE = entity_of({"user": "alice"})
@@ -122,19 +122,12 @@ def test_configurations_read_rows_of_the_collector() -> None:
     assert list(configurations(LimitHistory("c").changes(rules, 5), 5)) == [(5, rules)]
 
 
-def epoch(change: QuotaAlteration, *history: QuotaLimit) -> Epoch:
-    pairs = [(PRODUCER, user, client_id) for user in ("alice", "bob") for client_id in ("app", "job")]
-    (only,) = epochs(history, [change], pairs, 100)
-    return only
-
-
-def names(pairs: set[tuple[str, str, str]]) -> set[str]:
-    return {f"{user}/{client_id}" for _, user, client_id in pairs}
-
-
 def test_change_affects_clients_that_share_the_new_quota() -> None:
     """The quota of a client-id is shared by all users without one of their own."""
-    joined = epoch(QuotaAlteration(ALICE, {PRODUCER: None}), row("alice", 0, 5.0), row("", 0, 5.0, client_id="app"))
-    assert names(joined.affected()) == {"alice/app", "alice/job", "bob/app"}
+    pairs = [(PRODUCER, user, client_id) for user in ("alice", "bob") for client_id in ("app", "job")]
+    history = [row("alice", 0, 5.0), row("", 0, 5.0, client_id="app")]
+    (joined,) = epochs(history, [QuotaAlteration(ALICE, {PRODUCER: None})], pairs, 100)
+    affected = {f"{user}/{client_id}" for _, user, client_id in joined.affected()}
+    assert affected == {"alice/app", "alice/job", "bob/app"}
     assert not joined.may_use_more((PRODUCER, "bob", "app"))
     assert joined.may_use_more((PRODUCER, "alice", "job"))

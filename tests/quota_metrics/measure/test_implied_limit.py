@@ -43,14 +43,18 @@ class SimulatedBroker:
         return throttle_ms
 
 
-def estimates(limit: float, api_key: int, window: QuotaWindow, *, bursty: bool) -> list[float]:
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("api_key", [PRODUCE, FETCH])
+@pytest.mark.parametrize("bursty", [False, True])
+@pytest.mark.parametrize("window", [QuotaWindow(), QuotaWindow(31, 1000)])
+def test_implied_limit_is_the_brokers(limit: float, api_key: int, bursty: bool, window: QuotaWindow) -> None:
     quotas = QuotasInForce()
     quotas.configure({entity_of({"user": "alice"}): {"producer_byte_rate": 1e9, "consumer_byte_rate": 1e9}})
     meter = UsageMeter("c", quota_of=quotas.of_client, window_at=lambda _: window)
     broker = SimulatedBroker(limit, window, api_key)
     random_ = random.Random(f"{limit}{api_key}{window}{bursty}")
     sizes = [int(limit * share) for share in ((1.5, 3.0, 6.0) if bursty else (0.02, 0.1, 0.3))]
-    free_ms, asked_again, limits = START_MS, 0, []
+    free_ms, asked_again, implied = START_MS, 0, []
     for now_ms in range(START_MS, START_MS + 150_000, 10):
         idle = bursty and (now_ms - START_MS) % 20_000 > 5_000
         if now_ms >= free_ms and (asked_again or not idle):
@@ -61,16 +65,7 @@ def estimates(limit: float, api_key: int, window: QuotaWindow, *, bursty: bool) 
             free_ms = now_ms + throttle_ms
             asked_again = size if throttle_ms and api_key == FETCH else 0  # a consumer asks for the same again
         if now_ms % 1000 == 0:
-            limits += [row.implied_limit for row in meter.samples(now_ms) if row.implied_limit]
-    return limits
-
-
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("api_key", [PRODUCE, FETCH])
-@pytest.mark.parametrize("bursty", [False, True])
-@pytest.mark.parametrize("window", [QuotaWindow(), QuotaWindow(31, 1000)])
-def test_implied_limit_is_the_brokers(limit: float, api_key: int, bursty: bool, window: QuotaWindow) -> None:
-    implied = estimates(limit, api_key, window, bursty=bursty)
+            implied += [row.implied_limit for row in meter.samples(now_ms) if row.implied_limit]
     assert len(implied) >= 2
     assert mean(implied) == pytest.approx(limit, rel=0.1)
 

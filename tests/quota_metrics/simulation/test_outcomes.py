@@ -53,10 +53,6 @@ def replay(asking: Simulation, rows: Sequence[UsageSample]) -> None:
     asking.throttled(usage)
 
 
-def names(asking: Simulation) -> set[tuple[str, str]]:
-    return {(client.user, client.client_id) for group in asking.groups for client in group}
-
-
 def asked(history: Sequence[QuotaLimit], alteration: QuotaAlteration, *loads: Used) -> dict[str, ClientOutcome]:
     rows = recorded(*loads)
     asking = question(history, alteration, rows)
@@ -98,7 +94,7 @@ def test_burst_is_delayed_and_then_drained() -> None:
 def test_only_clients_that_may_be_throttled_are_replayed() -> None:
     rows = recorded(Used("u", "much", [2000] * 20), Used("u", "little", [500] * 20), Used("v", "other", [9000] * 20))
     asking = question([], change({"user": "u", "client-id": None}, producer_byte_rate=1000), rows)
-    assert names(asking) == {("u", "much")}
+    assert {(client.user, client.client_id) for group in asking.groups for client in group} == {("u", "much")}
 
 
 def test_consumer_quota_does_not_affect_producers() -> None:

@@ -99,14 +99,6 @@ def test_the_worst_broker_is_where_it_is_throttled_then_nearest_then_muted_longe
     assert [numbers.window.broker_id for numbers in ordered] == [1, 2, 3, 4, 5, 6]
 
 
-def past(*values: float, missing: int = 0) -> list[PastWindow]:
-    """The windows before the one that begins at 0; the last `missing` of them are not there."""
-    return [
-        PastWindow((index - len(values) - missing) * MINUTE_MS, value, 0.0, 0.0, 0.0)
-        for index, value in enumerate(values)
-    ]
-
-
 @pytest.mark.parametrize(
     ("values", "missing", "now", "holding"),
     [
@@ -128,7 +120,11 @@ def past(*values: float, missing: int = 0) -> list[PastWindow]:
 def test_a_threshold_holds_until_two_windows_are_below_it(
     values: tuple[float, ...], missing: int, now: float, holding: int
 ) -> None:
-    assert held(now, past(*values, missing=missing), 0, MINUTE_MS, THRESHOLDS.steps) == holding
+    past = [  # the last `missing` windows before the one that begins at 0 are not there
+        PastWindow((index - len(values) - missing) * MINUTE_MS, value, 0.0, 0.0, 0.0)
+        for index, value in enumerate(values)
+    ]
+    assert held(now, past, 0, MINUTE_MS, THRESHOLDS.steps) == holding
 
 
 @pytest.mark.parametrize(

@@ -34,19 +34,6 @@ def row(at_s: int, user: str, client_id: str, bucket: tuple[str, str] | None, ra
     )
 
 
-def drawn(random_: random.Random, level: str) -> list[Row]:
-    """Rows of clients whose quotas are of a client, of a user, of a client-id, or of each of these."""
-    rows = []
-    for user in random_.sample(_NAMES, 4):
-        for client_id in random_.sample(_NAMES, 5):
-            buckets = {"client": (user, client_id), "user": (user, ""), "client-id": ("", client_id), "none": None}
-            chosen = random_.choice(list(buckets)) if level == "mixed" else level
-            rows += [
-                row(at_s, user, client_id, buckets[chosen], random_) for at_s in range(0, 120, random_.randint(1, 9))
-            ]
-    return rows
-
-
 def slices_of(
     clickhouse: RunningClickHouse, cluster: str, number: int, limits: ClientLimits = _NO_LIMITS
 ) -> list[dict[str, Any]]:
@@ -70,7 +57,14 @@ def test_slices_of_clients_together_give_the_windows_of_all(
     clickhouse: RunningClickHouse, seed: int, level: str
 ) -> None:
     random_ = random.Random(seed)
-    cluster, rows = f"divided-{level}-{seed}", drawn(random_, level)
+    cluster, rows = f"divided-{level}-{seed}", []
+    for user in random_.sample(_NAMES, 4):
+        for client_id in random_.sample(_NAMES, 5):
+            buckets = {"client": (user, client_id), "user": (user, ""), "client-id": ("", client_id), "none": None}
+            chosen = random_.choice(list(buckets)) if level == "mixed" else level
+            rows += [
+                row(at_s, user, client_id, buckets[chosen], random_) for at_s in range(0, 120, random_.randint(1, 9))
+            ]
     insert(clickhouse.store, rows, cluster)
     complete(clickhouse_of(clickhouse.url), "gateway", START, START + 2 * MINUTE)
     whole, slices = slices_of(clickhouse, cluster, 1), slices_of(clickhouse, cluster, 7)

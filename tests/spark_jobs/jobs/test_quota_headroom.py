@@ -25,7 +25,7 @@ from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import limits_table
-from tests.kit.clickhouse import QueriedStore, RunningClickHouse, connected
+from tests.kit.clickhouse import RunningClickHouse, connected
 from tests.kit.points import TIME, points
 from tests.kit.terminal.pseudo_terminal import shown_by
 from tests.kit.usage_rows import FRIDAY_MS, insert_usage
@@ -35,12 +35,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
 # Three windows of a minute.
 WHEN = TimeRange(FRIDAY_MS, FRIDAY_MS + 180_000, 60)
 FROM = datetime.fromtimestamp(FRIDAY_MS / 1000, UTC)
-
-
-@pytest.fixture(scope="module")
-def url(clickhouse: RunningClickHouse) -> str:
-    fill(clickhouse.store)
-    return clickhouse.url
 
 
 def run(url: str, when: TimeRange = WHEN, **options: Any) -> list[dict[str, Any]]:
@@ -69,13 +63,14 @@ CLIENTS = [
 ]
 
 
-def fill(store: QueriedStore) -> None:
-    """The usage of each client every five seconds as written by the gateway, duplicated as after a crash."""
+@pytest.fixture(scope="module")
+def url(clickhouse: RunningClickHouse) -> str:
+    """Of the usage of each client every five seconds as written by the gateway, duplicated as after a crash."""
     usage = [(client, at_s) for client in CLIENTS for at_s in range(0, 180, 5) if active(client, at_s)]
     throttle_ms = [client.throttle_ms if at_s < client.throttled_windows * 60 else 0.0 for client, at_s in usage]
     for _ in ("first", "replay"):
         insert_usage(
-            store,
+            clickhouse.store,
             "c",
             [WHEN.from_ms + at_s * 1000 for _, at_s in usage],
             [client.rate for client, _ in usage],
@@ -95,18 +90,20 @@ def fill(store: QueriedStore) -> None:
         QuotaLimit("c", "", "free", "", FETCH, before, 1.0),
         QuotaLimit("c", "", "free", "", FETCH, before + 1, None),
     ]
-    store.insert("quota_limits", limits_table(limits, before), token="limits")
+    clickhouse.store.insert("quota_limits", limits_table(limits, before), token="limits")
     name = "org.apache.kafka.producer.produce.throttle.time.max"
     values = [(1, 750.0), (2, float("nan")), (125, 640.0), (126, float("nan"))]
     columns: dict[str, Any] = {"client_id": ["throttled"] * len(values), "metric": [name] * len(values)}
     columns |= {"ts": pa.array([WHEN.from_ms + at_s * 1000 for at_s, _ in values], TIME)}
-    store.insert("points", points("c", len(values), value=[ms for _, ms in values], **columns), token="points")
-    store.query(
+    table = points("c", len(values), value=[ms for _, ms in values], **columns)
+    clickhouse.store.insert("points", table, token="points")
+    clickhouse.store.query(
         "INSERT INTO headroom.client_instances (cluster, client_instance_id, client_id, principal, software_name,"
         " software_version, first_seen, last_seen, pushes, points) SELECT 'c', generateUUIDv4(), 'throttled',"
         " 'ANONYMOUS', 'java', '4.3.1', fromUnixTimestamp64Milli({ms:Int64}) AS at, at, 1, 4",
         {"ms": WHEN.from_ms - 500},
     )
+    return clickhouse.url
 
 
 def active(client: Client, at_s: int) -> bool:

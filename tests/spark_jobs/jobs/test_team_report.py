@@ -30,23 +30,19 @@ capacity: {in_bytes_per_s: 1.0e13, out_bytes_per_s: 1.0e14}
 """
 
 
-def usage() -> list[tuple[int, str, str, str, int]]:
-    """A row for each of ten hours, client and key, with odd numbers of bytes that no float holds."""
-    draw = random.Random(5)
-    return [
-        (FRIDAY_MS + hour * HOUR_MS, user, client_id, key, draw.randrange(2**53, 2**55) | 1)
-        for hour in range(10)
-        for user, client_id in CLIENTS
-        for key in ("producer_byte_rate", "consumer_byte_rate")
-    ]
-
-
 def test_teams_and_unowned_are_the_metered_bytes(
     spark: SparkSession, clickhouse: RunningClickHouse, tmp_path: Path
 ) -> None:
     owners = tmp_path / "owners.yaml"
     owners.write_text(OWNERS)
-    at_ms, users, client_ids, keys, sizes = zip(*usage(), strict=True)
+    draw = random.Random(5)
+    usage = [  # of each hour, client and key, with odd numbers of bytes that no float holds
+        (FRIDAY_MS + hour * HOUR_MS, user, client_id, key, draw.randrange(2**53, 2**55) | 1)
+        for hour in range(10)
+        for user, client_id in CLIENTS
+        for key in ("producer_byte_rate", "consumer_byte_rate")
+    ]
+    at_ms, users, client_ids, keys, sizes = zip(*usage, strict=True)
     columns: dict[str, Any] = {
         "user": users,
         "client_id": client_ids,

@@ -49,19 +49,6 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, En
         server.stop()
 
 
-def fill(store: QueriedStore, name: str, hour_s: int, minute_s: int) -> None:
-    """Telemetry, a quota, usage of the first minute of an hour and of a later one, and the level of the latter, of a
-    cluster named as the database."""
-    store.migrate(SCHEMA_VALUES)
-    store.check()
-    store.insert("points", points(name, 10), token=name)
-    limits = [QuotaLimit(name, "alice", "", "", "producer_byte_rate", minute_s * 1000, 1000.0)]
-    store.insert("quota_limits", limits_table(limits, minute_s * 1000), token=name)
-    seconds = [at_s + second for at_s in (hour_s, minute_s) for second in range(1, 60)]
-    write(store, [sample(name, at_s * 1000, 990.0) for at_s in seconds], name)
-    compute_levels(store, minute_s)
-
-
 def test_each_database_is_complete_and_has_nothing_of_the_other(
     endpoints: dict[str, Endpoint], spark: SparkSession
 ) -> None:
@@ -69,7 +56,14 @@ def test_each_database_is_complete_and_has_nothing_of_the_other(
     hour_s = minute_s // 3600 * 3600 - 3600  # jobs read whole hours from usage_1m
     for name, endpoint in endpoints.items():
         store = QueriedStore(endpoint)
-        fill(store, name, hour_s, minute_s)
+        store.migrate(SCHEMA_VALUES)
+        store.check()
+        store.insert("points", points(name, 10), token=name)  # of a cluster named as the database
+        limits = [QuotaLimit(name, "alice", "", "", "producer_byte_rate", minute_s * 1000, 1000.0)]
+        store.insert("quota_limits", limits_table(limits, minute_s * 1000), token=name)
+        seconds = [at_s + second for at_s in (hour_s, minute_s) for second in range(1, 60)]
+        write(store, [sample(name, at_s * 1000, 990.0) for at_s in seconds], name)
+        compute_levels(store, minute_s)
         store.close()
     for name, endpoint in endpoints.items():
         clickhouse = ClickHouse((endpoint,))

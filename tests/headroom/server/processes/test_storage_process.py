@@ -14,14 +14,27 @@ from typing import cast
 
 import pytest
 
+from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.store import PermanentWriteError, Store
 from exporters.spool.reader import SpoolReader
+from headroom.config.settings import StoreConfig, TelemetryConfig
 from headroom.server.processes.messages import Message
 from headroom.server.processes.parent_pipes import ParentThread
-from headroom.server.processes.storage_process import StorageWorker, StoreProgress, _Follower, next_interval_s
+from headroom.server.processes.storage_process import (
+    StorageWorker,
+    StoreProgress,
+    WorkerSettings,
+    _Follower,
+    next_interval_s,
+)
 from headroom.server.storage import CountDifference
 from telemetry.ingest.ingester import Ingester
-from tests.kit.worker import worker_settings
+
+
+def worker_settings(directory: Path) -> WorkerSettings:
+    """For a spool and a quarantine in `directory`, and a store that does not answer."""
+    nodes = (Endpoint.parse("http://127.0.0.1:1"),)
+    return WorkerSettings(data=directory, nodes=nodes, store=StoreConfig(), telemetry=TelemetryConfig())
 
 
 class ScriptedParent(ParentThread):
