@@ -33,7 +33,7 @@ from quota_metrics.minutes.live import LiveLevels
 from telemetry.ingest.ingester import Ingester, IngestOptions
 from telemetry.ingest.progress import Progress
 from telemetry.ingest.quarantine import Quarantine
-from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
+from tests.kit.clickhouse import running_clickhouse
 from tests.kit.ways import files_that_run, listed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse, pytest.mark.interpreted]
@@ -65,17 +65,6 @@ async def measured(kafka: LocalCluster, kafka_admin: Admin, data: Path, store: C
         await steps["usage"]()
 
 
-def stored(data: Path, clickhouse: RunningClickHouse) -> None:
-    store = Store(clickhouse.writer)
-    options = IngestOptions(max_decompressed_bytes=MIB, rollup_interval_ms=60_000)
-    with closing(SpoolReader(data / "spool")) as reader:
-        quarantine = Quarantine(data / "quarantine", 10, MIB)
-        ingester = Ingester(reader, store, quarantine, options, Progress(time.monotonic))
-        while ingester.step(now_ms()):
-            pass
-    store.close()
-
-
 async def shown(clickhouse: ClickHouse, minute_ms: int) -> str:
     """The overview, after the minute has been computed."""
     computed: list[int] = []
@@ -93,7 +82,12 @@ def test_a_quota_change_runs_through_the_listed_files(kafka: LocalCluster, kafka
         with files_that_run() as files:
             asyncio.run(measured(kafka, kafka_admin, tmp_path, store))
             minute_ms = now_ms() // 60_000 * 60_000
-            stored(tmp_path, clickhouse)
+            options = IngestOptions(max_decompressed_bytes=MIB, rollup_interval_ms=60_000)
+            with closing(SpoolReader(tmp_path / "spool")) as reader, closing(Store(clickhouse.writer)) as writer:
+                quarantine = Quarantine(tmp_path / "quarantine", 10, MIB)
+                ingester = Ingester(reader, writer, quarantine, options, Progress(time.monotonic))
+                while ingester.step(now_ms()):
+                    pass
             page = asyncio.run(shown(store, minute_ms))
         store.close()
     assert CLIENT in page

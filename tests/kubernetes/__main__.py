@@ -36,34 +36,31 @@ CHECKS: dict[str, Callable[[Release], str]] = {
 }
 
 
-def run_check(name: str, target: Release) -> bool:
-    """Prints the check's line; returns whether it did not fail."""
-    began = time.monotonic()
-    try:
-        line, failed = f"ok: {CHECKS[name](target)}", False
-    except NotTriedError as exc:
-        line, failed = f"not tried: {exc}", False
-    except Exception as exc:  # noqa: BLE001 the other checks go on
-        line, failed = f"FAILED: {exc if isinstance(exc, CheckError) else repr(exc)}", True
-    print(f"{name}: {line} [{time.monotonic() - began:.0f} s]", flush=True)
-    return not failed
-
-
 def main(names: list[str]) -> int:
     """Returns 1 when a check failed."""
     if unknown := set(names) - CHECKS.keys():
         print(f"no such check: {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}", file=sys.stderr)
         return 2
+    failed: list[str] = []
     shutil.rmtree(STATE / "host", ignore_errors=True)
     (STATE / "host").mkdir(parents=True)
     kubectl("delete", "namespace", "headroom", "tools", "dry", "--ignore-not-found")  # of a rig that was kept
     with Outside() as outside:
         target = Release(outside, float(os.environ.get("AWAY_S", "600")))
         clients.start_pod(target)
-        passed = [run_check(name, target) for name in CHECKS if not names or name in names]
+        for name in [name for name in CHECKS if not names or name in names]:
+            began = time.monotonic()
+            try:
+                line = f"ok: {CHECKS[name](target)}"
+            except NotTriedError as exc:
+                line = f"not tried: {exc}"
+            except Exception as exc:  # noqa: BLE001 the other checks go on
+                line = f"FAILED: {exc if isinstance(exc, CheckError) else repr(exc)}"
+                failed.append(name)
+            print(f"{name}: {line} [{time.monotonic() - began:.0f} s]", flush=True)
         if target.traffic is not None:
             target.traffic.stop()
-    return 0 if all(passed) else 1
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -45,16 +46,14 @@ class Case(NamedTuple):
         return {"cluster": self.cluster, "quota_key": self.quota_key, "value": value, "since": "15m", **names}
 
 
-def drawn_load(draw: random.Random, user: str, client_id: str) -> Used:
-    level, burst = draw.choice([200, 900, 1500, 4000]), draw.choice([0, 0, 9000])
-    counts = [level + (burst if second % 60 < 5 else 0) + draw.randrange(20) * 10 for second in range(SECONDS)]
-    api_key = draw.choice([0, _FETCH])
-    return Used(user, client_id, counts, draw.choice([0, 0, 300]), draw.choice([1, 2]), api_key)
-
-
 def write(running: RunningClickHouse, cluster: str, draw: random.Random) -> None:
     start_ms = (time.time_ns() // 60_000_000_000 - 9) * 60_000
-    loads = [drawn_load(draw, user, client_id) for user in USERS for client_id in CLIENTS]
+    loads = []
+    for user, client_id in itertools.product(USERS, CLIENTS):
+        level, burst = draw.choice([200, 900, 1500, 4000]), draw.choice([0, 0, 9000])
+        counts = [level + (burst if second % 60 < 5 else 0) + draw.randrange(20) * 10 for second in range(SECONDS)]
+        api_key = draw.choice([0, _FETCH])
+        loads.append(Used(user, client_id, counts, draw.choice([0, 0, 300]), draw.choice([1, 2]), api_key))
     rows = [row._replace(cluster=cluster, ts_ms=row.ts_ms - START_MS + start_ms) for row in recorded(*loads)]
     running.store.insert("quota_usage", usage_table(rows, start_ms), token=cluster)
     limits = [
