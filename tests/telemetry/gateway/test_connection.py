@@ -307,15 +307,16 @@ def test_local_answers_keep_request_order_behind_a_push() -> None:
     assert alone.flush() == response(72, 0, 1, b"answer-72") + response(3, 12, 2, b"12:asked")
 
 
-@pytest.mark.parametrize("key", [0, 1, 12, 44])
-def test_unsupported_request_without_broker_raises_protocol_error(key: int) -> None:
-    with pytest.raises(ProtocolError, match="without a broker"):
-        Alone().client(request(key, 1, 1, b"body"))
-
-
-def test_oversize_request_without_broker_raises_protocol_error() -> None:
-    with pytest.raises(ProtocolError, match="Metadata request of"):
-        Alone().client(request(3, 12, 1, bytes(2000)))
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        *((request(key, 1, 1, b"body"), "without a broker") for key in (0, 1, 12, 44)),
+        (request(3, 12, 1, bytes(2000)), "Metadata request of"),
+    ],
+)
+def test_unsupported_or_oversize_request_without_broker_raises_protocol_error(asked: bytes, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        Alone().client(asked)
 
 
 ANSWER = response(18, 0, 0, struct.pack(">hihhh", 0, 1, 18, 0, 4))
