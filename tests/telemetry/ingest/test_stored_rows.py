@@ -1,4 +1,4 @@
-"""Every kind of record through the storage worker into a ClickHouse server."""
+"""Every kind of record through the storage worker into a ClickHouse server, points in the order of its sorting key."""
 
 from __future__ import annotations
 
@@ -7,15 +7,74 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
-from exporters.model import RecordKind
+from exporters.model import Push, RecordKind
 from exporters.spool.records import encode_instance, encode_rows, sender_bytes
+from telemetry.decode.templates import PointColumns
+from telemetry.ingest.arrow_tables import key_order, push_ranks
 from telemetry.ingest.rollups import ROLL_UP, Slice
 from tests.kit.clickhouse import QueriedStore, running_clickhouse
 from tests.telemetry.decode.payloads import CONNECTION, NOW_MS
 from tests.telemetry.ingest.conftest import FACTS, LIMIT, TOPIC, USAGE, Bench
+
+METRICS = ["a", "aa", "b", "\N{GREEK SMALL LETTER ALPHA}"]
+HOUR_MS = 3_600_000
+
+
+def senders(rng: random.Random, count: int) -> list[Push]:
+    return [
+        Push(
+            replace(CONNECTION, cluster=rng.choice(["x", "y"]), principal=rng.choice(["p", "pq"])),
+            rng.choice(["app", "app-1", "app-10"]),
+            rng.randbytes(1) + bytes(7) + rng.randbytes(1) + bytes(7),
+            NOW_MS,
+            7,
+            False,
+            4,
+            b"",
+        )
+        for _ in range(count)
+    ]
+
+
+def points(rng: random.Random, pushes: int, count: int, most_series: int) -> PointColumns:
+    """Series often share their highest bits, and are often equal."""
+
+    def drawn(below: int) -> np.ndarray:
+        return np.array([rng.randrange(below) for _ in range(count)], np.int64)
+
+    zero = np.zeros(count)
+    series = drawn(most_series).astype(np.uint64) + np.uint64(1 << 63) * drawn(2).astype(np.uint64)
+    return PointColumns(
+        drawn(pushes), drawn(len(METRICS)), NOW_MS + drawn(2 * HOUR_MS), series, zero, zero, zero, zero, zero
+    )
+
+
+@pytest.mark.parametrize("most_series", [1, 3, 1 << 60])
+def test_order_is_that_of_the_sorting_key(most_series: int) -> None:
+    rng = random.Random(most_series)
+    pushes = senders(rng, 40)
+    columns = points(rng, len(pushes), 3_000, most_series)
+
+    def key(n: int) -> tuple[object, ...]:
+        push, ts_ms = pushes[columns.push[n]], int(columns.ts_ms[n])
+        instance = push.client_instance_id[8:] + push.client_instance_id[:8]
+        of_metric = push.connection.cluster, METRICS[columns.metric[n]], ts_ms // HOUR_MS
+        return (*of_metric, push.connection.principal, push.client_id, instance, int(columns.series_id[n]), ts_ms)
+
+    order, hours = key_order(columns, np.arange(len(METRICS)), push_ranks(pushes))
+    keys = [key(n) for n in order.tolist()]
+    assert keys == sorted(keys)
+    assert sorted(order.tolist()) == list(range(3_000))
+    assert hours == sorted({int(ts_ms) // HOUR_MS for ts_ms in columns.ts_ms})
+
+
+def test_no_points_have_no_order_and_no_hours() -> None:
+    order, hours = key_order(points(random.Random(1), 1, 0, 1), np.array([], np.int64), push_ranks([]))
+    assert (order.tolist(), hours) == ([], [])
 
 
 def _stored(directory: Path, store: QueriedStore) -> dict[str, list[tuple[Any, ...]]]:
@@ -102,11 +161,11 @@ def test_every_record_kind_is_stored_in_a_server(tmp_path: Path) -> None:
         connection = replace(CONNECTION, principal=rng.choice(["p", "pq"]))
         many.push(connection=connection, client_id=f"app-{n % 12}", client_instance_id=rng.randbytes(16))
     assert many.step() == 30
-    [points] = many.store.tables["points"].values()
+    [sortable] = many.store.tables["points"].values()
     with running_clickhouse(tmp_path / "clickhouse") as clickhouse:
         stored = _stored(tmp_path, clickhouse.store)
         before = _blocks_already_sorted(clickhouse.store)
-        clickhouse.store.insert("points", points, token="many")
+        clickhouse.store.insert("points", sortable, token="many")
         assert _blocks_already_sorted(clickhouse.store) == before + 1
     assert stored["view"] == [
         ("00010203-0405-0607-0809-0a0b0c0d0e0f", float(2**53 + 1), "sum", "cumulative", "3", "4.3.1", NOW_MS)
