@@ -12,11 +12,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from headroom.demo.jvm import Jvm
-from telemetry.subscriptions.java.hash import (
-    ConcurrentMapKeys,
-    hash_set,
-    hash_set_of,
-)
+from telemetry.subscriptions.java.hash import ConcurrentMapKeys, hash_set, hash_set_of
 from telemetry.subscriptions.java.regex import MAX_SUBJECT_CHARS, JavaPattern
 from telemetry.subscriptions.java.x500_name import CertificateError, subject_name
 from telemetry.subscriptions.subscription_id import instance_subscription_id, subscription_crc
