@@ -111,7 +111,11 @@ def run(clients: int, interval_s: float) -> Run:
         backlog_s = written(serve)
         last = spent(serve)
         unwritten = serve.metrics()["headroom_records:buffered"]
-        a_row, turns = disk_use(serve, last.rows)
+        if last.rows <= MERGED_ROWS:
+            with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
+                client.command("OPTIMIZE TABLE headroom.points FINAL")
+        disk, merged = serve.query(f"SELECT sum(bytes_on_disk), sum(rows) {PARTS}")[0].split("\t")
+        series = int(serve.query("SELECT uniqCombined(series_id) FROM headroom.points")[0])
     pushing_s, whole_s = then.at_s - first.at_s, last.at_s - first.at_s
     pushes, rows = last.stored - first.stored, last.rows - first.rows
     return Run(
@@ -122,8 +126,8 @@ def run(clients: int, interval_s: float) -> Run:
         (last.merged - first.merged) / (rows + 2 * pushes),
         (last.worker_s - first.worker_s - idle[1] * whole_s) / pushing_s,
         (last.clickhouse_s - first.clickhouse_s - idle[2] * whole_s) / pushing_s,
-        turns,
-        a_row,
+        int(merged) / series,
+        int(disk) / int(merged),
         instance_bytes,
         load.payload_bytes,
         backlog_s,
@@ -147,16 +151,6 @@ def written(serve: Serve) -> float:
             eventually(lambda: serve.query(MERGES), lambda found: found == ["0"], PATIENCE_S, ASKED_EVERY_S)
         time.sleep(NEXT_MERGE_S)
     return took_s
-
-
-def disk_use(serve: Serve, rows: int) -> tuple[float, float]:
-    """Bytes of a row on disk, merged, and points of a series, on average."""
-    if rows <= MERGED_ROWS:
-        with connected(with_writer(Endpoint.parse(serve.url)), send_receive_timeout=PATIENCE_S) as client:
-            client.command("OPTIMIZE TABLE headroom.points FINAL")
-    disk, merged = serve.query(f"SELECT sum(bytes_on_disk), sum(rows) {PARTS}")[0].split("\t")
-    series = int(serve.query("SELECT uniqCombined(series_id) FROM headroom.points")[0])
-    return int(disk) / int(merged), int(merged) / series
 
 
 def idle_cores(serve: Serve) -> list[float]:

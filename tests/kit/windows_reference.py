@@ -271,7 +271,8 @@ def _bucket(
     rates, sampled = _sums(members, window_ms // 1000)
     parts = _parts(members, by_limit, limits, elapsed, window_ms)
     limit, group = min(parts, key=lambda part: (part[1].mean < 0, -_fullness(part[0], max(part[1])), part[0]))
-    group_last = _newest(rates, sampled, elapsed, covered=covered)
+    newest = elapsed - 1 if covered else max((s for s, one in enumerate(sampled) if one), default=0)
+    group_last = max(rates[newest], rates[newest - 1] if newest else 0.0)  # the greater rate of the last two seconds
     own = {id(m.client): _own(m) for m in members}
     ranked = sorted(members, key=lambda m: (-own[id(m.client)].mean, m.client.user, m.client.client_id))
     several = len(ranked) > 1 and own[id(ranked[0].client)].mean == own[id(ranked[1].client)].mean
@@ -312,12 +313,6 @@ def _sums(members: list[_Member], seconds: int) -> tuple[list[float], list[bool]
             rates[second] += member.client.rates[second]
             sampled[second] |= member.client.sampled[second]
     return rates, sampled
-
-
-def _newest(rates: list[float], sampled: list[bool], elapsed: int, *, covered: bool) -> float:
-    """The greater rate of the last two seconds."""
-    newest = elapsed - 1 if covered else max((s for s, one in enumerate(sampled) if one), default=0)
-    return max(rates[newest], rates[newest - 1] if newest else 0.0)
 
 
 def _area(member: _Member) -> float:

@@ -39,11 +39,27 @@ def run(
         tell("starting three brokers, a JVM and two gateways")
         cluster = stack.enter_context(LocalCluster(java, libs, nodes=3, properties=BROKER))
         jvm = stack.enter_context(Jvm(java, libs))
-        _configure(jvm, cluster.bootstrap)
-        bootstraps = [
-            stack.enter_context(_gateway(clickhouse, cluster.bootstrap, directory, name)).kafka
-            for name in ("first", "second")
-        ]
+        with Admin(jvm, cluster.bootstrap) as admin, closing(jvm.admin(cluster.bootstrap)) as java_admin:
+            new_topic = jvm.classes.org.apache.kafka.clients.admin.NewTopic
+            topics = [
+                new_topic(client.name, {number: [broker] for number, broker in enumerate(client.brokers)}).configs(
+                    SLOW_TOPIC if client.name == HEAVY else {}
+                )
+                for client in CLIENTS
+                if not client.reads
+            ]
+            _wait(jvm, java_admin.createTopics(topics).all())
+            admin.alter_quota({"user": USER}, {CLIENTS[0].quota_key: SHARED_LIMIT})
+            for client in CLIENTS:
+                if not client.is_shared:
+                    _set_limit(admin, client, 0)
+            admin.set_subscription("truth", "org.apache.kafka.", PUSH_INTERVAL_MS)
+        bootstraps = []
+        for name in ("first", "second"):
+            (directory / name).mkdir()
+            where = ["--upstream", cluster.bootstrap, "--cluster", CLUSTER, "--gateway-id", name]
+            served = Served(directory / name, *where, environment=clickhouse.environment)
+            bootstraps.append(stack.enter_context(served).kafka)
         old_libs = client_libs(java, OLD_JAVA, CACHE / f"kafka-clients-{OLD_JAVA}", tell)
         old_jvm = stack.enter_context(Jvm(java, old_libs))
         fleet = Fleet(jvm, old_jvm, bootstraps, CLIENTS, phase_s)
@@ -61,34 +77,10 @@ def run(
     return begin_s
 
 
-def _gateway(clickhouse: RunningClickHouse, upstream: str, directory: Path, name: str) -> Served:
-    (directory / name).mkdir()
-    where = ["--upstream", upstream, "--cluster", CLUSTER, "--gateway-id", name]
-    return Served(directory / name, *where, environment=clickhouse.environment)
-
-
 def _pause_until(moment_s: float, fleet: Fleet) -> None:
     while (left := moment_s - time.time()) > 0:
         time.sleep(min(left, 1.0))
         fleet.check()
-
-
-def _configure(jvm: Jvm, bootstrap: str) -> None:
-    with Admin(jvm, bootstrap) as admin, closing(jvm.admin(bootstrap)) as java_admin:
-        new_topic = jvm.classes.org.apache.kafka.clients.admin.NewTopic
-        topics = [
-            new_topic(client.name, {number: [broker] for number, broker in enumerate(client.brokers)}).configs(
-                SLOW_TOPIC if client.name == HEAVY else {}
-            )
-            for client in CLIENTS
-            if not client.reads
-        ]
-        _wait(jvm, java_admin.createTopics(topics).all())
-        admin.alter_quota({"user": USER}, {CLIENTS[0].quota_key: SHARED_LIMIT})
-        for client in CLIENTS:
-            if not client.is_shared:
-                _set_limit(admin, client, 0)
-        admin.set_subscription("truth", "org.apache.kafka.", PUSH_INTERVAL_MS)
 
 
 def _set_limit(admin: Admin, client: Client, phase: int) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tests.truth.script import CLIENTS, HEAVY, HEAVY_BROKER, PHASES, SETTLING_WINDOWS, VICTIMS, Expected, expected
+from tests.truth.script import CLIENTS, HEAVY, HEAVY_BROKER, PHASES, SETTLING_WINDOWS, VICTIMS, expected
 
 FLAGGED = ("warn", "critical", "throttled")
 LEAST = 0.95  # of each share
@@ -48,7 +48,15 @@ def score(rows: Iterable[Row], victims: Iterable[Row], begin_s: int, window_s: i
         for start in range(0, PHASES * phase_s, window_s):
             row, true = by_key.get((client.name, client.quota_key, start)), truth[client.name, start]
             found = row is not None and row["level"] in FLAGGED
-            _felt(client.name, start, row, true, counts, faults)
+            of_client = {}  # what it feels, and what changed
+            if row and true.impact is not None:
+                of_client["impact"] = row["impact"] == true.impact
+            if row and true.cause is not None and row["level"] in FLAGGED:
+                of_client["cause"] = true.cause in row["cause"] if true.cause else row["cause"] == ""
+            for what, right in of_client.items():
+                counts[f"{what} {right}"] += 1
+                if row and not right:
+                    faults.append(f"{client.name} at {start} s: {what} not {getattr(true, what)!r}, {row[what]!r}")
             if true.flagged is None:
                 counts["unscored"] += 1
                 continue
@@ -75,19 +83,6 @@ def score(rows: Iterable[Row], victims: Iterable[Row], begin_s: int, window_s: i
         unscored=counts["unscored"],
         faults=tuple(faults),
     )
-
-
-def _felt(name: str, start: int, row: Row | None, true: Expected, counts: Counter[str], faults: list[str]) -> None:
-    """Whether the row says what the client feels and what changed."""
-    rights = {}
-    if row and true.impact is not None:
-        rights["impact"] = row["impact"] == true.impact
-    if row and true.cause is not None and row["level"] in FLAGGED:
-        rights["cause"] = true.cause in row["cause"] if true.cause else row["cause"] == ""
-    for what, right in rights.items():
-        counts[f"{what} {right}"] += 1
-        if not right:
-            faults.append(f"{name} at {start} s: {what} not {getattr(true, what)!r}, {row[what] if row else ''!r}")
 
 
 def victim_windows(window_s: int, phase_s: int) -> range:

@@ -41,14 +41,6 @@ def tree_s(processes: tuple[subprocess.Popen[bytes], ...]) -> float:
     return found
 
 
-def locally(options: list[str]) -> tuple[float, float]:
-    before, started_s = spent_s(), time.monotonic()
-    command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *options]
-    with Descendants(os.getpid()) as descendants:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return spent_s() - before + descendants.workers_s, time.monotonic() - started_s
-
-
 def on_a_cluster(directory: Path, options: list[str]) -> tuple[float, float]:
     with running_cluster(directory, workers=WORKERS) as cluster:
         workers, before, started_s = tree_s(cluster.workers), spent_s(), time.monotonic()
@@ -68,7 +60,11 @@ def main(rows: int) -> None:
         fill(clickhouse, CLUSTER, rows)
         minutes = -(-rows // (60 * CLIENTS))
         options = options_of(clickhouse.writer.url, CLUSTER, TimeRange(START, START + minutes * 60_000))
-        local, local_s = locally(options)
+        before, started_s = spent_s(), time.monotonic()
+        with Descendants(os.getpid()) as descendants:
+            command = [sys.executable, "-m", "headroom", "job", "quota-headroom", *options]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        local, local_s = spent_s() - before + descendants.workers_s, time.monotonic() - started_s
         cluster, cluster_s = on_a_cluster(Path(scratch), options)
     name = f"spark_cluster_{rows // 1000}k_rows"
     tell(f"{name}_cpu", cluster, "cpu_s", cluster / max(local, 0.01), f"local:{local:.1f}")
