@@ -87,10 +87,15 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def builds() -> dict[str, dict[str, str]]:
-    """Environment variables of each build, the compiled one last, if `make compiled` has made it."""
+    """Environment variables of each build, the compiled one last, if `make compiled` has made it. Ends the process when
+    a source is newer: figures would be those of earlier code."""
     path = os.pathsep.join([str(COMPILED.absolute()), str(Path.cwd())])
     found = {"interpreted": {"HEADROOM_PURE": "1"}}
     if COMPILED.exists():
+        packages = [Path(copy.name) for copy in COMPILED.iterdir() if copy.is_dir()]
+        newest_s = max(file.stat().st_mtime for package in packages for file in package.rglob("*.py"))
+        if newest_s > COMPILED.stat().st_mtime:
+            raise SystemExit("bench: build/compiled is older than the sources: make compiled")
         found["compiled"] = {"PYTHONSAFEPATH": "1", "PYTHONPATH": path}
     return found
 
