@@ -29,6 +29,8 @@ def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path:
         with grpc_endpoint(received, port, tls):
             asyncio.run(push(served.address, 1, 2))
             eventually(received.values, lambda values: values == [1, 2])
+            # Without its answer the forwarder would send them again.
+            eventually(served.metrics, lambda found: found["headroom_forward_points_total"] == 2)
         asyncio.run(push(served.address, 3, 4, 5))
         query = "SELECT value FROM headroom.points ORDER BY value"
         eventually(lambda: rows(served.sql, query), lambda stored: stored == [(1,), (2,), (3,), (4,), (5,)])
