@@ -226,8 +226,8 @@ class Data:
         if not rows:
             return []
         names = ("cluster", "source", "quota_key", "user", "client_id", "broker_id")
-        found = await self._rows(queries.SPARKLINES, {f"{name}s": [row[name] for row in rows] for name in names})
-        points = {row["place"]: [(int(minute), float(rate)) for minute, rate in row["points"]] for row in found}
+        lines = await self._rows(queries.SPARKLINES, {f"{name}s": [row[name] for row in rows] for name in names})
+        points = {row["place"]: [(int(minute), float(rate)) for minute, rate in row["points"]] for row in lines}
         return [points.get(place, []) for place in range(1, len(rows) + 1)]
 
     async def usage(self, query: Given) -> Row:
@@ -284,13 +284,13 @@ class Data:
         wanted = text_of(query, "q").strip(" ").lower()
         rules, matched = await asyncio.gather(self._rows(queries.LIMITS, names), self._rows(queries.CAUGHT, {}))
         caught = {(row["cluster"], row["quota_key"], row["matched_entity"]): row for row in matched}
-        found = []
+        matching = []
         for rule in rules:
             text = entity_text(entity_of_names(rule["user"], rule["client_id"], rule["ip"]))
             if wanted not in f"{text} {rule['quota_key']}".lower():
                 continue
             counts = caught.get((rule["cluster"], rule["quota_key"], text), {})
-            found.append(
+            matching.append(
                 {
                     **rule,
                     "entity": text,
@@ -299,7 +299,7 @@ class Data:
                     "utilization": counts.get("fullest"),
                 }
             )
-        return found
+        return matching
 
     async def what_if(self, query: Given) -> Row:
         """The clients that another quota would throttle, by recorded rates, and the line that sets it."""
@@ -349,22 +349,26 @@ class Data:
         """The known instances that a subscription would match, by the rules of the server, and its known metrics."""
         values = {key: text_of(query, name) for key, name in _SUBSCRIPTION_KEYS.items()}
         try:
-            wanted = parse_subscription(
+            subscription = parse_subscription(
                 "preview", {key: value for key, value in values.items() if value}, self._match_keys
             )
         except InvalidSubscriptionError as exc:
             raise BadRequestError(str(exc)) from exc
         since_ms = now_ms() - _KNOWN_MS
-        names = {"since_ms": since_ms, "all": int(ALL_METRICS in wanted.metrics), "prefixes": wanted.metrics}
-        look = partial(preview_of, wanted, self._clickhouse, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
-        found, metrics = await asyncio.gather(
+        names = {
+            "since_ms": since_ms,
+            "all": int(ALL_METRICS in subscription.metrics),
+            "prefixes": subscription.metrics,
+        }
+        look = partial(preview_of, subscription, self._clickhouse, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
+        preview, metrics = await asyncio.gather(
             self._threads.run(look),
             self._rows(queries.METRICS, names),
         )
         return {
-            **found.document(),
-            "is_complete": found.known < _MAX_INSTANCES,
-            "metrics": metrics if wanted.metrics else [],
+            **preview.document(),
+            "is_complete": preview.known < _MAX_INSTANCES,
+            "metrics": metrics if subscription.metrics else [],
         }
 
     async def jobs(self) -> list[Row]:

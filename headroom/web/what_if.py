@@ -80,9 +80,9 @@ def document_of(question: FormQuestion, clickhouse: ClickHouse) -> dict[str, Any
     """The document of quota_metrics.what_if with at most _SHOWN clients. Raises BadRequestError, ConnectionError."""
     now = now_ms()
     from_ms, to_ms = whole_minutes(now, RANGES[question.since])
-    asked = WhatIfQuestion([question.alteration], from_ms, to_ms, question.cluster)
+    replayed = WhatIfQuestion([question.alteration], from_ms, to_ms, question.cluster)
     try:
-        outcome = document(answer(asked, replace(clickhouse, timeout_s=TIMEOUT_S), now), _SHOWN)
+        outcome = document(answer(replayed, replace(clickhouse, timeout_s=TIMEOUT_S), now), _SHOWN)
     except UnrecordedClusterError as exc:
         raise BadRequestError(str(exc)) from exc
     return {

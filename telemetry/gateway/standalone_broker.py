@@ -145,7 +145,7 @@ def metadata(body: bytes, version: int, node: SinkNode, topic: str | None = None
     if count < 0 or (version == 0 and not count):  # all
         names = [(topic, None)] if topic else []
     else:
-        names = [(asked.name, getattr(asked, "topic_id", None)) for asked in request.topics]
+        names = [(requested.name, getattr(requested, "topic_id", None)) for requested in request.topics]
     fields = {
         "throttle_time": _AT_ONCE,
         "brokers": [{"node_id": NODE_ID, "host": node.host, "port": node.port, "rack": None}],

@@ -40,14 +40,14 @@ class HttpLimits(NamedTuple):
     receive_timeout_s: float
 
 
-class UnsupportedError(Exception):
+class UnsupportedMediaError(Exception):
     """The type or the encoding of a body that nobody reads here."""
 
 
 # Status, the label under which a refusal is counted (the receiver counts its own), and why, if the error does not say.
 _STATUS: Final[dict[type[Exception], tuple[int, str, str]]] = {
     UnauthenticatedError: (401, "unauthenticated", ""),
-    UnsupportedError: (415, "unsupported", ""),
+    UnsupportedMediaError: (415, "unsupported", ""),
     TimeoutError: (408, "timeout", "the request did not arrive in time"),
     ClientDisconnect: (400, "invalid", "the request body is incomplete"),
     DecompressError: (400, "invalid", ""),
@@ -78,7 +78,7 @@ class _Endpoint:
         try:
             trusted = self._access.is_trusted(request.headers.getlist("authorization"), None)
             if content_type not in _PARSERS:
-                raise UnsupportedError("Content-Type is not application/x-protobuf or application/json")
+                raise UnsupportedMediaError("Content-Type is not application/x-protobuf or application/json")
             body = await self._read_body(request)
             sender = OtlpCaller(request.client.host if request.client else "", trusted, TRANSPORT)
             export = await self._receiver.accept(body, _PARSERS[content_type], sender)
@@ -94,7 +94,7 @@ class _Endpoint:
     async def _read_body(self, request: Request) -> bytes:
         encoding = request.headers.get("content-encoding", "").strip().lower()
         if encoding not in _CODECS:
-            raise UnsupportedError("Content-Encoding is not identity, gzip or zstd")
+            raise UnsupportedMediaError("Content-Encoding is not identity, gzip or zstd")
         async with asyncio.timeout(self._limits.receive_timeout_s):
             parts, size = [], 0
             async for part in request.stream():

@@ -108,8 +108,8 @@ def _of_urls(
             picture = f"{name}-{width}-{theme}"
             settle(page, url)
             page.screenshot(path=target / f"{picture}.png", full_page=whole)
-            if told := complaints(page):
-                found[picture] = told
+            if complained := complaints(page):
+                found[picture] = complained
         context.close()
     return found
 

@@ -68,15 +68,15 @@ def test_chart_tells_of_restarts_and_changes(served: str, watched: Watched, clic
         )
     page = watched.page
     page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=stopped-app&range=7d")
-    told = page.get_by_role("list", name="Marks of the chart of producer_byte_rate").locator("li")
-    expect(told).to_have_count(2, timeout=60_000)
-    change, restart = told.all_inner_texts()
+    marks = page.get_by_role("list", name="Marks of the chart of producer_byte_rate").locator("li")
+    expect(marks).to_have_count(2, timeout=60_000)
+    change, restart = marks.all_inner_texts()
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
     assert re.fullmatch(rf"\u25b2 {moment} quota of user=alice, client-id=<default>: none to 100\.0 kB/s", change)
     assert re.fullmatch(rf"\u25c6 {moment} a new instance", restart)
     assert "\u25c6: a new instance of the client pushed" in page.locator("figure.chart figcaption").inner_text()
     page.get_by_role("button", name="Local time").click()
-    expect(told.first).to_contain_text("local time")
+    expect(marks.first).to_contain_text("local time")
     page.get_by_role("button", name="Local time").click()
 
 

@@ -48,8 +48,8 @@ def test_open_page_says_that_the_store_stands_still(
     expect(line).to_have_text(re.compile(rf"live, {CLOCK}, \d+ (s|min) ago"), timeout=30_000)
     rows = page.locator(ROWS).count()
     with stopped(clickhouse):
-        told = re.compile(rf"the store does not answer since {CLOCK}, shown is {CLOCK}")
-        expect(line).to_have_text(told, timeout=10_000)
+        sentence = re.compile(rf"the store does not answer since {CLOCK}, shown is {CLOCK}")
+        expect(line).to_have_text(sentence, timeout=10_000)
         expect(line).to_have_class("away")
         assert page.locator(ROWS).count() == rows
     expect(line).to_have_text(re.compile("live, "), timeout=30_000)
