@@ -349,18 +349,14 @@ class Data:
         """The known instances that a subscription would match, by the rules of the server, and its known metrics."""
         values = {key: text_of(query, name) for key, name in _SUBSCRIPTION_KEYS.items()}
         try:
-            subscription = parse_subscription(
+            parsed = parse_subscription(
                 "preview", {key: value for key, value in values.items() if value}, self._match_keys
             )
         except InvalidSubscriptionError as exc:
             raise BadRequestError(str(exc)) from exc
         since_ms = now_ms() - _KNOWN_MS
-        names = {
-            "since_ms": since_ms,
-            "all": int(ALL_METRICS in subscription.metrics),
-            "prefixes": subscription.metrics,
-        }
-        look = partial(preview_of, subscription, self._clickhouse, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
+        names = {"since_ms": since_ms, "all": int(ALL_METRICS in parsed.metrics), "prefixes": parsed.metrics}
+        look = partial(preview_of, parsed, self._clickhouse, since_ms, most=_MAX_INSTANCES, shown=_MAX_SHOWN)
         preview, metrics = await asyncio.gather(
             self._threads.run(look),
             self._rows(queries.METRICS, names),
@@ -368,7 +364,7 @@ class Data:
         return {
             **preview.document(),
             "is_complete": preview.known < _MAX_INSTANCES,
-            "metrics": metrics if subscription.metrics else [],
+            "metrics": metrics if parsed.metrics else [],
         }
 
     async def jobs(self) -> list[Row]:
