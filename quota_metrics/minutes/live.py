@@ -21,7 +21,7 @@ from quota_metrics.minutes.memories import MINUTE_MS, AsOf, Client, Cluster, res
 from quota_metrics.minutes.records import paused_collector
 from quota_metrics.minutes.surroundings import Around, ClientFacts, read_around
 from quota_metrics.minutes.teams import Teams
-from quota_metrics.minutes.usage_minutes import has_samples, last_seconds, store_minute, stored_minute
+from quota_metrics.minutes.usage_minutes import last_seconds, store_minute
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level_and_reason import is_worth_a_row
@@ -64,8 +64,7 @@ class LiveLevels:
         """Writes a minute that has ended, beside older computations of it, and its rows of usage_1m. Raises
         StoreError."""
         start_ms = 1000 * start_s
-        store_minute(self._store, start_ms)
-        windows = windows_of(stored_minute(self._store, start_ms), WINDOW_S, start_ms + MINUTE_MS)
+        windows = windows_of(store_minute(self._store, start_ms), WINDOW_S, start_ms + MINUTE_MS)
         around = read_around(self._store, start_ms, telemetry=telemetry and windows.num_rows > 0)
         before = self._as_of(start_ms)
         judged = _judged(windows, before, around, thresholds)
@@ -78,9 +77,10 @@ class LiveLevels:
     def compute_last(self, start_ms: int, thresholds: Thresholds, *, telemetry: bool = True) -> None:
         """Writes the 60 seconds from `start_ms` on, a whole second, with the memory of the minute in which they begin.
         They are no part of the memory. Raises StoreError."""
-        if not has_samples(self._store, start_ms):
+        rows = last_seconds(self._store, start_ms)
+        if not rows.num_rows:
             return
-        windows = windows_of(last_seconds(self._store, start_ms), WINDOW_S, start_ms + MINUTE_MS)
+        windows = windows_of(rows, WINDOW_S, start_ms + MINUTE_MS)
         around = read_around(self._store, start_ms, telemetry=telemetry)
         before = self._as_of(start_ms - start_ms % MINUTE_MS)
         self._write("headroom_live", start_ms, _judged(windows, before, around, thresholds), around)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-from exporters.clickhouse.client import ClickHouse
+from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.schema import filled
+from quota_metrics.minutes.columns import joined_codes, lists, numbers
 from quota_metrics.minutes.records import statement
 from quota_metrics.verdict.thresholds import LARGEST_RATE, MUTED_LOOKBACK_MS
 
@@ -19,6 +22,8 @@ MINUTE_MS: Final = 60_000
 _MUTED_MINUTES: Final = MUTED_LOOKBACK_MS // MINUTE_MS  # after a minute, in which its samples may still mute clients
 _ROWS_AT_ONCE: Final = 10_000_000  # samples of minutes that one statement computes, if they are several
 _DAY_MS: Final = 86_400_000
+_AT_ONCE: Final = 100_000  # rows of one insert
+_CLIENT: Final = ("cluster", "source", "quota_key", "user", "client_id", "broker_id", "gateway_id", "ip")
 
 
 class SampleTable(StrEnum):
@@ -28,51 +33,49 @@ class SampleTable(StrEnum):
     RECENT = "quota_usage_recent"  # of the last hours, ordered by minute
 
 
-class _Counted(NamedTuple):
-    """What was there of a minute before it was computed."""
-
-    source: str
-    minute_ms: int
-    rows: int
-    newest_ms: int
-    bad_rows: Mapping[str, int]
-    is_dirty: bool
-    is_marked: bool
-
-
-def minutes(table: SampleTable) -> str:
+def minutes(table: SampleTable, merged: str = "FINAL") -> str:
     """The SELECT of rows of usage_1m, in the order of its columns. Parameters: from_ms, to_ms, computed_ms, source and
     cluster ('': all)."""
-    return _statement("usage_1m", table)
+    return _statement("usage_1m", table, merged)
 
 
-def last_seconds(clickhouse: ClickHouse, start_ms: int) -> pa.Table:
-    """Rows as those of usage_1m, of the 60 seconds from a whole second on. Raises StoreError."""
-    return clickhouse.table(minutes(SampleTable.RECENT), {**_minute(start_ms), "cluster": "", "computed_ms": 0})
+def last_seconds(clickhouse: ClickHouse, start_ms: int, computed_ms: int = 0) -> pa.Table:
+    """Rows as those of usage_1m, of the 60 seconds from a whole second on. Raises StoreError.
+
+    FINAL leaves out samples that were stored twice, for as much time as all the rest takes. Without it the rows are the
+    same if none were: then each client has one row, and each of its samples a rate of its own.
+    """
+    span = {**_minute(start_ms), "computed_ms": computed_ms}
+    if not clickhouse.rows(_statement("any"), {**span, "from_ms": start_ms - MUTED_LOOKBACK_MS}):
+        return clickhouse.table("SELECT * FROM usage_1m LIMIT 0")  # planned in much less time
+    rows = clickhouse.table(minutes(SampleTable.RECENT, merged=""), span)
+    names = [rows[name].combine_chunks().dictionary_encode().indices.to_numpy() for name in _CLIENT]
+    rates = np.count_nonzero(np.isfinite(lists(rows["rates"], np.float64)[0]))
+    if len(np.unique(joined_codes(names))) == rows.num_rows and rates == numbers(rows, "samples", np.int64).sum():
+        return rows
+    return clickhouse.table(minutes(SampleTable.RECENT), span)
 
 
-def has_samples(clickhouse: ClickHouse, start_ms: int) -> bool:
-    """Whether there are samples of 60 seconds, or of the time before in which they may mute clients. Costs little;
-    without any there is nothing to compute. Raises StoreError."""
-    span = {"from_ms": start_ms - MUTED_LOOKBACK_MS, "to_ms": start_ms + MINUTE_MS}
-    return bool(clickhouse.rows(_statement("any"), span))
-
-
-def stored_minute(clickhouse: ClickHouse, start_ms: int) -> pa.Table:
-    """The rows of usage_1m of a minute. Raises StoreError."""
-    return clickhouse.table(_statement("stored"), _minute(start_ms))
-
-
-def store_minute(clickhouse: ClickHouse, start_ms: int) -> None:
-    """Computes a minute of the last hours of all sources. Raises StoreError.
+def store_minute(clickhouse: ClickHouse, start_ms: int) -> pa.Table:
+    """Computes a minute of the last hours of all sources, stores its rows and returns them. Raises StoreError.
 
     When late rows are why, it stays for a job to compute it, too: they may mute clients in the minutes after it.
     """
-    if not has_samples(clickhouse, start_ms):
-        return
-    counts = _counts(clickhouse, SampleTable.RECENT, _minute(start_ms))
-    unmarked = [count for count in counts if not count.is_marked]
-    _store(clickhouse, SampleTable.RECENT, _minute(start_ms), unmarked)
+    computed = {**_minute(start_ms), "computed_ms": time.time_ns() // 1_000_000}
+    marked = {row["source"] for row in clickhouse.rows(_statement("marked"), computed)}
+    rows = last_seconds(clickhouse, start_ms, computed["computed_ms"])
+    for first in range(0, rows.num_rows, _AT_ONCE):
+        clickhouse.insert("usage_1m", rows.slice(first, _AT_ONCE), token=uuid.uuid4().hex)
+    if rows.num_rows:
+        clickhouse.command(_statement("replace"), computed)
+    sums = rows.group_by("source").aggregate([("samples", "sum"), ("newest", "max")])
+    counts = [
+        {"source": source, "minute_ms": start_ms, "rows": samples, "newest_ms": round(1000 * newest.timestamp())}
+        for source, samples, newest in zip(*sums.to_pydict().values(), strict=True)
+        if samples and source not in marked
+    ]
+    _mark(clickhouse, computed, counts)
+    return rows
 
 
 def complete(clickhouse: ClickHouse, source: str, from_ms: int, to_ms: int) -> int:
@@ -82,20 +85,28 @@ def complete(clickhouse: ClickHouse, source: str, from_ms: int, to_ms: int) -> i
     to_ms = to_ms + -to_ms % MINUTE_MS
     dirty = 0
     for start_ms in range(from_ms, to_ms, _DAY_MS):
-        end_ms = min(start_ms + _DAY_MS, to_ms)
-        counts = _counts(clickhouse, SampleTable.ALL, {"from_ms": start_ms, "to_ms": end_ms, "source": source})
-        missing = {count.minute_ms for count in counts if count.is_dirty}
+        day = {"from_ms": start_ms, "to_ms": min(start_ms + _DAY_MS, to_ms), "source": source}
+        # The marks are what is counted before: of a sample that comes later nobody knows whether the statement read it.
+        counts = clickhouse.table(_statement("counted"), day).to_pylist()
+        missing = {count["minute_ms"] for count in counts if count["is_dirty"]}
         dirty += len(missing)
         for first_ms, last_ms in _ranges(missing, counts):
-            of_range = [count for count in counts if first_ms <= count.minute_ms < last_ms]
-            span = {"from_ms": first_ms, "to_ms": last_ms, "source": source}
-            _store(clickhouse, SampleTable.ALL, span, of_range)
+            span = {
+                **day,
+                "from_ms": first_ms,
+                "to_ms": last_ms,
+                "cluster": "",
+                "computed_ms": time.time_ns() // 1_000_000,
+            }
+            clickhouse.command(f"INSERT INTO usage_1m {minutes(SampleTable.ALL)}", span)
+            clickhouse.command(_statement("replace"), span)
+            _mark(clickhouse, span, [count for count in counts if first_ms <= count["minute_ms"] < last_ms])
     return dirty
 
 
-def _ranges(missing: Iterable[int], counts: Iterable[_Counted]) -> Iterator[tuple[int, int]]:
+def _ranges(missing: Iterable[int], counts: Iterable[Row]) -> Iterator[tuple[int, int]]:
     """Ranges of adjacent minutes: those that are missing, and those after them in which they may mute clients."""
-    rows = {count.minute_ms: count.rows for count in counts}
+    rows = {count["minute_ms"]: count["rows"] for count in counts}
     reached = {at + n * MINUTE_MS for at in missing for n in range(_MUTED_MINUTES + 1)}
     start_ms = end_ms = weight = 0
     for minute_ms in sorted(reached):
@@ -108,28 +119,18 @@ def _ranges(missing: Iterable[int], counts: Iterable[_Counted]) -> Iterator[tupl
         yield start_ms, end_ms
 
 
-def _counts(clickhouse: ClickHouse, table: SampleTable, span: Mapping[str, Any]) -> list[_Counted]:
-    rows = clickhouse.table(_statement("counted", table), span).to_pylist()
-    return [_Counted(**{**row, "bad_rows": dict(row["bad_rows"])}) for row in rows]
-
-
-def _store(clickhouse: ClickHouse, table: SampleTable, span: Mapping[str, Any], counts: list[_Counted]) -> None:
-    """Computes a range. The marks are what was counted before: of a sample that came later nobody knows whether the
-    statement read it."""
-    computed_ms = time.time_ns() // 1_000_000
-    computed = {**span, "computed_ms": computed_ms}
-    clickhouse.command(f"INSERT INTO usage_1m {minutes(table)}", {**computed, "cluster": ""})
-    clickhouse.command(_statement("replace"), computed)
+def _mark(clickhouse: ClickHouse, span: Mapping[str, Any], counts: list[Row]) -> None:
+    """Says from which samples (rows of counted.sql) the minutes of a range were made, when their rows are stored."""
     if counts:
-        token = f"{span['source']}/{span['from_ms']}/{computed_ms}"
-        bad_rows = [list(count.bad_rows.items()) for count in counts]
+        token = f"{span['source']}/{span['from_ms']}/{span['computed_ms']}"
+        bad_rows = [count.get("bad_rows", []) for count in counts]
         marks = pa.table(
             {
-                "source": pa.array([count.source for count in counts]),
-                "window_start": pa.array([count.minute_ms // 1000 for count in counts], pa.timestamp("s", "UTC")),
-                "rows": pa.array([count.rows for count in counts], pa.uint64()),
-                "newest": pa.array([count.newest_ms for count in counts], pa.timestamp("ms", "UTC")),
-                "computed_at": pa.array([computed_ms] * len(counts), pa.timestamp("ms", "UTC")),
+                "source": pa.array([count["source"] for count in counts]),
+                "window_start": pa.array([count["minute_ms"] // 1000 for count in counts], pa.timestamp("s", "UTC")),
+                "rows": pa.array([count["rows"] for count in counts], pa.uint64()),
+                "newest": pa.array([count["newest_ms"] for count in counts], pa.timestamp("ms", "UTC")),
+                "computed_at": pa.array([span["computed_ms"]] * len(counts), pa.timestamp("ms", "UTC")),
                 "bad_rows": pa.array(bad_rows, pa.map_(pa.string(), pa.uint64())),
             }
         )
@@ -137,22 +138,21 @@ def _store(clickhouse: ClickHouse, table: SampleTable, span: Mapping[str, Any], 
 
 
 def _minute(start_ms: int) -> dict[str, Any]:
-    """60 seconds of all sources."""
-    return {"from_ms": start_ms, "to_ms": start_ms + MINUTE_MS, "source": ""}
+    """60 seconds of all sources and clusters."""
+    return {"from_ms": start_ms, "to_ms": start_ms + MINUTE_MS, "source": "", "cluster": ""}
 
 
 @cache
-def _statement(name: str, table: SampleTable = SampleTable.ALL) -> str:
+def _statement(name: str, table: SampleTable = SampleTable.ALL, merged: str = "FINAL") -> str:
     """The text of a file of this package. `pruned`: what the key of the table of recent samples needs."""
     pruned = "minute BETWEEN toStartOfMinute(fromUnixTimestamp64Milli({})) AND fromUnixTimestamp64Milli({}) AND"
-    is_recent = table is SampleTable.RECENT
+    pruned = pruned if table is SampleTable.RECENT else ""
     values = {
         "samples": table.value,
+        "merged": merged,
         "largest_rate": f"{LARGEST_RATE:.0f}",
         "muted_lookback_ms": MUTED_LOOKBACK_MS,
-        "pruned": pruned.format("{from_ms:Int64}", "{to_ms:Int64}") if is_recent else "",
-        "pruned_before": (
-            pruned.format(f"{{from_ms:Int64}} - {MUTED_LOOKBACK_MS}", "{to_ms:Int64}") if is_recent else ""
-        ),
+        "pruned": pruned.format("{from_ms:Int64}", "{to_ms:Int64}"),
+        "pruned_before": pruned.format(f"{{from_ms:Int64}} - {MUTED_LOOKBACK_MS}", "{to_ms:Int64}"),
     }
     return filled(statement(name), values)

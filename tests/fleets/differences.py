@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from quota_metrics.minutes.usage_minutes import complete, stored_minute
+from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import windows_of
 from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
@@ -19,7 +19,7 @@ from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import compute_levels, now_ms
 from tests.kit.levels_reference import ClientVerdict, client_verdicts
-from tests.kit.usage_rows import MINUTE, PRODUCE, START, changing, insert
+from tests.kit.usage_rows import MINUTE, PRODUCE, START, changing, insert, stored_minute
 from tests.kit.windows_reference import Expected, Key, Row, windows
 
 MINUTES = 3

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from exporters.clickhouse.client import ClickHouse
 from exporters.model import QuotaLimit
 from telemetry.ingest.arrow_tables import limits_table
 from tests.kit.windows_reference import Row
@@ -151,3 +152,12 @@ def changing(random_: random.Random, *, minutes: int = 3, prefix: str = "") -> l
             )
         )
     return rows
+
+
+def stored_minute(store: ClickHouse, start_ms: int) -> pa.Table:
+    """The rows of usage_1m of a minute."""
+    sql = """
+    SELECT * EXCEPT (newest, computed_at) FROM usage_1m FINAL
+    WHERE toUnixTimestamp(window_start) * 1000 = {start_ms:Int64} AND (samples > 0 OR throttle_ms > 0)
+    """
+    return store.table(sql, {"start_ms": start_ms})

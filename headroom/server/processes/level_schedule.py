@@ -27,7 +27,7 @@ _LOOK_MS: Final = 10_000  # between two looks for rows that arrived late
 _BEAT_MS: Final = 10_000  # between two looks at headroom_services, and two rows of the service that computes
 _GONE_MS: Final = 25_000  # a service that was not seen for so long is gone
 _PAUSES: Final = 10  # the last seconds take at most a tenth of the time
-_AFTER_MINUTE: Final = 4  # after a minute nothing is computed for four times as long as it took, but the next minute
+_AFTER_MINUTE: Final = 4  # after a minute no late one is computed for four times as long as it took
 # After a computation that failed: more telemetry than it can read delays no level for long.
 _WITHOUT_TELEMETRY_S: Final = 600
 
@@ -123,9 +123,7 @@ class LevelSchedule:
         finally:
             self._tried_s = max(self._tried_s, window_s)
             ended_ms = self._now_ms()
-            pause_ms = _AFTER_MINUTE * (ended_ms - began_ms)
-            self._last_at_ms = max(self._last_at_ms, ended_ms + pause_ms)
-            self._not_before_ms = ended_ms + max(_AGAIN_MS, pause_ms)
+            self._not_before_ms = ended_ms + max(_AGAIN_MS, _AFTER_MINUTE * (ended_ms - began_ms))
         del self._pending[window_s]
         if rows != self._rows.get(window_s):  # then the memory of the minutes that follow has changed as well
             following = range(window_s + WINDOW_S, window_s + (MEMORY_WINDOWS + 1) * WINDOW_S, WINDOW_S)

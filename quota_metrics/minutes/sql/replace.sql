@@ -9,6 +9,10 @@ WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000))
   AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000))
   AND ({source:String} = '' OR source = {source:String})
   AND (samples > 0 OR throttle_ms > 0) AND computed_at < fromUnixTimestamp64Milli({computed_ms:Int64})
+  -- Nearly always nothing was computed before, and the rest is not read.
+  AND (SELECT count() FROM usage_1m WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000))
+         AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000))
+         AND computed_at < fromUnixTimestamp64Milli({computed_ms:Int64})) > 0
   AND (cluster, source, quota_key, window_start, user, client_id, broker_id, gateway_id, ip) IN (
     SELECT cluster, source, quota_key, window_start, user, client_id, broker_id, gateway_id, ip FROM usage_1m
     WHERE window_start >= toDateTime(intDiv({from_ms:Int64}, 1000))

@@ -11,16 +11,9 @@ import pyarrow as pa
 import pytest
 
 from exporters.clickhouse.client import ClickHouse
-from quota_metrics.minutes.usage_minutes import (
-    SampleTable,
-    complete,
-    last_seconds,
-    minutes,
-    store_minute,
-    stored_minute,
-)
+from quota_metrics.minutes.usage_minutes import SampleTable, complete, last_seconds, minutes, store_minute
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.usage_rows import MINUTE, START, changing, drawn, insert
+from tests.kit.usage_rows import MINUTE, START, changing, drawn, insert, stored_minute
 from tests.kit.windows_reference import Row
 
 pytestmark = pytest.mark.clickhouse
@@ -48,8 +41,8 @@ def fresh(store: ClickHouse, cluster: str, from_ms: int, to_ms: int) -> list[str
     return texts(store.table(minutes(SampleTable.ALL), span), cluster)
 
 
-def stored(store: ClickHouse, cluster: str, starts_ms: Sequence[int]) -> list[str]:
-    return sorted(text for start_ms in starts_ms for text in texts(stored_minute(store, start_ms), cluster))
+def stored(store: ClickHouse, cluster: str, starat_ms: Sequence[int]) -> list[str]:
+    return sorted(text for start_ms in starat_ms for text in texts(stored_minute(store, start_ms), cluster))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -57,15 +50,15 @@ def test_late_rows_and_duplicates_are_in_the_stored_minutes(clickhouse: RunningC
     random_ = random.Random(seed)
     store, cluster = ClickHouse((clickhouse.writer,)), f"late-{seed}"
     rows = drawn(random_) if seed % 2 else changing(random_)
-    starts_ms = range(START, START + 3 * MINUTE, MINUTE)
+    starat_ms = range(START, START + 3 * MINUTE, MINUTE)
     late = random_.sample(rows, len(rows) // 10)
     insert(clickhouse.store, [row for row in rows if row not in late], cluster)
     assert complete(store, "gateway", START, START + 3 * MINUTE) > 0
-    assert stored(store, cluster, starts_ms) == fresh(store, cluster, START, START + 3 * MINUTE)
+    assert stored(store, cluster, starat_ms) == fresh(store, cluster, START, START + 3 * MINUTE)
     insert(clickhouse.store, late, cluster)
     insert(clickhouse.store, rows, cluster)  # once more, as after a crash
     assert complete(store, "gateway", START, START + 3 * MINUTE) > 0
-    assert stored(store, cluster, starts_ms) == fresh(store, cluster, START, START + 3 * MINUTE)
+    assert stored(store, cluster, starat_ms) == fresh(store, cluster, START, START + 3 * MINUTE)
     assert complete(store, "gateway", START, START + 3 * MINUTE) == 0
 
 
@@ -105,6 +98,31 @@ def test_jobs_do_not_compute_again_what_serve_computed(clickhouse: RunningClickH
     assert stored(store, "served", (start, start + MINUTE)) == fresh(store, "served", start, start + 2 * MINUTE)
     assert complete(store, "gateway", start, start + 2 * MINUTE) == 1
     assert complete(store, "gateway", start, start + 2 * MINUTE) == 0
+
+
+_ROW = Row(7000, "u", "c", 1, 80.0, 0.0, "g", 1000, limit=90.0, limit_known=1, bucket_user="u")
+STORED_TWICE = {
+    "nothing": [_ROW],
+    "a sample": [_ROW, _ROW],
+    "a sample with another limit": [_ROW, _ROW._replace(limit=70.0)],
+    "a sample with another interval": [_ROW, _ROW._replace(interval_ms=10_000)],
+    "two samples of a second": [_ROW, _ROW._replace(at_ms=7400, interval_ms=400)],
+    "two gateways": [_ROW, _ROW._replace(client_id="d"), _ROW._replace(gateway_id="h")],
+}
+
+
+@pytest.mark.parametrize("name", STORED_TWICE)
+def test_samples_that_were_stored_twice_count_once_in_the_minute_of_serve(
+    clickhouse: RunningClickHouse, name: str
+) -> None:
+    number = list(STORED_TWICE).index(name)
+    start = time.time_ns() // 1_000_000 // MINUTE * MINUTE - (80 + number) * MINUTE
+    store, rows = ClickHouse((clickhouse.writer,)), STORED_TWICE[name]
+    for row in [*rows, rows[0]._replace(client_id="beside", at_ms=9000)]:
+        insert(clickhouse.store, [row._replace(at_ms=start + row.at_ms)], "twice")
+    computed = texts(store_minute(store, start), "twice")
+    assert computed == fresh(store, "twice", start, start + MINUTE) == stored(store, "twice", [start])
+    assert len(computed) == (4 if name == "two gateways" else 2)
 
 
 def test_bad_rows_are_counted_by_cluster(clickhouse: RunningClickHouse) -> None:

@@ -129,7 +129,7 @@ def test_the_last_seconds_are_computed_between_minutes() -> None:
     assert service.last[-1] == 1_000_017
 
 
-@pytest.mark.parametrize("took_s", [0.2, 0.9])
+@pytest.mark.parametrize("took_s", [0.2, 0.9, 1.1])
 def test_what_gateways_stored_is_shown_soon(took_s: float) -> None:
     store = FakeStore()
     service = Service(store)
