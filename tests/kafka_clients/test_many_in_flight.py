@@ -17,7 +17,7 @@ from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin
 from headroom.demo.scenario import Serving
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.release]
 
 RECORDS = 20_000
 CROWDED = 4_000  # twice what the gateway lets into its queue

@@ -17,7 +17,13 @@ from tests.oracle import client_files_oracle, quotas_oracle
 pytestmark = pytest.mark.java
 
 
-@pytest.mark.parametrize("subject", list(quotas_oracle.SUBJECTS))
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param(subject, marks=pytest.mark.release if subject in ("mutations", "connections") else ())
+        for subject in quotas_oracle.SUBJECTS
+    ],
+)
 def test_quota_rules_match_kafkas_classes(jvm: Jvm, subject: str) -> None:
     assert quotas_oracle.SUBJECTS[subject](jvm, 20_261_121, 150) == []
 

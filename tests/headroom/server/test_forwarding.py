@@ -15,6 +15,7 @@ from tests.kit.otlp_endpoints import Received, Refusal, ServerTls, grpc_endpoint
 from tests.kit.serving import Served, config_file, eventually, rows
 
 
+@pytest.mark.release
 @pytest.mark.clickhouse
 def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path: Path) -> None:
     [port] = free_ports(1)

@@ -39,6 +39,7 @@ def test_killed_server_is_restarted_with_its_rows(tmp_path: Path) -> None:
     assert served.log.read_text().count("the ClickHouse server ended") == 1
 
 
+@pytest.mark.release
 @pytest.mark.clickhouse
 def test_server_ends_with_a_killed_parent(tmp_path: Path) -> None:
     with Served(tmp_path, "--sql", f"{LOOPBACK}:{free_ports(1)[0]}") as first:

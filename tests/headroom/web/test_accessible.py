@@ -35,6 +35,7 @@ _OPAQUE = """() => {
 }"""
 
 
+@pytest.mark.release
 @pytest.mark.spark
 def test_forecast_and_reports_of_five_hours(browser: Browser) -> None:
     """From rows of usage to what a reader sees: pages of clients, and the pages that the jobs write."""

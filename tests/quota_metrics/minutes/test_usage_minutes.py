@@ -112,9 +112,7 @@ STORED_TWICE = {
 
 
 @pytest.mark.parametrize("name", STORED_TWICE)
-def test_samples_that_were_stored_twice_count_once_in_the_minute_of_serve(
-    clickhouse: RunningClickHouse, name: str
-) -> None:
+def test_serve_counts_samples_that_were_stored_twice_once(clickhouse: RunningClickHouse, name: str) -> None:
     number = list(STORED_TWICE).index(name)
     start = time.time_ns() // 1_000_000 // MINUTE * MINUTE - (80 + number) * MINUTE
     store, rows = ClickHouse((clickhouse.writer,)), STORED_TWICE[name]

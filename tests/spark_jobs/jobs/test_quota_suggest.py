@@ -133,6 +133,7 @@ def newly_throttled(clickhouse: RunningClickHouse, alterations: list[QuotaAltera
 LIMITS = {"<default>": 2000.0, "huge": 1e7, "gone": 5000.0, "held": 1000.0, "fits": 900.0, "bursts": 1000.0}
 
 
+@pytest.mark.release
 def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     minutes = 180
     others = {f"u{number:02}": np.full(minutes, 900 + 5 * number) for number in range(12)}

@@ -119,6 +119,7 @@ def test_late_rows_are_not_lost_to_a_run_of_other_windows(
     assert {(60, START - 240_000, "critical"), (300, START - 300_000, "critical")} <= set(after)
 
 
+@pytest.mark.release
 def test_late_rows_of_hours_ago_change_what_a_complete_run_would(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_late_rows_of_hours_ago_change_what_a_complete_run_would(
     assert sorted(map(repr, clickhouse.store.query(rows))) == changed
 
 
+@pytest.mark.release
 def test_plans_for_many_rows_give_the_same_rows(
     spark: SparkSession, clickhouse: RunningClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +207,7 @@ def test_sigterm_records_the_run_as_failed(spark: SparkSession, clickhouse: Runn
     assert list(clickhouse.store.query(reported.format(job.pid))) == [("failed", "Terminated: ended by SIGTERM")]
 
 
+@pytest.mark.release
 def test_concurrent_runs_are_serialized(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     """Windows never mix two runs: the later run starts after the earlier one has ended, and replaces all its rows."""
     insert(clickhouse, "both", "a", 97.0)

@@ -19,7 +19,7 @@ from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.forecasts import DAY, nightly_job
 from tests.kit.usage_rows import FRIDAY_MS, MINUTE, insert_limits, insert_usage
 
-pytestmark = [pytest.mark.spark, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.spark, pytest.mark.clickhouse, pytest.mark.release]
 
 DAYS = 3
 END = FRIDAY_MS

@@ -125,6 +125,7 @@ def scores() -> Scores:
     return scored(range(100, 105))  # the model was not tuned on these
 
 
+@pytest.mark.release
 @pytest.mark.spark
 def test_probabilities_score_better_than_simple_forecasts(scores: Scores) -> None:
     """Compares proper scores; precision and recall at one threshold are in `python -m tests.bench.forecast`."""
@@ -133,6 +134,7 @@ def test_probabilities_score_better_than_simple_forecasts(scores: Scores) -> Non
             assert scores["headroom"][figure] < scores[name][figure], (name, figure, scores)
 
 
+@pytest.mark.release
 @pytest.mark.spark
 def test_interval_of_80_percent_covers_80_percent(scores: Scores) -> None:
     assert 0.75 <= scores["headroom"]["coverage"] <= 0.85

@@ -102,7 +102,7 @@ def consumed(bootstrap: str, topic: str, expected: int) -> Counter[bytes]:
     return content
 
 
-@pytest.mark.parametrize("family", ["java", "librdkafka"])
+@pytest.mark.parametrize("family", ["java", pytest.param("librdkafka", marks=pytest.mark.release)])
 def test_producer_checksums_match_direct_connection(
     family: str, jvm: Jvm, kafka: LocalCluster, gateway: RunningGateway, new_topic: Callable[[], str], payloads: Path
 ) -> None:

@@ -150,6 +150,7 @@ THROTTLES = {
 }
 
 
+@pytest.mark.release
 def test_throttles_that_a_reassignment_left_are_found_and_removed_by_the_printed_commands(
     kafka: LocalCluster, java: str, kafka_libs: Path, kafka_admin: Admin, jvm: Jvm
 ) -> None:

@@ -59,7 +59,9 @@ def starting(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Pope
         stop(process, PATIENCE_S)
 
 
-@pytest.mark.parametrize("peer", [nothing, unknown_name, silent, not_kafka])
+@pytest.mark.parametrize(
+    "peer", [nothing, *(pytest.param(peer, marks=pytest.mark.release) for peer in (unknown_name, silent, not_kafka))]
+)
 def test_cluster_that_does_not_answer_ends_nothing(
     tmp_path: Path, peer: Callable[[], AbstractContextManager[str]]
 ) -> None:

@@ -103,6 +103,7 @@ def test_the_image_s_health_check_asks_directly() -> None:
         assert (proxy.requests, ours.requests) == ([], ["GET /readyz/kafka HTTP/1.1"])
 
 
+@pytest.mark.release
 @pytest.mark.clickhouse
 def test_suspended_worker_is_replaced_and_all_records_are_written(tmp_path: Path) -> None:
     with Served(tmp_path, *config_file(tmp_path, push_ms=100)) as headroom:

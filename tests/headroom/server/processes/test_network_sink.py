@@ -144,6 +144,7 @@ def test_killed_process_loses_no_acknowledged_push(headroom: Served) -> None:
     assert after["headroom_network_processes"] == PROCESSES
 
 
+@pytest.mark.release
 def test_children_end_with_a_killed_parent_and_restart_succeeds(tmp_path: Path) -> None:
     [port] = free_ports(1)
     listen = ["--listen", f"{LOOPBACK}:{port}"]

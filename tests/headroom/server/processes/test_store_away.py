@@ -91,6 +91,7 @@ def settings(directory: Path, stalled_ms: int = 1_000) -> list[str]:
     return config_file(directory, push_ms=100, clickhouse_password_file=str(password), store=store)
 
 
+@pytest.mark.release
 def test_pushes_before_the_server_starts_are_written_later_and_its_freeze_delays_no_stop(tmp_path: Path) -> None:
     [port] = free_ports(1)
     config, server = settings(tmp_path, stalled_ms=60_000), f"http://{WRITER}@{LOOPBACK}:{port}/headroom"
@@ -124,7 +125,7 @@ def test_sql_address_in_use_is_a_one_line_error(tmp_path: Path) -> None:
     ("store", "why"),
     [
         pytest.param(nothing, "Connection refused", id="nothing listens"),
-        pytest.param(silent, "the store does not answer", id="silent"),
+        pytest.param(silent, "the store does not answer", id="silent", marks=pytest.mark.release),
         pytest.param(lambda: answering(http(TOO_MUCH, "500 Internal Server Error")), "MEMORY_LIMIT", id="fails"),
         pytest.param(lambda: answering(http(REFUSAL, "403 Forbidden")), "refuses user", id="refuses the password"),
         pytest.param(

@@ -16,7 +16,7 @@ from quota_metrics.kafka.frames import decoded, encoded
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served, output_of, page
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.release]
 
 PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

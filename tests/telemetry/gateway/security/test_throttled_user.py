@@ -18,7 +18,7 @@ from tests.kit.secured_serve import librdkafka, rows, serving
 from tests.kit.serving import PATIENCE_S, Served, eventually
 from tests.quota_metrics.measure.quota_truth import Truth
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.release]
 
 WINDOW_S = 60
 MUTED = (
