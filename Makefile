@@ -72,7 +72,7 @@ test test-all: $(READY)
 	wait $$beside || quick=$$?; cat build/test-quick.log; \
 	[ $$alone != 1 ] || { again alone "alone and not image $(EVERYDAY)" && alone=0; }; \
 	for status in $$alone $$quick; do [ $$status = 0 ] || [ $$status = $(NO_TESTS) ] || exit $$status; done; \
-	$(LANE)/slow -n 3 --dist loadgroup --no-loadscope-reorder -m "($(SLOW)) and not (alone or image) $(EVERYDAY)" $(TESTS) || slow=$$?; \
+	$(LANE)/slow -n 4 --dist loadgroup --no-loadscope-reorder -m "($(SLOW)) and not (alone or image) $(EVERYDAY)" $(TESTS) || slow=$$?; \
 	[ $$slow != 1 ] || { again slow "($(SLOW)) and not (alone or image) $(EVERYDAY)" && slow=0; }; \
 	[ $$slow = 0 ] || [ $$slow = $(NO_TESTS) -a $$(( alone * quick )) = 0 ]
 

@@ -22,7 +22,7 @@ from headroom.demo.jvm import Admin, Jvm
 from headroom.demo.processes import free_ports
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
-pytestmark = [pytest.mark.java, pytest.mark.clickhouse]
+pytestmark = [pytest.mark.java, pytest.mark.clickhouse, pytest.mark.release]
 
 FIRST_MS, THEN_MS = 1_000, 4_000
 SEVERAL = 3  # pushes of each client under each subscription

@@ -113,8 +113,7 @@ STORED_TWICE = {
 
 @pytest.mark.parametrize("name", STORED_TWICE)
 def test_serve_counts_samples_that_were_stored_twice_once(clickhouse: RunningClickHouse, name: str) -> None:
-    number = list(STORED_TWICE).index(name)
-    start = time.time_ns() // 1_000_000 // MINUTE * MINUTE - (80 + number) * MINUTE
+    start = time.time_ns() // 1_000_000 // MINUTE * MINUTE - (80 + list(STORED_TWICE).index(name)) * MINUTE
     store, rows = ClickHouse((clickhouse.writer,)), STORED_TWICE[name]
     for row in [*rows, rows[0]._replace(client_id="beside", at_ms=9000)]:
         insert(clickhouse.store, [row._replace(at_ms=start + row.at_ms)], "twice")

@@ -60,6 +60,7 @@ def committed(bootstrap: str, topic: str, group: str) -> int:
     return int(position.offset)
 
 
+@pytest.mark.release
 def test_streams_counts_exactly_once(
     streams_jvm: Jvm, kafka: LocalCluster, kafka_admin: Admin, gateway: RunningGateway, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ def two_processes(tmp_path: Path, secure_cluster: SecureCluster) -> Iterator[Ser
         yield served
 
 
-@pytest.mark.parametrize("processes", ["one_process", "two_processes"])
+@pytest.mark.parametrize("processes", [pytest.param("one_process", marks=pytest.mark.release), "two_processes"])
 def test_tables_contain_the_user_and_errors_no_password(
     processes: str,
     request: pytest.FixtureRequest,
