@@ -27,8 +27,6 @@ PROTO := telemetry/proto
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider -q
 # What only a release needs, minutes of it; `make test-all` has it too.
 EVERYDAY := and not release
-# Of the tests that start servers. Those of a release keep two cores busy with one lane less.
-LANES := 4
 # Ends with the name of the lane, whose failures pytest keeps there.
 LANE = $(BIN)/python -m pytest -q $(DRAWN) -o cache_dir=build/failed
 NO_TESTS := 5
@@ -63,7 +61,6 @@ demo: $(DEMO_READY) ## real broker and throttled real clients; writes demo-outpu
 # tests. Then the others, which start servers. What measures a real broker's time can fail because tests beside it take
 # both cores: what fails in these two lanes runs once more, with nothing beside it, and the log has both results.
 test-all: EVERYDAY :=
-test-all: LANES := 3
 test: ## what a change can break, in a quarter of an hour, drawn by SEED=1: real broker, real clients, ClickHouse, Spark, a browser
 test-all: ## make test and what a release needs: three brokers, minutes of JMX, the wheel, disasters, attacks, upgrades, commands of all pages
 test test-all: $(READY)
@@ -75,7 +72,7 @@ test test-all: $(READY)
 	wait $$beside || quick=$$?; cat build/test-quick.log; \
 	[ $$alone != 1 ] || { again alone "alone and not image $(EVERYDAY)" && alone=0; }; \
 	for status in $$alone $$quick; do [ $$status = 0 ] || [ $$status = $(NO_TESTS) ] || exit $$status; done; \
-	$(LANE)/slow -n $(LANES) --dist loadgroup --no-loadscope-reorder -m "($(SLOW)) and not (alone or image) $(EVERYDAY)" $(TESTS) || slow=$$?; \
+	$(LANE)/slow -n 3 --dist loadgroup --no-loadscope-reorder -m "($(SLOW)) and not (alone or image) $(EVERYDAY)" $(TESTS) || slow=$$?; \
 	[ $$slow != 1 ] || { again slow "($(SLOW)) and not (alone or image) $(EVERYDAY)" && slow=0; }; \
 	[ $$slow = 0 ] || [ $$slow = $(NO_TESTS) -a $$(( alone * quick )) = 0 ]
 
