@@ -6,7 +6,6 @@ its memory (quota_metrics.verdict). The memory as of the newest minute stays her
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -21,7 +20,7 @@ from quota_metrics.minutes.memories import MINUTE_MS, AsOf, Client, Cluster, res
 from quota_metrics.minutes.records import paused_collector
 from quota_metrics.minutes.surroundings import Around, ClientFacts, read_around
 from quota_metrics.minutes.teams import Teams
-from quota_metrics.minutes.usage_minutes import last_seconds, store_minute
+from quota_metrics.minutes.usage_minutes import insert_in_parts, last_seconds, store_minute
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level_and_reason import is_worth_a_row
@@ -47,7 +46,6 @@ _COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "impact_reason": _TEXT, "cause": _TEXT, "is_onset": pa.uint8(), "own_reason": _TEXT, "own_cause": _TEXT,
     "client_place": pa.uint32(), **dict.fromkeys(SUMMED, pa.uint64()),
 }  # fmt: skip
-_AT_ONCE: Final = 100_000  # rows of one insert
 
 
 class LiveLevels:
@@ -95,8 +93,7 @@ class LiveLevels:
             return
         now_ms = self._now_ms()
         rows = _rows(judged, start_ms // 1000, now_ms, self._of_clients(judged.windows, around, now_ms))
-        for first in range(0, rows.num_rows, _AT_ONCE):
-            self._store.insert(table, rows.slice(first, _AT_ONCE), token=uuid.uuid4().hex)
+        insert_in_parts(self._store, table, rows)
 
     def _of_clients(self, windows: pa.Table, around: Around, now_ms: int) -> dict[str, Any]:
         """Columns that tell of the client of each window."""

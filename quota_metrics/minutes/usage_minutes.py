@@ -64,8 +64,7 @@ def store_minute(clickhouse: ClickHouse, start_ms: int) -> pa.Table:
     computed = {**_minute(start_ms), "computed_ms": time.time_ns() // 1_000_000}
     marked = {row["source"] for row in clickhouse.rows(_statement("marked"), computed)}
     rows = last_seconds(clickhouse, start_ms, computed["computed_ms"])
-    for first in range(0, rows.num_rows, _AT_ONCE):
-        clickhouse.insert("usage_1m", rows.slice(first, _AT_ONCE), token=uuid.uuid4().hex)
+    insert_in_parts(clickhouse, "usage_1m", rows)
     if rows.num_rows:
         clickhouse.command(_statement("replace"), computed)
     sums = rows.group_by("source").aggregate([("samples", "sum"), ("newest", "max")])
@@ -76,6 +75,12 @@ def store_minute(clickhouse: ClickHouse, start_ms: int) -> pa.Table:
     ]
     _mark(clickhouse, computed, counts)
     return rows
+
+
+def insert_in_parts(clickhouse: ClickHouse, table: str, rows: pa.Table) -> None:
+    """Writes rows that are computed again, and not sent again, after a failure. Raises StoreError."""
+    for first in range(0, rows.num_rows, _AT_ONCE):
+        clickhouse.insert(table, rows.slice(first, _AT_ONCE), token=uuid.uuid4().hex)
 
 
 def complete(clickhouse: ClickHouse, source: str, from_ms: int, to_ms: int) -> int:
