@@ -19,8 +19,8 @@ METRICS = (
     *("kafka_client_quota_window_utilization_ratiop95", "kafka_client_quota_window_muted_ratio"),
 )
 Client = tuple[str, str]
-Told = tuple[str, str, str]  # user, client id, quota key
-Causes = dict[Told, str]
+ClientQuota = tuple[str, str, str]  # user, client id, quota key
+Causes = dict[ClientQuota, str]
 Shown = dict[Client, tuple[Any, ...]]  # level, reason, impact and its reason, numbers; not all on some surfaces
 
 
@@ -95,8 +95,8 @@ class Surfaces:
 
     def live_causes(self, cluster: str) -> list[Causes]:
         api = self._get("/api/v1/headroom", cluster=cluster, limit="1000").json()
-        told = {(row["user"], row["client_id"], row["quota_key"]): row["cause"] for row in api}
-        return [told, self._causes("headroom_now", f"cluster = '{cluster}'")]
+        causes = {(row["user"], row["client_id"], row["quota_key"]): row["cause"] for row in api}
+        return [causes, self._causes("headroom_now", f"cluster = '{cluster}'")]
 
     def job_causes(self, cluster: str, start_ms: int) -> Causes:
         of_minute = f"cluster = '{cluster}' AND window_start = toDateTime({start_ms // 1000}, 'UTC')"

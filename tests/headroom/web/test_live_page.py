@@ -160,11 +160,11 @@ def test_rows_that_could_not_be_refreshed_are_not_live(served: str, watched: Wat
     stale = re.compile(rf"^\s*this page could not be refreshed, shown is {CLOCK}\s*$")
     expect(line).to_have_text(stale, timeout=20_000)
     expect(line).to_have_class("late")
-    told = line.inner_text()
+    sentence = line.inner_text()
     assert page.locator(ROWS).count() > 0
     with page.expect_response(f"{served}/", timeout=20_000):
         pass
-    assert line.inner_text() == told
+    assert line.inner_text() == sentence
     page.unroute(f"{served}/")
     refreshed(page)
     expect(line).to_have_text(re.compile("live, "))

@@ -41,8 +41,8 @@ def fresh(store: ClickHouse, cluster: str, from_ms: int, to_ms: int) -> list[str
     return texts(store.table(minutes(SampleTable.ALL), span), cluster)
 
 
-def stored(store: ClickHouse, cluster: str, starat_ms: Sequence[int]) -> list[str]:
-    return sorted(text for start_ms in starat_ms for text in texts(stored_minute(store, start_ms), cluster))
+def stored(store: ClickHouse, cluster: str, starts_ms: Sequence[int]) -> list[str]:
+    return sorted(text for start_ms in starts_ms for text in texts(stored_minute(store, start_ms), cluster))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -50,15 +50,15 @@ def test_late_rows_and_duplicates_are_in_the_stored_minutes(clickhouse: RunningC
     random_ = random.Random(seed)
     store, cluster = ClickHouse((clickhouse.writer,)), f"late-{seed}"
     rows = drawn(random_) if seed % 2 else changing(random_)
-    starat_ms = range(START, START + 3 * MINUTE, MINUTE)
+    starts_ms = range(START, START + 3 * MINUTE, MINUTE)
     late = random_.sample(rows, len(rows) // 10)
     insert(clickhouse.store, [row for row in rows if row not in late], cluster)
     assert complete(store, "gateway", START, START + 3 * MINUTE) > 0
-    assert stored(store, cluster, starat_ms) == fresh(store, cluster, START, START + 3 * MINUTE)
+    assert stored(store, cluster, starts_ms) == fresh(store, cluster, START, START + 3 * MINUTE)
     insert(clickhouse.store, late, cluster)
     insert(clickhouse.store, rows, cluster)  # once more, as after a crash
     assert complete(store, "gateway", START, START + 3 * MINUTE) > 0
-    assert stored(store, cluster, starat_ms) == fresh(store, cluster, START, START + 3 * MINUTE)
+    assert stored(store, cluster, starts_ms) == fresh(store, cluster, START, START + 3 * MINUTE)
     assert complete(store, "gateway", START, START + 3 * MINUTE) == 0
 
 

@@ -26,7 +26,7 @@ from tests.kit.levels import compute_levels
 from tests.kit.levels_reference import ClientVerdict, client_verdicts
 from tests.kit.points import TIME, points
 from tests.kit.serving import Served, config_file, eventually
-from tests.kit.surfaces import Causes, Client, Shown, Surfaces, Told
+from tests.kit.surfaces import Causes, Client, ClientQuota, Shown, Surfaces
 from tests.kit.usage_rows import MINUTE, START, changing, insert
 from tests.kit.windows_reference import Row, windows
 from tests.spark_jobs.impact_reference import Felt, impact_of
@@ -127,7 +127,7 @@ def differences(shown: Shown, expected: Shown) -> list[str]:
     return lines + [f"{client}: {one} instead of {other}" for client, one, other in wrong]
 
 
-def told_otherwise(one: Causes, other: Causes) -> dict[Told, tuple[str | None, str | None]]:
+def told_otherwise(one: Causes, other: Causes) -> dict[ClientQuota, tuple[str | None, str | None]]:
     """The causes that differ."""
     return {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
