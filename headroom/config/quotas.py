@@ -68,7 +68,7 @@ class LevelsConfig(Section):
     """Muted share of a window from which a client is `throttled`; can be reloaded"""
 
     every_ms: Millis = Field(default=10_000, ge=1_000)
-    """Time between two computations of the last 60 seconds, which pages show; they take at most a tenth of the time"""
+    """Time between computations of the last 60 seconds, which pages show; they take at most an eighth of the time"""
 
     @property
     def thresholds(self) -> Thresholds:

@@ -6,8 +6,9 @@ its memory (quota_metrics.verdict). The memory as of the newest minute stays her
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress, groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -121,18 +122,15 @@ class _Judged(NamedTuple):
 
 
 def _judged(windows: pa.Table, before: AsOf, around: Around, thresholds: Thresholds) -> _Judged:
-    """All windows count as those of the minute after `before`."""
+    """All windows count as those of the minute after `before`; those of a client are adjacent."""
     minute = pa.array(np.full(windows.num_rows, before.minute_ms))
     windows = windows.set_column(windows.column_names.index("window_start_ms"), "window_start_ms", minute)
     at_brokers = window_rows(windows)
-    positions: dict[Client, list[int]] = defaultdict(list)
-    for position, window in enumerate(at_brokers):
-        if is_worth_a_row(window):
-            positions[window[:5]].append(position)
+    are_rows = list(map(is_worth_a_row, at_brokers))
     observed, nothing = before.observed(), Memory()
     verdicts: list[Verdict] = []
     memories: dict[Client, Memory] = {}
-    for client, of_client in positions.items():
+    for client, of_client in groupby(compress(at_brokers, are_rows), key=itemgetter(slice(5))):
         cluster, source, _, user, client_id = client
         memory = before.memories.get(client, nothing)
         surroundings = around.of(
@@ -140,12 +138,10 @@ def _judged(windows: pa.Table, before: AsOf, around: Around, thresholds: Thresho
             observed=(cluster, source) in observed,
             explains_onset=memory.onset is not None and not memory.onset.cause,
         )
-        brokers = [at_brokers[position] for position in of_client]
-        of_brokers, memories[client] = evaluate(brokers, surroundings, memory, thresholds, MINUTE_MS)
+        of_brokers, memories[client] = evaluate(list(of_client), surroundings, memory, thresholds, MINUTE_MS)
         verdicts += of_brokers
-    used = frozenset(client[:2] for client in positions if client[2] in MEASURED_KEYS)
-    in_order = np.array([position for of_client in positions.values() for position in of_client], np.int64)
-    return _Judged(windows.take(in_order), verdicts, memories, used)
+    used = frozenset(client[:2] for client in memories if client[2] in MEASURED_KEYS)
+    return _Judged(windows.filter(pa.array(are_rows, pa.bool_())), verdicts, memories, used)
 
 
 def _rows(judged: _Judged, start_s: int, computed_ms: int, of_clients: Mapping[str, Any]) -> pa.Table:

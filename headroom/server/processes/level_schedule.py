@@ -26,7 +26,7 @@ _AGAIN_MS: Final = 10_000  # the shortest pause before a minute is computed agai
 _LOOK_MS: Final = 10_000  # between two looks for rows that arrived late
 _BEAT_MS: Final = 10_000  # between two looks at headroom_services, and two rows of the service that computes
 _GONE_MS: Final = 25_000  # a service that was not seen for so long is gone
-_PAUSES: Final = 10  # the last seconds take at most a tenth of the time
+_PAUSES: Final = 8  # the last seconds take at most an eighth of the time
 _AFTER_MINUTE: Final = 4  # after a minute no late one is computed for four times as long as it took
 # After a computation that failed: more telemetry than it can read delays no level for long.
 _WITHOUT_TELEMETRY_S: Final = 600
