@@ -64,6 +64,7 @@ test-all: EVERYDAY :=
 test: ## what a change can break, in a quarter of an hour, drawn by SEED=1: real broker, real clients, ClickHouse, Spark, a browser
 test-all: ## make test and what a release needs: three brokers, minutes of JMX, the wheel, disasters, attacks, upgrades, commands of all pages
 test test-all: $(READY)
+	@tests/system_packages.sh
 	@mkdir -p build; rm -rf build/failed; alone=0; quick=0; slow=0; \
 	again() { echo "make $@: once more, one at a time, what failed beside others"; $(LANE)/$$1 --lf --lfnf=none -m "$$2" $(TESTS) || return 1; }; \
 	nice -n 15 $(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW)) $(EVERYDAY)" $(DRAWN) $(TESTS) > build/test-quick.log 2>&1 & beside=$$!; \

@@ -206,7 +206,7 @@ def test_broker_refusal_is_forwarded_and_leaves_no_principal(
     assert "mallory" not in {user for user, _ in gateway.meter.clients()}
 
 
-@pytest.mark.parametrize("family", ["java", "librdkafka"])
+@pytest.mark.parametrize("family", ["java", pytest.param("librdkafka", marks=pytest.mark.release)])
 def test_clients_reauthenticate_while_pushing(
     family: str,
     jvm: Jvm,
