@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.clickhouse,
     pytest.mark.spark,
-    pytest.mark.alone,
 ]
 
 CLUSTER = "configured"
