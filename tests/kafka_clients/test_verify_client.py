@@ -20,6 +20,7 @@ def verification(tmp_path: Path) -> Iterator[Verification]:
     running.close()
 
 
+@pytest.mark.release
 @pytest.mark.kafka
 def test_librdkafka_passes(verification: Verification) -> None:
     producer = Producer({"bootstrap.servers": verification.bootstrap, "client.id": "judged", "log_level": 2})

@@ -255,6 +255,7 @@ def test_job_runs_by_spark_submit(url: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.release
 def test_table_fits_a_terminal_of_80_columns(url: str) -> None:
     code, lines = shown_by(["job", "quota-headroom", "--url", url, *BETWEEN, "--cluster", "c"], 80, 24)
     assert (code, all(len(line) <= 80 for line in lines)) == (0, True)

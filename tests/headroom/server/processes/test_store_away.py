@@ -127,7 +127,12 @@ def test_sql_address_in_use_is_a_one_line_error(tmp_path: Path) -> None:
         pytest.param(nothing, "Connection refused", id="nothing listens"),
         pytest.param(silent, "the store does not answer", id="silent", marks=pytest.mark.release),
         pytest.param(lambda: answering(http(TOO_MUCH, "500 Internal Server Error")), "MEMORY_LIMIT", id="fails"),
-        pytest.param(lambda: answering(http(REFUSAL, "403 Forbidden")), "refuses user", id="refuses the password"),
+        pytest.param(
+            lambda: answering(http(REFUSAL, "403 Forbidden")),
+            "refuses user",
+            id="refuses the password",
+            marks=pytest.mark.release,
+        ),
         pytest.param(
             lambda: answering(http(b""), "24.8.14.39"),
             "ClickHouse 24.8.14.39 is too old: Headroom needs 25.8 or newer\n",

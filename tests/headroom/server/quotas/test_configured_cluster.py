@@ -18,13 +18,7 @@ from headroom.demo.jvm import Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.serving import Served, eventually, output_of, rows, running
 
-pytestmark = [
-    pytest.mark.release,
-    pytest.mark.kafka,
-    pytest.mark.java,
-    pytest.mark.clickhouse,
-    pytest.mark.spark,
-]
+pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark]
 
 CLUSTER = "configured"
 LIMIT, BURST, EACH_S, RECORD_BYTES = 100_000.0, 1_200_000, 20.0, 100_000
