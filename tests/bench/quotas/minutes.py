@@ -33,7 +33,7 @@ from tests.kit.serving import Served
 
 SIZES: Final = (0, 10_000, 100_000)
 FLEETS: Final = (16, 10_000)  # of the live surface
-THROTTLED: Final = 20  # clients, one after the other
+THROTTLED: Final = 15  # clients, one after the other
 APART_S: Final = 7.3  # so that they begin at all phases of `levels.every_ms`
 STORED_AFTER_S: Final = 1.0  # as the gateway's rows are
 PATIENCE_S: Final = 120.0
