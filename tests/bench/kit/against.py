@@ -37,7 +37,7 @@ with frames.python_proxy("headroom", load, []) as proxy:
     print(statistics.median(proxy.frames_per_cpu_s() for _ in range(frames.ROUNDS)))
 load.stop()
 """
-_BYTES = "from tests.bench.instances import measured; print(measured('{}', {}))"
+_BYTES = "from tests.bench.instances import KINDS, grown; print(grown(KINDS['{0}']({1})) / {1})"
 
 
 class Probe(NamedTuple):
