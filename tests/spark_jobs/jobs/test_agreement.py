@@ -127,7 +127,7 @@ def differences(shown: Shown, expected: Shown) -> list[str]:
     return lines + [f"{client}: {one} instead of {other}" for client, one, other in wrong]
 
 
-def told_otherwise(one: Causes, other: Causes) -> dict[ClientQuota, tuple[str | None, str | None]]:
+def differing_causes(one: Causes, other: Causes) -> dict[ClientQuota, tuple[str | None, str | None]]:
     """The causes that differ."""
     return {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
@@ -253,7 +253,7 @@ def test_every_surface_shows_the_verdict_of_the_reference(
         assert differences(surfaces.job(cluster), whole) == [], cluster
     causes = [surfaces.job_causes(cluster, start_ms) for cluster in expected]
     pairs = zip(live_causes, causes, strict=True)
-    assert [told_otherwise(told, of_job) for live, of_job in pairs for told in live] == [{}, {}] * len(causes)
+    assert [differing_causes(shown, of_job) for live, of_job in pairs for shown in live] == [{}, {}] * len(causes)
     assert sum(cause != "" for of_job in causes for cause in of_job.values()) >= 10
     every = [one for clients in expected.values() for one in clients.values()]
     assert len(every) >= 1000

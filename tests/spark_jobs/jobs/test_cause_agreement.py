@@ -101,7 +101,7 @@ def test_planted_changes_are_told_by_the_live_minute_and_by_the_job(
     begin_ms = start_ms + 6 * MINUTE_MS
     store_instances(clickhouse, begin_ms)
     compute_levels(clickhouse.store, *(start_ms // 1000 + 60 * minute for minute in range(MINUTES)))
-    live = told(clickhouse, "headroom_by_minute")
+    live = causes_in(clickhouse, "headroom_by_minute")
     at = f"{begin_ms // 3_600_000 % 24:02}:{begin_ms // MINUTE_MS % 60:02} UTC"
     expected = {
         ("lowered", "app"): f"limit lowered from 2.0 kB/s to 1.0 kB/s at {at}",
@@ -119,16 +119,16 @@ def test_planted_changes_are_told_by_the_live_minute_and_by_the_job(
         ("restart", "app"): f"1 of 1 instances restarted at {at}; these report 100 % of its bytes",
     }
     for minute in range(MINUTES):
-        told_later = of_instances if minute > 6 else {}
+        of_this_minute = of_instances if minute > 6 else {}
         of_minute = {client: text for (client, at_ms), text in live.items() if at_ms == start_ms + minute * MINUTE_MS}
         assert {client: text for client, text in of_minute.items() if text} == (
-            expected | told_later if 6 <= minute <= 6 + CAUSE_WINDOWS else {}
+            expected | of_this_minute if 6 <= minute <= 6 + CAUSE_WINDOWS else {}
         ), minute
     # The job, of ranges that begin before, at and after the onset.
     for first in (0, 6, 9, 11):
         when = TimeRange(start_ms + first * MINUTE_MS, start_ms + MINUTES * MINUTE_MS, 60)
         quota_headroom.run(HeadroomOptions(clickhouse.url, when, cluster="cause"))
-        of_job = told(clickhouse, "quota_utilization_committed", when.from_ms)
+        of_job = causes_in(clickhouse, "quota_utilization_committed", when.from_ms)
         assert of_job == {key: text for key, text in live.items() if key[1] >= when.from_ms}, first
 
 
@@ -154,7 +154,7 @@ def store_instances(clickhouse: RunningClickHouse, begin_ms: int) -> None:
             clickhouse.store.insert("points", points("cause", REPORTS, **columns), token=str(key))
 
 
-def told(clickhouse: RunningClickHouse, table: str, from_ms: int = 0) -> dict[tuple[tuple[str, str], int], str]:
+def causes_in(clickhouse: RunningClickHouse, table: str, from_ms: int = 0) -> dict[tuple[tuple[str, str], int], str]:
     rows: list[Any] = clickhouse.store.query(
         f"SELECT user, client_id, toInt64(toUnixTimestamp(window_start)) * 1000, cause FROM headroom.{table}"
         f" WHERE cluster = 'cause' AND toUnixTimestamp(window_start) >= {from_ms // 1000}"

@@ -107,17 +107,17 @@ def test_reason_replay_and_command_stand_below_their_row() -> None:
     rows = [{**row("a", command=command), **replayed}, row("b", command="")]
     page = REPORT.to_html(rows)
     assert page.count("<tbody>") == 2
-    told = (
+    replay_sentence = (
         "{} was throttled for 1.2 h, with the suggested limit for 0 ms; a client without an id was throttled for 2.0 s"
     )
     below = re.findall(r'<div class="below">(.*)</div>', page)
     assert below == [
         "it wants 800 B/s",
-        f"{told.format('&lt;b&gt;')}, with the suggested limit for 500 ms",
+        f"{replay_sentence.format('&lt;b&gt;')}, with the suggested limit for 500 ms",
         f"<code>{command}</code>",
         "it wants 800 B/s",
     ]
-    assert told.format("<b>") in "".join(line.plain for line in REPORT.to_table(rows, None))
+    assert replay_sentence.format("<b>") in "".join(line.plain for line in REPORT.to_table(rows, None))
 
 
 def forecast(**changed: Any) -> dict[str, Any]:
