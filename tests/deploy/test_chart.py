@@ -59,11 +59,11 @@ def test_rendered_configuration_is_accepted_by_serve(tmp_path: Path, monkeypatch
 
 
 def test_jobs_read_from_the_first_cluster_node(tmp_path: Path) -> None:
-    urls = "http://headroom@ch-0:8123,http://headroom@ch-1:8123"
+    urls = "https://headroom@ch-0/path/headroom, https://headroom@ch-1/path/headroom"
     manifests = rendered({"clickhouse": {"url": urls, "cluster": "metrics", "quorum": "auto"}})
     config = config_of(manifests, tmp_path)
     assert (config.clickhouse, config.store.cluster.name, config.store.cluster.quorum) == (urls, "metrics", "auto")
-    assert "--url=http://headroom@ch-0:8123" in container_of(job_of(manifests))["args"]
+    assert "--url=https://headroom@ch-0/path/headroom" in container_of(job_of(manifests))["args"]
 
 
 def test_pods_are_confined_and_have_a_persistent_spool() -> None:

@@ -15,7 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.kit.helm_chart import EVERYTHING, merged, rendered
+from tests.kit.helm_chart import EVERYTHING, container_of, job_of, merged, rendered
 
 FILE = Path(__file__).parents[2] / "deploy" / "spark" / "sparkapplication.yaml"
 TEXT, COUNT, TEXTS = (
@@ -35,11 +35,10 @@ POD = {
     "cores": COUNT,
     "memory": MEMORY,
     "serviceAccount": TEXT,
-    "env": {"type": "array"},  # as in a pod, see below
     "envSecretKeyRefs": {"type": "object", "additionalProperties": closed(["name", "key"], name=TEXT, key=TEXT)},
-    "podSecurityContext": {"type": "object"},  # and this
-    "securityContext": {"type": "object"},  # and this
-    "volumeMounts": {"type": "array"},  # and this
+    # As in a pod, see below.
+    **{key: {"type": "array"} for key in ("env", "envFrom", "tolerations", "volumeMounts")},
+    **{key: {"type": "object"} for key in ("nodeSelector", "podSecurityContext", "securityContext")},
 }
 TEMPLATE = closed(
     ["driver", "executor", "mainApplicationFile", "sparkVersion", "type"],
@@ -72,8 +71,16 @@ SCHEDULED = closed(
 )
 
 
+STORE: dict[str, Any] = {
+    "config": {"clickhouse_tls": {"ca": "/etc/store/ca.crt"}},
+    "extraEnvFrom": [{"configMapRef": {"name": "proxy"}}],
+    "extraVolumes": [{"name": "store-ca", "secret": {"secretName": "store-ca"}}],
+    "extraVolumeMounts": [{"name": "store-ca", "mountPath": "/etc/store"}],
+}
+
+
 def of_the_chart() -> dict[str, Any]:
-    [found] = [it for (kind, _), it in rendered(EVERYTHING).items() if kind == "ScheduledSparkApplication"]
+    [found] = [it for (kind, _), it in rendered(EVERYTHING, STORE).items() if kind == "ScheduledSparkApplication"]
     return dict(found)
 
 
@@ -87,12 +94,12 @@ def test_manifest_matches_the_operator_api(manifest: Any) -> None:
     jsonschema.Draft202012Validator(SCHEDULED).validate(found)
     for role in ("driver", "executor"):
         part = found["spec"]["template"][role]
-        container = {"name": role, "image": "headroom", "env": part.get("env", [])}
-        container["securityContext"] = part.get("securityContext", {})
-        container["volumeMounts"] = part.get("volumeMounts", [])
-        spec = {
+        of_container = {
+            name: part[name] for name in ("env", "envFrom", "securityContext", "volumeMounts") if name in part
+        }
+        spec = {name: part[name] for name in ("nodeSelector", "tolerations") if name in part} | {
             "securityContext": part["podSecurityContext"],
-            "containers": [container],
+            "containers": [{"name": role, "image": "headroom"} | of_container],
             "volumes": found["spec"]["template"].get("volumes", []),
         }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role}, "spec": spec}
@@ -144,7 +151,22 @@ def test_read_only_pods_mount_a_writable_tmp() -> None:
     template = of_the_chart()["spec"]["template"]
     assert template["sparkConf"]["spark.sql.warehouse.dir"].startswith("file:///tmp/")
     assert template["imagePullSecrets"] == ["pull"]
-    [volume] = template["volumes"]
+    volume, _ = template["volumes"]
     for role in ("driver", "executor"):
         assert template[role]["securityContext"]["readOnlyRootFilesystem"]
-        assert template[role]["volumeMounts"] == [{"name": volume["name"], "mountPath": "/tmp"}]
+        assert template[role]["volumeMounts"][0] == {"name": volume["name"], "mountPath": "/tmp"}
+
+
+def test_both_kinds_of_the_job_reach_the_store_as_the_gateways_do() -> None:
+    local = job_of(rendered(EVERYTHING, STORE, {"jobs": {"quotaHeadroom": {"mode": "local"}}}))
+    template = of_the_chart()["spec"]["template"]
+    for part, pod in (
+        (container_of(local), local),
+        (template["driver"], template | template["driver"]),
+        (template["executor"], template | template["executor"]),
+    ):
+        assert {"name": "HEADROOM_CLICKHOUSE_TLS__CA", "value": "/etc/store/ca.crt"} in part["env"]
+        assert part["envFrom"] == STORE["extraEnvFrom"]
+        assert STORE["extraVolumeMounts"][0] in part["volumeMounts"]
+        assert STORE["extraVolumes"][0] in pod["volumes"]
+        assert (pod["nodeSelector"], pod["tolerations"]) == (EVERYTHING["nodeSelector"], EVERYTHING["tolerations"])

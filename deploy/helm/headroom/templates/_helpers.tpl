@@ -52,6 +52,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{- /* Environment of the job: what reaches ClickHouse as the gateways do. */ -}}
+{{- define "headroom.jobEnvironment" -}}
+{{- include "headroom.password" . }}
+{{- range $name, $file := .Values.config.clickhouse_tls }}
+- {name: HEADROOM_CLICKHOUSE_TLS__{{ upper $name }}, value: {{ $file | quote }}}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- /* The secret of the pages' token: a given one, or one that the chart makes; none when config has a token. */ -}}
 {{- define "headroom.tokenSecret" -}}
 {{- $web := .Values.config.web | default dict -}}
