@@ -176,7 +176,7 @@ def named_with_proxy(endpoint: Endpoint) -> str:
 def password_of(environment: Mapping[str, str]) -> str:
     """The password from the environment. Raises OSError when its file cannot be read, ValueError when both are set."""
     file = environment.get(PASSWORD_FILE)
-    if file is None:
+    if not file:
         return environment.get(PASSWORD, "")
     if environment.get(PASSWORD):
         raise ValueError(f"set either {PASSWORD} or {PASSWORD_FILE}, not both")

@@ -223,11 +223,16 @@ def set_assumed(client: Client, endpoint: Endpoint, settings: Mapping[str, str],
 
 
 def allowed(client: Client, settings: Mapping[str, str], user: str) -> dict[str, str]:
-    """Without those that bound what a statement costs, where the profile fixes these. Raises StoreSettingError."""
+    """Without those that bound what a statement costs where the profile fixes these, else as high as its constraints
+    let them be. Raises StoreSettingError, ClickHouseError."""
     bounding = {name: value for name, value in settings.items() if name.startswith(_BOUNDING)}
     meaning = {name: value for name, value in settings.items() if name not in bounding}
     refuse_fixed(client.server_settings, meaning, user)
-    return {**meaning, **settable(client.server_settings, bounding)}
+    if sent := settable(client.server_settings, bounding):
+        for name, _, highest in client.query(_BOUNDS, {"names": [*sent]}).result_rows:
+            if sent[name].isdecimal() and (most := _number(highest)) is not None:
+                sent[name] = str(min(int(sent[name]), most))
+    return {**meaning, **sent}
 
 
 def settings_to_send(server: Mapping[str, ServerSetting], user: str, zone: str = "") -> dict[str, str]:

@@ -80,7 +80,10 @@ PROFILES = {
     "plain": Profile(),
     "hostile": Profile(HOSTILE),
     "equal": Profile({"session_timezone": "UTC"}, frozenset(EQUAL)),
-    "bounded": Profile({"max_result_rows": 1000}, bounds={"max_result_rows": {"min": 1, "max": 100_000}}),
+    "bounded": Profile(
+        {"max_result_rows": 1000},
+        bounds={"max_result_rows": {"min": 1, "max": 100_000}, "max_execution_time": {"min": 1, "max": 30}},
+    ),
     "few_rows": Profile({"max_result_rows": 1000}, frozenset({"max_result_rows"})),
     "zone": Profile({}, frozenset({"session_timezone"})),
     "tokens": Profile({"session_timezone": "UTC"}, frozenset({"insert_deduplication_token"})),
@@ -108,7 +111,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignServer]
 
 
 def as_user(server: ForeignServer, profile: str) -> ClickHouse:
-    return ClickHouse((server.endpoint(profile, ANY_DATABASE),), settings={"max_threads": "1"})
+    return ClickHouse((server.endpoint(profile, ANY_DATABASE),), settings={"max_threads": "1", "max_execution_time": "50"})
 
 
 @pytest.mark.clickhouse
