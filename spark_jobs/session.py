@@ -26,6 +26,7 @@ from typing import Any
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -175,13 +176,17 @@ def settings(master: str) -> dict[str, str]:
 
 def _local_jvm(*, long: bool) -> Any:
     """Starts Spark's JVM, which lives as long as this process, with its output redirected to a temporary file. Raises
-    JavaError unless the java that Spark would use exists and is new enough."""
+    JavaError unless the java that Spark would use exists and is new enough, and SPARK_HOME is of PySpark's release."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     if shutil.which(java) is None:
         raise JavaError(f"no {java} found: Spark needs Java {OLDEST_JAVA} or newer (on PATH, or set JAVA_HOME)")
     if (version := java_version(java)) < OLDEST_JAVA:
         raise JavaError(f"{java} is version {version}: Spark needs Java {OLDEST_JAVA} or newer")
+    cores = [core.name for core in Path(_find_spark_home(), "jars").glob("spark-core_*.jar")]
+    release = ".".join(pyspark.__version__.split(".")[:2])
+    if cores and not any(f"-{release}." in core for core in cores):
+        raise JavaError(f"SPARK_HOME has {cores[0]}, PySpark is {pyspark.__version__}: unset it, or name its Spark")
     options = " ".join((_JAVA_OPTIONS, *([] if long else [_SHORT_JOB]), *mapped()))
     conf = SparkConf(loadDefaults=False).setAll([*_OWN_JVM.items(), ("spark.driver.extraJavaOptions", options)])
     os.environ.setdefault(
@@ -236,7 +241,7 @@ with session("class-archive") as spark:
 
 def archive() -> Path:
     """Where the archive of this Java and these jars is, or would be."""
-    jars = Path(pyspark.__file__).parent / "jars"
+    jars = Path(_find_spark_home()) / "jars"
     java = os.environ.get("JAVA_HOME", "")
     identity = f"{jars} {jars.stat().st_mtime_ns} {java}"
     return Path(sys.prefix) / "share" / "headroom" / f"spark-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
