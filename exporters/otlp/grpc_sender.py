@@ -37,6 +37,7 @@ _OF_THE_ENDPOINT: Final = frozenset(
 )
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _DETAILS = "grpc-status-details-bin"
+_SMALL_BYTES = 1 << 16  # for any receiver: one that refuses them has no room for the moment
 _MAX_DETAIL_CHARS = 200
 _MAX_RECONNECT_BACKOFF_MS = 5_000  # gRPC's default is two minutes, for which a receiver that is back would get nothing
 
@@ -80,15 +81,15 @@ class GrpcSender:
                 request, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression
             )
         except grpc.RpcError as exc:
-            raise _send_error(exc) from exc
+            raise _send_error(exc, request.ByteSize()) from exc
         return int(response.partial_success.rejected_data_points)
 
     def close(self) -> None:
         self._channel.close()
 
 
-def _send_error(error: Any) -> SendError:
-    """RESOURCE_EXHAUSTED is retryable only with a RetryInfo: without it the request itself may be too large."""
+def _send_error(error: Any, request_bytes: int) -> SendError:
+    """RESOURCE_EXHAUSTED is retryable with a RetryInfo; without it a large request itself may be too large."""
     code = error.code()
     message = f"{code.name}: {str(error.details() or '')[:_MAX_DETAIL_CHARS]}"
     details = [value for name, value in error.trailing_metadata() or () if name == _DETAILS]
@@ -96,7 +97,7 @@ def _send_error(error: Any) -> SendError:
     if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
         return RetryableSendError(message, delay_s)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return TooLargeSendError(message)
+        return TooLargeSendError(message) if request_bytes > _SMALL_BYTES else RetryableSendError(message)
     return EndpointSendError(message) if code in _OF_THE_ENDPOINT else PermanentSendError(message)
 
 

@@ -39,8 +39,7 @@ class LenientReader:
             return Read(self._class.FromString(data), 0)
         except ProtobufError:
             message = self.with_bytes.FromString(data)
-            if not (replaced := self._replace(message)):
-                raise
+            replaced = self._replace(message)  # 0 when a later text of the same field is the one that counts
             return Read(self._class.FromString(message.SerializeToString()), replaced)
 
     def _add(self, file: Any, pool: DescriptorPool, added: set[str]) -> None:

@@ -54,9 +54,15 @@ class GrpcEndpoint:
         self._tls = tls
 
     async def serve(
-        self, host: str, port: int, service: str, methods: Mapping[str, Callable[[object, Context], Awaitable[bytes]]]
+        self,
+        host: str,
+        port: int,
+        service: str,
+        methods: Mapping[str, Callable[[object, Context], Awaitable[bytes]]],
+        at_once: int | None,
     ) -> tuple[str, int]:
-        """Raises OSError when the address cannot be used."""
+        """gRPC itself refuses more than `at_once` calls, as RESOURCE_EXHAUSTED. Raises OSError when the address cannot
+        be used."""
         listening_socket(host, port).close()  # gRPC does not say why it cannot listen
         limits = self._limits
         options = [
@@ -74,7 +80,7 @@ class GrpcEndpoint:
             ("grpc.http2.max_ping_strikes", 3),
             ("grpc.server_handshake_timeout_ms", int(limits.receive_timeout_s * 1000)),
         ]
-        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_concurrent_calls)
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=at_once)
         # As streams: gRPC calls a unary handler only after the message has arrived, too late for the limits.
         handlers = {name: grpc.stream_unary_rpc_method_handler(method) for name, method in methods.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
@@ -160,7 +166,7 @@ class GrpcServer(GrpcEndpoint):
             "GetTelemetrySubscriptions": functools.partial(self._call, self._messages.get_telemetry_subscriptions),
             "PushTelemetry": functools.partial(self._call, self._messages.push_telemetry),
         }
-        return await self.serve(host, port, SERVICE, calls)
+        return await self.serve(host, port, SERVICE, calls, self._limits.max_concurrent_calls)
 
     async def _call(self, answer: _Answer, _: object, context: Context) -> bytes:
         try:

@@ -40,13 +40,18 @@ class OtlpGrpcServer(GrpcEndpoint):
     def __init__(self, receiver: OtlpReceiver, access: Access, limits: GrpcLimits, tls: GrpcTls | None) -> None:
         super().__init__(access, limits, tls)
         self._receiver = receiver
+        self._open = 0
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Raises OSError when the address cannot be used."""
-        return await self.serve(host, port, SERVICE, {"Export": self._export})
+        return await self.serve(host, port, SERVICE, {"Export": self._export}, None)  # gRPC would add no RetryInfo
 
     async def _export(self, _: object, context: Context) -> bytes:
+        self._open += 1
         try:
+            if self._open > self._limits.max_concurrent_calls:
+                self._receiver.requests[TRANSPORT, "busy"] += 1
+                raise OtlpBusyError("too many calls at once")
             peer = self.peer(context)
             sender = OtlpCaller(peer.address, peer.trusted, TRANSPORT)
             export = await self._receiver.accept(await self.message(context), parse_protobuf, sender)
@@ -54,6 +59,8 @@ class OtlpGrpcServer(GrpcEndpoint):
             (status, outcome), why = _STATUS[type(exc)], str(exc)
         else:
             return export.response().SerializeToString()
+        finally:
+            self._open -= 1
         if outcome:
             self._receiver.requests[TRANSPORT, outcome] += 1
         if status is grpc.StatusCode.RESOURCE_EXHAUSTED:

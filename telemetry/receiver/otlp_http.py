@@ -48,7 +48,7 @@ class UnsupportedMediaError(Exception):
 _STATUS: Final[dict[type[Exception], tuple[int, str, str]]] = {
     UnauthenticatedError: (401, "unauthenticated", ""),
     UnsupportedMediaError: (415, "unsupported", ""),
-    TimeoutError: (408, "timeout", "the request did not arrive in time"),
+    TimeoutError: (503, "timeout", "the request did not arrive in time"),
     ClientDisconnect: (400, "invalid", "the request body is incomplete"),
     DecompressError: (400, "invalid", ""),
     TooLarge: (413, "too_large", ""),

@@ -39,6 +39,8 @@ _KIP_714 = {
 }
 _INSTACLUSTR = {
     "clientId": "client_id",
+    "clientInstanceId": "client_instance_id",
+    "clientAddress": "source_address",
     "clientSoftwareName": "software_name",
     "clientSoftwareVersion": "software_version",
 }
@@ -70,9 +72,10 @@ class Dialect(NamedTuple):
     of_point: Mapping[str, str]
 
 
-_ALL = {**_OPENTELEMETRY, **_INSTACLUSTR, **_MONEDULA, **_STRIMZI, **_KIP_714}
+_DOTTED = {name.replace("_", "."): fact for name, fact in _KIP_714.items()}
+_ALL = {**_OPENTELEMETRY, **_INSTACLUSTR, **_MONEDULA, **_STRIMZI, **_DOTTED, **_KIP_714}
 DIALECTS: Final[Mapping[str, Dialect]] = {
-    "any": Dialect(_ALL, _STRIMZI),
+    "any": Dialect(_ALL, {**_OPENTELEMETRY, **_INSTACLUSTR, **_STRIMZI}),
     "kip-714": Dialect(_KIP_714, {}),  # the Confluent tutorial's plug-in, and Headroom's own exporter
     "instaclustr": Dialect(_INSTACLUSTR, {}),
     "monedula": Dialect(_MONEDULA, {}),

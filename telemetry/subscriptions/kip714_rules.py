@@ -15,8 +15,10 @@ Instances are kept small: they refer to the facts of their connection; the strin
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from ipaddress import IPv6Address
 from typing import Final
 
 import structlog
@@ -56,12 +58,19 @@ def attributes_of(client_instance_id: bytes, connection: Connection, client_id: 
         "client_id": None if client_id is None else client_id[:MAX_SUBJECT_CHARS],
         "client_software_name": connection.software_name[:MAX_SUBJECT_CHARS],
         "client_software_version": connection.software_version[:MAX_SUBJECT_CHARS],
-        "client_source_address": connection.source_address,
+        "client_source_address": _as_java(connection.source_address),
         "client_source_port": str(connection.source_port),
         "principal": connection.principal[:MAX_SUBJECT_CHARS],
         "listener": connection.listener,
         "cluster": connection.cluster,
     }
+
+
+def _as_java(address: str) -> str:
+    """As InetAddress.getHostAddress: an IPv6 address with all of its groups."""
+    if ":" not in address:
+        return address
+    return ":".join(f"{group:x}" for group in struct.unpack(">8H", IPv6Address(address).packed))
 
 
 class Instance:

@@ -32,6 +32,7 @@ REFUSALS = [
     ("grpc", Refusal("UNAVAILABLE", 7), RetryableSendError, 7),
     ("grpc", Refusal("RESOURCE_EXHAUSTED", 3), RetryableSendError, 3),
     ("grpc", Refusal("RESOURCE_EXHAUSTED"), TooLargeSendError, None),
+    ("grpc", Refusal("RESOURCE_EXHAUSTED"), RetryableSendError, None),
     *(("grpc", Refusal(code), PermanentSendError, None) for code in ("INVALID_ARGUMENT", "INTERNAL")),
     *(
         ("grpc", Refusal(code), EndpointSendError, None)
@@ -55,9 +56,9 @@ def sender_to(
     return HttpSender(url, tls_files={}, headers=headers or {}, compression=compression, timeout_s=20)
 
 
-def request() -> Any:
+def request(name_chars: int = 500) -> Any:
     message = ExportMetricsServiceRequest()
-    metric = message.resource_metrics.add().scope_metrics.add().metrics.add(name="m" * 500)
+    metric = message.resource_metrics.add().scope_metrics.add().metrics.add(name="m" * name_chars)
     metric.gauge.data_points.add(as_double=7)
     return message
 
@@ -86,7 +87,7 @@ def test_refusals_follow_the_specification_but_for_those_of_the_endpoint(
     with ENDPOINTS[protocol](received) as address:
         sender = sender_to(protocol, address)
         with pytest.raises(error) as failed:
-            sender.send(request())
+            sender.send(request(100_000 if error is TooLargeSendError else 500))
         assert getattr(failed.value, "retry_after_s", None) == after_s
         sender.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -76,6 +76,22 @@ def test_attributes_of_each_plugin_are_mapped(dialect: str, read_as: str) -> Non
     assert client.connection.software_name == (UNKNOWN if dialect in ("monedula", "strimzi") else "apache-kafka-java")
     if dialect != "instaclustr":
         assert client.client_instance_id == ID.bytes
+
+
+@pytest.mark.parametrize(
+    ("names", "point"),
+    [
+        (("client.id", "client.instance.id", "client.source.address"), False),
+        (("client.id", "client.instance.id", "client.address"), False),
+        (("clientId", "clientInstanceId", "clientAddress"), True),
+    ],
+)
+def test_names_of_other_published_plugins_are_read(names: tuple[str, ...], point: bool) -> None:
+    stated = dict(zip(names, ("app", KAFKA_ID, "/10.1.2.3"), strict=True))
+    client = identity(attributes(**stated), "any", point=point)
+    strimzis = identity(attributes(**SENDERS["strimzi"]), "strimzi", point=True)
+    assert (client.client_id, client.client_instance_id) == (strimzis.client_id, strimzis.client_instance_id)
+    assert client.connection.source_address == "10.1.2.3"
 
 
 def test_configured_dialect_ignores_attributes_of_other_plugins() -> None:
@@ -217,6 +233,7 @@ def test_only_the_point_that_is_not_json_of_otlp_is_left_out(bad: Any) -> None:
 
 
 @given(st.binary(max_size=40), st.integers(0, 400))
+@example(b"\0\0\0\0\x80\x08", 91)  # a text that is not UTF-8, before another one of the same field
 def test_damage_to_one_sender_leaves_the_others(damage: bytes, at: int) -> None:
     middle = bytearray(ExportMetricsServiceRequest.FromString(request("m")).resource_metrics[0].SerializeToString())
     middle[at % len(middle) : at % len(middle) + len(damage)] = damage

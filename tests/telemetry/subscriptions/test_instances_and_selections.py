@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,8 @@ def test_attributes_come_from_the_connection() -> None:
         "cluster": "cluster",
     }
     assert attributes_of(ID, CONNECTION, None)["client_id"] is None
+    of_ipv6 = attributes_of(ID, replace(CONNECTION, source_address="2001:db8::1"), None)
+    assert of_ipv6["client_source_address"] == "2001:db8:0:0:0:0:0:1"
 
 
 def test_client_id_attribute_is_truncated_to_the_matched_length() -> None:
