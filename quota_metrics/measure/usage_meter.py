@@ -2,7 +2,8 @@
 
 What counts follows KafkaApis: a Produce request counts with its whole size, a Fetch with its response. A Fetch response
 that announces a throttle time carries no records and was un-recorded by the broker (ClientQuotaManager.
-unrecordQuotaSensor). Requests that change topics count with their partitions, at the controller, which meters them.
+unrecordQuotaSensor); one of a broker that throttles what comes after it (Redpanda, Event Hubs) carries records, and
+counts. Requests that change topics count with their partitions, at the controller, which meters them.
 Of other requests only the throttling is visible on the wire.
 """
 
@@ -20,6 +21,7 @@ from quota_metrics.measure.topic_partitions import TopicPartitions
 from quota_metrics.verdict.thresholds import UNEXPLAINED
 from quota_metrics.windows import QuotaWindow
 
+_EMPTY_FETCH_BYTES: Final = 64  # a Fetch or ShareFetch response without a topic has half as many
 PRODUCE: Final = 0
 FETCH: Final = 1
 SHARE_FETCH: Final = 78
@@ -120,10 +122,11 @@ class UsageMeter:
             self._byte_usage(client, address, request_bytes, throttle_ms, now_ms, from_ms)
         elif api_key in (FETCH, SHARE_FETCH):
             client = (_CONSUMER, principal, client_id, broker_id)
-            self._byte_usage(client, address, response_bytes if throttle_ms <= 0 else 0, throttle_ms, now_ms, from_ms)
+            counted_bytes = response_bytes if throttle_ms <= 0 or response_bytes > _EMPTY_FETCH_BYTES else 0
+            self._byte_usage(client, address, counted_bytes, throttle_ms, now_ms, from_ms)
         elif api_key in MUTATING:
             client = (_MUTATION, principal, client_id, CONTROLLER)
-            self._mutations(client, address, changes, throttle_ms, now_ms, from_ms)
+            self._mutations(client, address, changes, broker_id, throttle_ms, now_ms, from_ms)
         elif throttle_ms > 0:
             client = (_REQUEST, principal, client_id, broker_id)
             self._throttled(client, address, throttle_ms, now_ms, from_ms)
@@ -227,11 +230,20 @@ class UsageMeter:
             self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms, from_ms)
 
     def _mutations(
-        self, client: _Client, address: str, changes: Changes, throttle_ms: int, now_ms: int, from_ms: int
+        self,
+        client: _Client,
+        address: str,
+        changes: Changes,
+        broker_id: int,
+        throttle_ms: int,
+        now_ms: int,
+        from_ms: int,
     ) -> None:
         partitions = self.topics.cost(changes)
-        if throttle_ms > 0:
-            self._throttled(client, address, throttle_ms, now_ms, from_ms)
+        if throttle_ms > 0:  # the longer of this quota's and the request quota's (RequestHandlerHelper)
+            quota, request = self._quota_of(*client), (_REQUEST, client[1], client[2], broker_id)
+            is_certain = quota.limit_known and quota.limit is None and self._quota_of(*request).limit is not None
+            self._throttled(request if is_certain else client, address, throttle_ms, now_ms, from_ms)
         if not partitions:
             return
         usage = self._clients.get(client) or self._admit(client, address, now_ms)

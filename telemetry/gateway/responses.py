@@ -159,6 +159,11 @@ class BrokerResponses(FrameScanner):
             raise ProtocolError(f"cannot read a response of {length} bytes")
         correlation_id = int32_at(data, offset)
         if pending is None or pending.correlation_id != correlation_id:
+            later = pending.next if pending is not None else None
+            while later is not None:  # else the rest of the connection would pass unread
+                if later.correlation_id == correlation_id:
+                    raise ProtocolError(f"the broker answers request {correlation_id} before an earlier one")
+                later = later.next
             # librdkafka's mock broker answers acks=0 produces: forwarded without a matching request
             self._unmatched = True
             return FORWARD
@@ -213,6 +218,8 @@ class BrokerResponses(FrameScanner):
         body = rewritten = frame[start:]
         if key == API_VERSIONS:
             rewritten = addresses.api_versions(body, version)
+            if (sasl := self._client.sasl) is not None and sasl.unproven:
+                sasl.answered(key, body)
         elif MUTATING[key]:
             pending.changes = accepted_changes(pending.api, version, body, pending.changes)
         else:

@@ -168,9 +168,10 @@ class SaslSession:
             self._claimed = None
             self._reopen()
 
-    def answered(self, api_key: int) -> None:
-        """The broker answered a request; an ordinary one proves that it accepted the client."""
-        if api_key in _BEFORE:
+    def answered(self, api_key: int, body: bytes = b"") -> None:
+        """The broker answered a request; an ordinary one proves that it accepted the client. So does ApiVersions after
+        the tokens, to which it has an error before that (SaslServerAuthenticator)."""
+        if api_key in _BEFORE and not (api_key == API_VERSIONS and body.startswith(b"\0\0")):
             return
         self.unproven = False
         self._reopen()

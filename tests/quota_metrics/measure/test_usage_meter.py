@@ -42,9 +42,9 @@ def test_fetch_and_share_fetch_are_charged_by_response_size() -> None:
         assert (row.quota_key, row.bytes, row.rate) == ("consumer_byte_rate", 5000, 500.0)
 
 
-def test_throttled_produce_is_charged_and_a_throttled_fetch_is_not() -> None:
-    for api_key, size in ((0, 1000), (1, 0)):
-        row = metered(api_key=api_key, response_bytes=5000, throttle_ms=70)
+def test_throttled_produce_is_charged_and_a_throttled_fetch_if_it_carries_records() -> None:
+    for api_key, response_bytes, size in ((0, 5000, 1000), (1, 17, 0), (1, 5000, 5000)):
+        row = metered(api_key=api_key, response_bytes=response_bytes, throttle_ms=70)
         expected = (size, size / 10, 70, 1, 1)
         assert (row.bytes, row.rate, row.throttle_ms, row.throttled_requests, row.requests) == expected
 
@@ -53,6 +53,9 @@ def test_throttling_of_other_requests_is_charged_to_its_quota() -> None:
     assert metered(api_key=3, throttle_ms=9).quota_key == "request_percentage"
     for api_key in (19, 20, 37):
         assert metered(api_key=api_key, throttle_ms=9).quota_key == "controller_mutation_rate"
+    meter = in_force({entity_of({"user": "alice"}): {"request_percentage": 1.0}})
+    changed(meter, throttle_ms=9)
+    assert {row.quota_key: row.broker_id for row in meter.samples(1000)} == {"request_percentage": 1}
 
 
 def changed(meter: UsageMeter, *changes: tuple[str, int, int], **fields: Any) -> None:

@@ -36,6 +36,13 @@ def test_push_is_answered_after_flush_and_delays_later_responses(ok: bool, answe
     assert both.connection.idle
 
 
+def test_response_before_an_earlier_one_is_refused() -> None:
+    both = Both()
+    both.client(request(12, 4, 1) + request(3, 9, 2))
+    with pytest.raises(ProtocolError, match="answers request 2 before an earlier one"):
+        both.broker(response(3, 9, 2, b"addresses of brokers"))
+
+
 @pytest.mark.parametrize("version", range(14))
 def test_acks_0_produce_is_counted_without_a_response(version: int) -> None:
     """A broker that answers it nevertheless is forwarded."""

@@ -167,6 +167,15 @@ def test_gssapi_principal_is_unknown_and_set_after_an_ordinary_response(dialogue
     dialogue.authenticate(b"\x60token", b"challenge")
     dialogue.passes(request(12, 4, 5, b"heartbeat"), response(12, 4, 5, struct.pack(">ih", 0, 0) + b"\x00"))
     assert dialogue.principal() == "<unknown GSSAPI principal>"
+    for error in (35, 0):  # Kafka answers ApiVersions before the last token with an error
+        dialogue = SaslDialogue()
+        dialogue.handshake("GSSAPI")
+        dialogue.authenticate(b"\x60token", b"challenge")
+        dialogue.client(request(18, 0, 5))
+        dialogue.broker(response(18, 0, 5, struct.pack(">hi", error, 0)))
+        if error:
+            is_refused(dialogue, GET, "has not accepted")
+    assert dialogue.push() == "<unknown GSSAPI principal>"
 
 
 @pytest.mark.parametrize(
