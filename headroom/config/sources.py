@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,13 @@ from pydantic_settings import (
 
 from exporters.printable import one_line
 from headroom.config.settings import ConfigError, ServeConfig
+from quota_metrics.config.quota_file import UniqueKeys
 
 _PREFIX = "HEADROOM_"
 _OF_OTHER_COMMANDS = ("url", "kafka_libs", "pure", "http_address")
 # Variables that Kubernetes sets in each pod for a Service named headroom or headroom-*.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 _OF_PYDANTIC = re.compile(r"[\[(]")  # parts of a location that name a validator instead of a setting
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that occurs twice, of which YAML's own loader silently ignores the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
-        for name, count in Counter(names).items():
-            if count > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{name} occurs {count} times", node.start_mark)
-        return super().construct_mapping(node, deep)
 
 
 class Environment(EnvSettingsSource):
@@ -93,7 +82,7 @@ def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
 
 def _from_file(file: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(file.read_text("utf-8"), _UniqueKeys)  # noqa: S506 - a SafeLoader
+        content = yaml.load(file.read_text("utf-8"), UniqueKeys)  # noqa: S506 - a SafeLoader
     except OSError as exc:
         raise ConfigError([f"{file}: {exc.strerror}"]) from exc
     except (yaml.YAMLError, ValueError, RecursionError) as exc:  # ValueError: not UTF-8, or a date that does not exist

@@ -29,7 +29,7 @@ from telemetry.gateway.client_connection import TimedConnection
 from telemetry.gateway.connection_limits import Admission, AdmissionLimits
 from telemetry.gateway.listener import HandshakeServer
 
-_PEER_S = 60.0  # to send a request, or to read a response
+_PEER_S = 75.0  # to send a request, or to read a response; load balancers reuse what was idle for 60 s
 _HANDSHAKE_S = 5.0  # for TLS; HandshakeServer adds five seconds
 _CHECK_S = 5.0
 _ENCODERS = 4
@@ -171,6 +171,7 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                timeout_keep_alive=max(1, round(peer_s)),
                 proxy_headers=False,  # whom to believe is AccessControl's decision, and the address is who pays
                 timeout_graceful_shutdown=max(1, round(grace_s)),
                 **options or {},

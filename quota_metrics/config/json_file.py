@@ -84,7 +84,7 @@ def _read_entry(entry: Any, read: QuotaDocument) -> None:
 
 def _lines_of_entries(content: str | bytes) -> list[int]:
     """The line on which each entry of a document begins."""
-    document = content if isinstance(content, str) else content.decode(json.detect_encoding(content))
+    document = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
     decoder, lines = json.JSONDecoder(), list[int]()
 
     def after(pattern: str, at: int) -> int:

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from exporters.model import UNOWNED
 from exporters.printable import one_line
+from quota_metrics.config.quota_file import UniqueKeys
 
 _MAX_FILE_BYTES: Final = 4 << 20
 _MAX_OWNERS: Final = 10_000
@@ -161,9 +162,9 @@ def parse_owners(content: bytes) -> Owners:
     if len(content) > _MAX_FILE_BYTES:
         raise OwnersError(f"a file of owners has at most {_MAX_FILE_BYTES} bytes")
     try:
-        return Owners.model_validate(yaml.safe_load(content) or {})
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as exc:
-        raise OwnersError(f"the owners are no YAML: {one_line(exc)}") from exc
+        return Owners.model_validate(yaml.load(content, UniqueKeys) or {})  # noqa: S506 - a SafeLoader
     except ValidationError as exc:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors()[:20])
         raise OwnersError(f"wrong owners: {faults}") from exc
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:  # ValueError: not UTF-8, or a date that does not exist
+        raise OwnersError(f"the owners are no YAML: {one_line(exc)}") from exc

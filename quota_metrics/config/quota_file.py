@@ -32,7 +32,7 @@ from quota_metrics.config.broker_refusals import SCRAM_IS_IGNORED, refusal
 from quota_metrics.config.entities import TYPES, Entity, QuotaAlteration, Rules, entity_of, text
 
 _UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([kMG]i?B|KiB)")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?) ?(kB|KiB|[MG]i?B|)")
 SECTIONS = ("quotas", "subscriptions")
 _SCRAM_USERS = "scram_users"
 MAX_TEXT = 1_000  # characters of an owner or a comment
@@ -126,8 +126,8 @@ class _QuotaEntry(_FileModel):
     expires: datetime.date | None = Field(default=None, strict=True)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice."""
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice, of which YAML's own loader silently ignores the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()
@@ -207,7 +207,7 @@ def _quotas(entries: yaml.Node, errors: list[str]) -> list[DeclaredQuota]:
 
 
 def _constructed(node: yaml.Node) -> Any:
-    return _Loader("").construct_object(node, deep=True)
+    return UniqueKeys("").construct_object(node, deep=True)
 
 
 def _explained(error: Any) -> str:

@@ -20,10 +20,13 @@ from quota_metrics.kafka.oauthbearer import oauthbearer
 from quota_metrics.kafka.tls import RenewedContext
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_NAMES_THE_HOST = {
+_REFUSED = {
     "AWS_MSK_IAM": "signs the name of the host that it connects to, so its clients cannot pass a gateway: use"
     " OAUTHBEARER with AWS's signer, or SCRAM (docs/managed-clusters.md)",
+    "GSSAPI": "is not spoken by Headroom itself: use SCRAM, PLAIN or OAUTHBEARER (docs/security.md)",
 }
+# Of Kerberos, which is refused by its mechanism, and how soon and how often a client logs in: no matter of security.
+_HARMLESS = re.compile(r"sasl\.kerberos\..*|.*\.(ms|seconds|factor|jitter)")
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -86,8 +89,8 @@ def read_properties(path: Path) -> dict[str, str]:
         raise PropertiesError(f"{path} is not a properties file: {exc}") from exc
     # String.trim: without control characters and blanks at both ends, but with other kinds of space.
     entries = {name: value.strip("".join(map(chr, range(0x21)))) for name, value in read.items()}
-    mechanism = entries.get("sasl.mechanism", "")
-    if why := _NAMES_THE_HOST.get(mechanism.upper()):
+    mechanism = entries.get("sasl.mechanism") or entries.get("sasl.mechanisms", "")
+    if why := _REFUSED.get(mechanism.upper()):
         raise PropertiesError(f"sasl.mechanism={mechanism} {why}")
     if faults := [*misspelled(entries), *without_effect(entries)]:
         raise PropertiesError(f"{path}: {'; '.join(faults)}")
@@ -151,7 +154,8 @@ def without_effect(entries: Mapping[str, str]) -> list[str]:
     faults = []
     for name, value in entries.items():
         anyway = _ANYWAY.get(name)
-        if not value or name in OURS or (anyway is None and not name.startswith(_FAMILIES)):
+        is_not_read = name not in OURS and not _HARMLESS.fullmatch(name)
+        if not value or not is_not_read or (anyway is None and not name.startswith(_FAMILIES)):
             continue
         if anyway is None:
             faults.append(f"{name} has no effect here: remove it")

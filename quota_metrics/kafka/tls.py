@@ -18,7 +18,7 @@ from quota_metrics.kafka.errors import PropertiesError
 log = structlog.get_logger(__name__)
 
 _NAMES_A_FILE = re.compile(r"ssl\.\w+\.location")
-_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+_BLOCK = re.compile(r"(-----BEGIN ([A-Z0-9 ]+)-----)(.*?)(-----END \2-----)", re.DOTALL)
 _VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
     "TLSv1.1": ssl.TLSVersion.TLSv1_1,
@@ -49,15 +49,20 @@ class _Store(NamedTuple):
 def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """A client's context. Without a trust store it trusts the system's certificates. Raises PropertiesError."""
     trusted = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
-    store = None if trusted else _read_file(properties, "ssl.truststore.location", "ssl.ca.location")
+    location = properties.get("ssl.ca.location", "")  # librdkafka's may be a directory, or `probe`: the system's
+    directory = location if location and Path(location).is_dir() else None
+    is_file = not trusted and not directory and location != "probe"
+    store = _read_file(properties, "ssl.truststore.location", "ssl.ca.location") if is_file else None
     if store is not None:
         _check_type(store, properties.get("ssl.truststore.type", ""))
         password = properties.get("ssl.truststore.password", "")
         trusted = store.pem if is_pem(store.content) else store.pkcs12(password).trusted
     try:
-        context = ssl.create_default_context(cadata=_blocks(trusted))
+        context = ssl.create_default_context(capath=directory, cadata=_blocks(trusted))
     except (ssl.SSLError, ValueError) as exc:
         raise PropertiesError(f"the trusted certificates cannot be read: {exc}") from exc
+    # As to Java, whatever is trusted is an anchor, and a CA needs no key usage (which Python 3.13 asks for).
+    context.verify_flags = (context.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN) & ~ssl.VERIFY_X509_STRICT
     _load_identity(context, properties)
     _limit_versions(context, properties)
     if revoked := properties.get("ssl.crl.location"):
@@ -146,8 +151,13 @@ def _read_file(properties: Mapping[str, str], *names: str) -> _Store | None:
 
 
 def _blocks(text: str | None) -> str | None:
-    """The PEM blocks without the text around them, because Python refuses non-ASCII comments."""
-    return "\n".join(block[0] for block in _BLOCK.finditer(text)) or text if text else None
+    """The PEM blocks without the text around them, because Python refuses non-ASCII comments. A block on one line, as
+    Java takes it in properties, is broken at its blanks."""
+    blocks = [
+        block[0] if "\n" in block[3] else "\n".join((block[1], *block[3].split(), block[4]))
+        for block in _BLOCK.finditer(text or "")
+    ]
+    return "\n".join(blocks) or text
 
 
 class RenewedContext(ssl.SSLContext):

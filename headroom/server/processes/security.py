@@ -110,7 +110,9 @@ class UpstreamCertificates:
     def __init__(self, directory: Path, properties: Mapping[str, str]) -> None:
         self._directory = directory
         self._properties = {
-            name: value for name, value in properties.items() if not name.startswith(("ssl.keystore.", "ssl.key."))
+            name: value
+            for name, value in properties.items()
+            if not name.startswith(("ssl.keystore.", "ssl.key.", "ssl.certificate."))
         }
         self._kept: LRUCache[str, tuple[int, ssl.SSLContext]] = LRUCache(_MAX_KEPT)  # when the file changed, context
 

@@ -119,7 +119,7 @@ def test_values_of_wrong_type_are_reported_by_setting(tmp_path: Path) -> None:
 
 def test_key_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     [fault] = faults_of({}, written(tmp_path, "gateway: {id: a}\nprocesses: 2\ngateway: {drain_ms: 5}\n"))
-    assert "gateway occurs 2 times" in fault
+    assert "gateway a second time" in fault
     gateway = load(written(tmp_path, "gateway: {<<: {id: a}, drain_ms: 5}\n"), {}).gateway
     assert (gateway.id, gateway.drain_ms) == ("a", 5)
 

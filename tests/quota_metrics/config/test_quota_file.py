@@ -33,7 +33,7 @@ from tests.kit.kafka.quota_files import quotas_of
 GOOD = """
 quotas:
   - entity: {user: alice, client-id: <default>}
-    values: {producer_byte_rate: 10 MiB, consumer_byte_rate: 5000000, request_percentage: 12.5}
+    values: {producer_byte_rate: 10 MiB, consumer_byte_rate: 5e6, request_percentage: 12.5}
     owner: payments
     comment: two instances of the settlement job
     expires: 2027-03-31
@@ -51,7 +51,7 @@ quotas:
     ownr: payments
   - values: {}
   - entity: {user: bob}
-    values: {producer_byte_rate: fast, request_percentage: 1 MiB}
+    values: {producer_byte_rate: 512 kiB, request_percentage: 1 MiB}
     expires: soon
     comment: [1]
   - entity: {client-id: app}

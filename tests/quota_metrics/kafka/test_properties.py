@@ -87,6 +87,9 @@ def test_invalid_properties_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(PropertiesError, match="'ÿþ' is no property of a Kafka client"):
         read_properties(tmp_path / "binary")
+    (tmp_path / "kerberos").write_text("sasl.mechanisms=GSSAPI\nsasl.kerberos.service.name=kafka\n")
+    with pytest.raises(PropertiesError, match="GSSAPI is not spoken by Headroom itself"):
+        read_properties(tmp_path / "kerberos")
     (tmp_path / "escape").write_text(r"sasl.password=\user")
     with pytest.raises(PropertiesError, match=r"is not a properties file: .*without four hexadecimal digits"):
         read_properties(tmp_path / "escape")
@@ -207,18 +210,30 @@ def test_token_is_requested_by_both_families_names(client: Mapping[str, str]) ->
 def test_issuer_is_trusted_by_both_families_names(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    own.load_cert_chain(*authority.issue("issuer"))
+    certificate, key = authority.issue("issuer")
+    own.load_cert_chain(certificate, key)
     client = "x.OAuthBearerLoginModule required clientId=me clientSecret=it"
     with issuer(b'{"access_token": "abc"}', own) as (url, _):
         for trusted in (
             {"sasl.jaas.config": f"{client} ssl.truststore.type=PEM ssl.truststore.location='{authority.ca}';"},
             {"sasl.jaas.config": f"{client};", "https.ca.location": str(authority.ca)},
+            {"sasl.jaas.config": f"{client};", "https.ca.location": str(certificate)},  # Java trusts it, too
             {"sasl.jaas.config": f"{client};", "https.ca.pem": authority.ca.read_text()},
+            {"sasl.jaas.config": f"{client};", "https.ca.pem": authority.ca.read_text().replace("\n", " ")},
         ):
             asking = {**sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url), **trusted}
             assert b"Bearer abc\x01" in first_message(asking)
         with pytest.raises(SaslError, match="certificate verify failed"):
             first_message({**asking, "https.ca.pem": ""})
+
+
+@pytest.mark.parametrize("location", ["probe", "directory"])
+def test_librdkafkas_other_places_of_certificates(location: str, tmp_path: Path) -> None:
+    """The system's, and a directory of hashed names; Headroom's own certificates are in neither."""
+    value = str(tmp_path) if location == "directory" else location
+    context = security({"security.protocol": "SSL", "ssl.ca.location": value}).tls
+    assert context is not None
+    assert context.verify_mode == ssl.CERT_REQUIRED
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"access_token": 1}'])
