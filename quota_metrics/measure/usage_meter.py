@@ -126,7 +126,11 @@ class UsageMeter:
             self._byte_usage(client, address, counted_bytes, throttle_ms, now_ms, from_ms)
         elif api_key in MUTATING:
             client = (_MUTATION, principal, client_id, CONTROLLER)
-            self._mutations(client, address, changes, broker_id, throttle_ms, now_ms, from_ms)
+            self._mutations(client, address, changes, now_ms)
+            if throttle_ms > 0:  # the longer of this quota's and the request quota's (RequestHandlerHelper)
+                quota, request = self._quota_of(*client), (_REQUEST, principal, client_id, broker_id)
+                is_requests = quota.limit_known and quota.limit is None and self._quota_of(*request).limit is not None
+                self._throttled(request if is_requests else client, address, throttle_ms, now_ms, from_ms)
         elif throttle_ms > 0:
             client = (_REQUEST, principal, client_id, broker_id)
             self._throttled(client, address, throttle_ms, now_ms, from_ms)
@@ -229,21 +233,8 @@ class UsageMeter:
         else:
             self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms, from_ms)
 
-    def _mutations(
-        self,
-        client: _Client,
-        address: str,
-        changes: Changes,
-        broker_id: int,
-        throttle_ms: int,
-        now_ms: int,
-        from_ms: int,
-    ) -> None:
+    def _mutations(self, client: _Client, address: str, changes: Changes, now_ms: int) -> None:
         partitions = self.topics.cost(changes)
-        if throttle_ms > 0:  # the longer of this quota's and the request quota's (RequestHandlerHelper)
-            quota, request = self._quota_of(*client), (_REQUEST, client[1], client[2], broker_id)
-            is_certain = quota.limit_known and quota.limit is None and self._quota_of(*request).limit is not None
-            self._throttled(request if is_certain else client, address, throttle_ms, now_ms, from_ms)
         if not partitions:
             return
         usage = self._clients.get(client) or self._admit(client, address, now_ms)

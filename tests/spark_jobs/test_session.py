@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -105,6 +106,13 @@ def test_version_of_java_is_that_of_its_banner(tmp_path: Path, banner: str, vers
 def test_java_that_does_not_do_is_a_one_line_error(tmp_path: Path, script: str, said: str) -> None:
     java = fake_java(tmp_path, script) if script else tmp_path / "bin" / "java"
     assert start_in(tmp_path, {"JAVA_HOME": str(tmp_path)}) == said.format(java=java)
+
+
+def test_another_spark_than_pysparks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.12-3.5.1.jar").touch()
+    said = start_in(tmp_path, {"SPARK_HOME": str(tmp_path)})
+    assert said.startswith(f"SPARK_HOME has spark-core_2.12-3.5.1.jar, PySpark is {pyspark.__version__}: unset it")
 
 
 @pytest.mark.parametrize(("cores", "gib", "tasks"), [(128, 256, 8), (4, 64, 4), (128, 2, 4), (0.5, 4, 1), (2, 0.25, 1)])

@@ -111,7 +111,8 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignServer]
 
 
 def as_user(server: ForeignServer, profile: str) -> ClickHouse:
-    return ClickHouse((server.endpoint(profile, ANY_DATABASE),), settings={"max_threads": "1", "max_execution_time": "50"})
+    bounding = {"max_threads": "1", "max_execution_time": "50"}
+    return ClickHouse((server.endpoint(profile, ANY_DATABASE),), settings=bounding)
 
 
 @pytest.mark.clickhouse
