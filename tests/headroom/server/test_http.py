@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from headroom.server import http
 from headroom.server.http import HttpServer
 from tests.kit.certificates import CertificateAuthority
-from tests.kit.grpc_servers import in_loop
+from tests.kit.grpc_servers import in_loop, until
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LONG = b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -59,12 +59,6 @@ async def ask(address: tuple[str, int], tls: ssl.SSLContext | None = None) -> by
         line = await reader.readline()
         writer.close()
         return line.strip()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def received(client: socket.socket) -> bytes | None:
