@@ -30,6 +30,7 @@ from telemetry.receiver.telemetry_requests import ReceiverCounts, TelemetryRecei
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.wire.errors import ErrorCode
 from tests.kit.debian import promtool
+from tests.kit.grpc_servers import in_loop
 
 MIB = 1 << 20
 
@@ -167,17 +168,15 @@ def test_snapshot_does_not_change_afterwards() -> None:
     assert [sample.value for family in snapshot.collect() for sample in family.samples] == [1.0]
 
 
-def test_readings_are_taken_in_the_event_loop_thread() -> None:
+@in_loop
+async def test_readings_are_taken_in_the_event_loop_thread() -> None:
     threads = set()
 
     def reading() -> dict[SelfMetric, Values]:
         threads.add(threading.get_ident())
         return {catalogue.CONNECTIONS: 3}
 
-    async def scrape() -> str:
-        transport = httpx.ASGITransport(web_app(partial(Snapshot, reading), Health(Path(), 1, lambda: None, dict)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headroom") as client:
-            return (await client.get("/metrics")).text
-
-    assert "headroom_connections 3.0" in asyncio.run(scrape())
+    transport = httpx.ASGITransport(web_app(partial(Snapshot, reading), Health(Path(), 1, lambda: None, dict)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://headroom") as client:
+        assert "headroom_connections 3.0" in (await client.get("/metrics")).text
     assert threads == {threading.get_ident()}

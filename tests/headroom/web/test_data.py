@@ -13,8 +13,7 @@ from exporters.clickhouse.client import ClickHouse, Row
 from headroom.web import data, queries
 from headroom.web.data import Data, QueryThreads
 from headroom.web.parameters import UnavailableError
-
-PATIENCE_S = 60.0
+from tests.kit.grpc_servers import in_loop, until
 
 
 class CountedStore:
@@ -40,45 +39,40 @@ def away(_: Mapping[str, Any]) -> list[Row]:
     raise ConnectionError("too slow")
 
 
-def test_clients_of_the_week_are_read_once_also_when_that_fails() -> None:
-    async def ask(store: CountedStore) -> None:
-        asked = data_of(store)
-        for _ in range(3):
-            with pytest.raises(ConnectionError, match="too slow"):
-                await asked.seen({"q": "app"})
-            with pytest.raises(ConnectionError, match="too slow"):
-                await asked.jobs()
-
+@in_loop
+async def test_clients_of_the_week_are_read_once_also_when_that_fails() -> None:
     store = CountedStore(away)
-    asyncio.run(ask(store))
+    asked = data_of(store)
+    for _ in range(3):
+        with pytest.raises(ConnectionError, match="too slow"):
+            await asked.seen({"q": "app"})
+        with pytest.raises(ConnectionError, match="too slow"):
+            await asked.jobs()
     assert [sql for sql, _ in store.asked].count(queries.SEEN) == 1
     assert [sql for sql, _ in store.asked].count(queries.JOBS) == 3
     assert store.asked[0][1]["source"] == "jmx"
 
 
-def test_query_that_outlives_its_result_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_query_that_outlives_its_result_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
 
     def wait(_: Mapping[str, Any]) -> list[Row]:
         free.wait(60)
         return [{"cluster": "prod"}]
 
-    async def ask(store: CountedStore) -> None:
-        asked = data_of(store)
-        first = asyncio.create_task(asked.jobs())
-        while not store.asked:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-        second = asyncio.create_task(asked.jobs())
-        await asyncio.sleep(0.05)
-        free.set()
-        assert (await first, await second) == ([{"cluster": "prod"}], [{"cluster": "prod"}])
-        await asyncio.sleep(0.05)
-        assert await asked.jobs() == [{"cluster": "prod"}]
-
     monkeypatch.setattr(data, "_SHARED_S", 0.02)  # seconds
     store = CountedStore(wait)
-    asyncio.run(ask(store))
+    asked = data_of(store)
+    first = asyncio.create_task(asked.jobs())
+    await until(lambda: bool(store.asked))
+    await asyncio.sleep(0.05)
+    second = asyncio.create_task(asked.jobs())
+    await asyncio.sleep(0.05)
+    free.set()
+    assert (await first, await second) == ([{"cluster": "prod"}], [{"cluster": "prod"}])
+    await asyncio.sleep(0.05)
+    assert await asked.jobs() == [{"cluster": "prod"}]
     assert len(store.asked) == 2
 
 
@@ -98,23 +92,20 @@ def test_payers_over_budget_come_first_with_their_costs_then_the_costliest() -> 
     assert (rows[1]["not_metered"], rows[1]["points"], rows[2]["refused"]) == (7, 0, {})
 
 
-def test_hanging_queries_occupy_only_their_own_threads() -> None:
-    async def run() -> None:
-        hanging, threads = threading.Event(), QueryThreads(most=2, patience_s=0.05)
-        queries = [asyncio.create_task(threads.run(hanging.wait)) for _ in range(40)]
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while sum(query.done() for query in queries) < 38:
-                    await asyncio.sleep(0.01)
-                assert await asyncio.to_thread(lambda: "served") == "served"
-        finally:
-            hanging.set()
-        answers = await asyncio.gather(*queries, return_exceptions=True)
-        assert [answer for answer in answers if answer is True] == [True] * 2
-        assert [type(answer) for answer in answers if answer is not True] == [UnavailableError] * 38
-        for _ in range(3):  # an error frees a thread, too
-            with pytest.raises(ConnectionError, match="too slow"):
-                await threads.run(lambda: away({}))
-        assert await threads.run(lambda: 7) == 7
-
-    asyncio.run(run())
+@in_loop
+async def test_hanging_queries_occupy_only_their_own_threads() -> None:
+    hanging, threads = threading.Event(), QueryThreads(most=2, patience_s=0.05)
+    queries = [asyncio.create_task(threads.run(hanging.wait)) for _ in range(40)]
+    try:
+        await until(lambda: sum(query.done() for query in queries) >= 38)
+        async with asyncio.timeout(60):
+            assert await asyncio.to_thread(lambda: "served") == "served"
+    finally:
+        hanging.set()
+    answers = await asyncio.gather(*queries, return_exceptions=True)
+    assert [answer for answer in answers if answer is True] == [True] * 2
+    assert [type(answer) for answer in answers if answer is not True] == [UnavailableError] * 38
+    for _ in range(3):  # an error frees a thread, too
+        with pytest.raises(ConnectionError, match="too slow"):
+            await threads.run(lambda: away({}))
+    assert await threads.run(lambda: 7) == 7

@@ -22,6 +22,7 @@ from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.cluster import Cluster, Node
 from quota_metrics.kafka.errors import BrokerUnreachableError
 from quota_metrics.windows import QuotaWindow
+from tests.kit.grpc_servers import in_loop
 
 
 def facts(*window_nums: int, **configs: str) -> ClusterFacts:
@@ -204,23 +205,20 @@ class Described:
         return Cluster("c", self._coming.pop(0), 1)
 
 
-def test_facts_are_read_when_brokers_change() -> None:
+@in_loop
+async def test_facts_are_read_when_brokers_change() -> None:
     moved = ONE._replace(port=9093)
     readings = [(ONE, TWO), (TWO, ONE), (TWO,), (ONE, TWO), (ONE, TWO), (moved, TWO)]
     seen = []
+    changed = 0
 
-    async def run() -> None:
-        changed = 0
+    async def note() -> None:
+        nonlocal changed
+        changed += 1
 
-        async def note() -> None:
-            nonlocal changed
-            changed += 1
-
-        refresh = BrokerRefresh(cast(KafkaAdmin, Described(*readings)), tuple, note)
-        for _ in readings:
-            await refresh.step()
-            await asyncio.sleep(0)  # it runs beside
-            seen.append(changed)
-
-    asyncio.run(run())
+    refresh = BrokerRefresh(cast(KafkaAdmin, Described(*readings)), tuple, note)
+    for _ in readings:
+        await refresh.step()
+        await asyncio.sleep(0)  # it runs beside
+        seen.append(changed)
     assert seen == [0, 0, 1, 2, 2, 3]

@@ -30,6 +30,7 @@ from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.subscriptions.kip714_rules import PushRequest
 from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.errors import ErrorCode
+from tests.kit.grpc_servers import in_loop
 
 HOUR_NS = 3_600 * 10**9
 
@@ -71,22 +72,19 @@ def test_failed_sync_fails_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyP
     spool.close()
 
 
-def test_spool_is_synced_while_all_common_threads_hang(tmp_path: Path) -> None:
+@in_loop
+async def test_spool_is_synced_while_all_common_threads_hang(tmp_path: Path) -> None:
     """A thread of the default executor would come free when a hanging store answers."""
     hanging = threading.Event()
     spool = push_spool(tmp_path)
-
-    async def sync() -> None:
-        waiting = [asyncio.ensure_future(asyncio.to_thread(hanging.wait)) for _ in range(100)]
-        await asyncio.sleep(0)
-        try:
-            async with asyncio.timeout(60):
-                await sync_task(spool, ServeConfig()).step()
-        finally:
-            hanging.set()
-            await asyncio.gather(*waiting)
-
-    asyncio.run(sync())
+    waiting = [asyncio.ensure_future(asyncio.to_thread(hanging.wait)) for _ in range(100)]
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(60):
+            await sync_task(spool, ServeConfig()).step()
+    finally:
+        hanging.set()
+        await asyncio.gather(*waiting)
     spool.close()
 
 

@@ -32,6 +32,7 @@ from telemetry.gateway.connection_limits import AddressGate
 from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.gateway.server import Gateway
 from telemetry.subscriptions.java.hash import uuid_text
+from tests.kit.grpc_servers import in_loop
 from tests.kit.network import NETWORK, spread, subscription
 from tests.kit.raw_connection import RawConnection
 from tests.kit.serving import Served, eventually, rows
@@ -95,51 +96,46 @@ def two_processes(kafka: LocalCluster, data: Path, **settings: object) -> ServeC
     return load(None, {"processes": 2, "upstream": kafka.bootstrap, "listen": listen, "data": data, **settings})
 
 
-def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalCluster, tmp_path: Path) -> None:
-    async def run() -> None:
-        config = two_processes(kafka, tmp_path)
-        async with AsyncExitStack() as stack:
-            spool = open_push_spool(config, "pushes", stack)
-            host, port = config.upstream[0].host, config.upstream[0].port
-            placeholder = Node(99, host, port)  # same address; the real broker has another node id
-            receiver = telemetry_receiver(config, spool)
+@in_loop
+async def test_unknown_broker_is_requested_and_gets_a_shared_listener(kafka: LocalCluster, tmp_path: Path) -> None:
+    config = two_processes(kafka, tmp_path)
+    async with AsyncExitStack() as stack:
+        spool = open_push_spool(config, "pushes", stack)
+        host, port = config.upstream[0].host, config.upstream[0].port
+        placeholder = Node(99, host, port)  # same address; the real broker has another node id
+        receiver = telemetry_receiver(config, spool)
 
-            def update() -> None:
-                gateway.ports.update([placeholder, Node(1, host, port)])
+        def update() -> None:
+            gateway.ports.update([placeholder, Node(1, host, port)])
 
-            view = ClusterView(AddressGate(), TokenOwners(), update)
-            gateway = new_gateway(config, "test", receiver, spool, view=view)
-            address, network = await open_network(config, gateway, [placeholder], stack)
-            assert address is not None
-            asked = asyncio.to_thread(asked_of_the_child, gateway, address.port)
-            stop = asyncio.Event()
-            telling = asyncio.create_task(run_periodic_tasks([network.task()], stop, network.watch(), Counter()))
-            first, then = await asked
-            stop.set()
-            await telling
-            assert first == address.port
-            assert {port for node, port in gateway.ports if node.id != 99} == {then}
-
-    asyncio.run(run())
+        view = ClusterView(AddressGate(), TokenOwners(), update)
+        gateway = new_gateway(config, "test", receiver, spool, view=view)
+        address, network = await open_network(config, gateway, [placeholder], stack)
+        assert address is not None
+        asked = asyncio.to_thread(asked_of_the_child, gateway, address.port)
+        stop = asyncio.Event()
+        telling = asyncio.create_task(run_periodic_tasks([network.task()], stop, network.watch(), Counter()))
+        first, then = await asked
+        stop.set()
+        await telling
+        assert first == address.port
+        assert {port for node, port in gateway.ports if node.id != 99} == {then}
 
 
-def test_topics_that_a_child_reads_are_reported_to_its_parent(kafka: LocalCluster, tmp_path: Path) -> None:
+@in_loop
+async def test_topics_that_a_child_reads_are_reported_to_its_parent(kafka: LocalCluster, tmp_path: Path) -> None:
     own: list[SampledTopics] = []
     reported: list[TopicCount] = []
     topic = struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iii", 1, 0, 5) + bytes(5)  # no batch of records
-
-    async def run() -> None:
-        config = two_processes(kafka, tmp_path, quotas={"topics": {"sample": 1.0}})
-        async with AsyncExitStack() as stack:
-            spool = open_push_spool(config, "pushes", stack)
-            receiver = telemetry_receiver(config, spool)
-            gateway = new_gateway(config, "test", receiver, spool, topics=own.append)
-            node = Node(1, config.upstream[0].host, config.upstream[0].port)
-            address, _ = await open_network(config, gateway, [node], stack, topics=reported.append)
-            assert address is not None
-            await asyncio.to_thread(produced_by_the_child, gateway, address.port, _NOTHING[:-4] + topic)
-
-    asyncio.run(run())
+    config = two_processes(kafka, tmp_path, quotas={"topics": {"sample": 1.0}})
+    async with AsyncExitStack() as stack:
+        spool = open_push_spool(config, "pushes", stack)
+        receiver = telemetry_receiver(config, spool)
+        gateway = new_gateway(config, "test", receiver, spool, topics=own.append)
+        node = Node(1, config.upstream[0].host, config.upstream[0].port)
+        address, _ = await open_network(config, gateway, [node], stack, topics=reported.append)
+        assert address is not None
+        await asyncio.to_thread(produced_by_the_child, gateway, address.port, _NOTHING[:-4] + topic)
     assert reported == [TopicCount("in", "ANONYMOUS", "raw", "orders", LOOPBACK, 5, 1)]
     assert {one.payer for one in own} <= {LOOPBACK}  # of connections that this process accepted
 
