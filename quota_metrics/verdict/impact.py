@@ -75,8 +75,9 @@ def impact_of(window: Window, software_name: str, reported: Telemetry) -> Impact
         *(_of_requests(reported) if is_producer else ()),
         *(_of_rebalances(reported) if is_consumer and is_throttled else ()),
         *_of_throttling(window.quota_key, reported, throttle_ms),
-        *_of_instance(instance, share),
     ]
+    if share is not None and share >= _MOST:
+        symptoms.append(Symptom(_NONE, f"instance {instance} reports {rounded(share * 100)} % of its bytes"))
     impact = "unknown"
     if _tells(reported, is_producer, is_consumer):
         impact = max([symptom.impact for symptom in symptoms], key=IMPACTS.index, default=_NONE)
@@ -175,9 +176,3 @@ def _of_throttling(quota_key: str, reported: Telemetry, throttle_ms: float | Non
         kind = "fetch throttle"
     is_alone = reported.queue_time_ms is None and reported.records_lag is None
     return [Symptom(_DELAYED if is_alone else _NONE, f"client felt {kind} {duration(throttle_ms)}")]
-
-
-def _of_instance(instance: str, share: float | None) -> list[Symptom]:
-    if share is None or share < _MOST:
-        return []
-    return [Symptom(_NONE, f"instance {instance} reports {rounded(share * 100)} % of its bytes")]

@@ -44,7 +44,10 @@ def is_worth_a_row(window: Window) -> bool:
 def nearness(window: Window, thresholds: Thresholds) -> Nearness:
     """The numbers from which a level follows."""
     mean = p95 = None
-    if window.limit is not None and not _is_unmeasured(window):
+    # Of some quotas only the throttling can be seen: a rate of 0 means that the rate is not measured.
+    is_quiet = window.group_usage == 0 and window.quota_key not in MEASURED_KEYS
+    is_unmeasured = is_quiet and (window.throttle_ms > 0 or window.muted_ms > 0)
+    if window.limit is not None and not is_unmeasured:
         mean, p95 = _share(window.group_usage, window.limit), _share(window.group_p95, window.limit)
     value = p95 if mean is None or (p95 is not None and mean < p95) else mean
     user = client_id = ""
@@ -55,12 +58,6 @@ def nearness(window: Window, thresholds: Thresholds) -> Nearness:
             share = window.greediest_usage / window.members_usage
     throttled = window.muted_ms > 0 and window.muted_ms >= thresholds.muted_share * 1000 * window.elapsed_s
     return Nearness(window, mean, p95, value, throttled, user, client_id, share)
-
-
-def _is_unmeasured(window: Window) -> bool:
-    """Of some quotas only the throttling can be seen: a rate of 0 means that the rate is not measured."""
-    is_quiet = window.group_usage == 0 and window.quota_key not in MEASURED_KEYS
-    return is_quiet and (window.throttle_ms > 0 or window.muted_ms > 0)
 
 
 def _share(rate: float, limit: float) -> float | None:
@@ -150,9 +147,10 @@ class LevelReason(NamedTuple):
 
 
 def reason_of(at_broker: Nearness, level: str, instant_level: str, thresholds: Thresholds) -> LevelReason:
-    window = at_broker.window
+    window, mean, p95 = at_broker.window, at_broker.utilization, at_broker.utilization_p95
     text = _why_muted(at_broker, thresholds) if window.muted_ms > 0 else _why(at_broker)
-    text += _bursts(at_broker)
+    if window.limit and mean is not None and p95 is not None and p95 >= mean + _BURST:
+        text += f"; bursts to {percent(p95)}"
     if level != instant_level and level in STEPS:
         text += f"; {level} until it stays lower for two windows"
     if window.shared_with == 0 or window.state != "limited":
@@ -226,13 +224,6 @@ def _unexplained(window: Window) -> str:
     if window.implied_limit is None:
         return text
     return f"{text}, implied limit {amount(window.implied_limit, window.quota_key)}"
-
-
-def _bursts(at_broker: Nearness) -> str:
-    mean, p95 = at_broker.utilization, at_broker.utilization_p95
-    if at_broker.window.limit and mean is not None and p95 is not None and p95 >= mean + _BURST:
-        return f"; bursts to {percent(p95)}"
-    return ""
 
 
 def _rule(window: Window) -> str:

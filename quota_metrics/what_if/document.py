@@ -9,7 +9,7 @@ from typing import Any
 
 from quota_metrics.config.entities import kafka_configs_line
 from quota_metrics.simulation.outcomes import ClientOutcome, OutcomeKind, Side, reason, verdict
-from quota_metrics.what_if.answer import WhatIfAnswer, WhatIfQuestion
+from quota_metrics.what_if.answer import WhatIfAnswer
 
 
 def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
@@ -19,7 +19,11 @@ def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
     counts[OutcomeKind.UNCHANGED] += answer.quiet
     return {
         "cluster": answer.question.cluster,
-        "command": command_lines(answer.question),
+        "command": "\n".join(
+            kafka_configs_line(alteration.entity, key, value)
+            for alteration in answer.question.alterations
+            for key, value in alteration.values.items()
+        ),
         "covers": {
             "from": _minute(answer.question.from_ms),
             "to": _minute(answer.question.to_ms),
@@ -35,14 +39,6 @@ def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
         "unaffected": answer.unaffected,
         "clients": [client_document(outcome) for outcome in answer.outcomes[:most]],
     }
-
-
-def command_lines(question: WhatIfQuestion) -> str:
-    return "\n".join(
-        kafka_configs_line(alteration.entity, key, value)
-        for alteration in question.alterations
-        for key, value in alteration.values.items()
-    )
 
 
 def coverage_text(covers: dict[str, Any]) -> str:

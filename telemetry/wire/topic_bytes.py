@@ -40,11 +40,6 @@ _Step: TypeAlias = Generator[None, None, None]
 _Number: TypeAlias = Generator[None, None, int]
 
 
-def is_legal_topic(name: bytes) -> bool:
-    """Whether Kafka accepts a topic of this name."""
-    return _LEGAL_NAME.fullmatch(name) is not None
-
-
 class TopicBytes:
     """Reads one frame. `feed` its bytes, with the length field, in order; then ask `topics`."""
 
@@ -103,7 +98,7 @@ class TopicBytes:
                 if not 0 < length <= _MAX_NAME_BYTES:
                     raise ProtocolError("no topic has a name of this length")
                 encoded = yield from self._take(length)
-                if not is_legal_topic(encoded):
+                if _LEGAL_NAME.fullmatch(encoded) is None:  # Kafka accepts no topic of this name
                     raise ProtocolError("no topic has such a name")
                 name = encoded.decode("ascii")
             nbytes = 0
