@@ -108,9 +108,6 @@ class DecodedBatch:
             self.rows += len(rows)
         self.kept[kind] += 1
 
-    def is_full(self) -> bool:
-        return self.rows >= _MAX_ROWS or self.nbytes >= _MAX_BYTES
-
     def refuse(self, rows: TableRows, item: Any, cause: str) -> None:
         """Drops an item that the store does not accept: a record, or a push, which is quarantined."""
         is_push = isinstance(item, int)
@@ -347,7 +344,8 @@ class Ingester:
             self._decode_record(decoded, kind, body, batch.start + batch.ends[number - 1][0], now_ms, unseen)
             self._progress.advance(Stage.DECODING)
             is_late = until_s is not None and self._progress.clock_s() >= until_s
-            if (decoded.is_full() or is_late) and not self._reader.has_begun:
+            is_full = decoded.rows >= _MAX_ROWS or decoded.nbytes >= _MAX_BYTES
+            if (is_full or is_late) and not self._reader.has_begun:
                 decoded.batch = batch.first(number)
                 break
         if batch.segment in self._reader.unsure:
