@@ -10,15 +10,7 @@ from typing import Final, NamedTuple
 from exporters.model import RecordKind
 from exporters.spool.positions import read_state, segment_sizes
 from exporters.spool.reader import FollowedSegment
-from exporters.spool.records import (
-    FORMAT,
-    FRAME,
-    Record,
-    decode_rows,
-    frame_bytes,
-    read_name,
-    scan,
-)
+from exporters.spool.records import FORMAT, FRAME, Record, decode_rows, frame_bytes, read_name, scan
 
 PUSHES: Final = "pushes"
 USAGE: Final = "usage"

@@ -18,11 +18,7 @@ from headroom.cli.options import fail
 from headroom.errors import ArgumentError
 from quota_metrics.config.json_file import QuotaFileError
 from quota_metrics.kafka.admin import KafkaAdmin
-from quota_metrics.kafka.bootstrap_servers import (
-    BootstrapError,
-    check_protocol,
-    parse_bootstrap_servers,
-)
+from quota_metrics.kafka.bootstrap_servers import BootstrapError, check_protocol, parse_bootstrap_servers
 from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, PropertiesError
 from quota_metrics.kafka.properties import protocol_of, read_properties, security
 from telemetry.wire.errors import InvalidSubscriptionError

@@ -10,13 +10,7 @@ from exporters.model import DropReason, RecordKind
 from exporters.printable import json_text, printable
 from exporters.spool.positions import read_state
 from exporters.spool.reader import SpoolReader
-from exporters.spool.records import (
-    ROW_TYPES,
-    decode_instance,
-    decode_push,
-    decode_rows,
-    scan,
-)
+from exporters.spool.records import ROW_TYPES, decode_instance, decode_push, decode_rows, scan
 from exporters.spool.waiting import waiting_segments
 from headroom.cli.options import DEFAULT_DATA, Data, Output, TableOrJson, one_line_errors, time_text
 from headroom.errors import ArgumentError
@@ -29,10 +23,7 @@ _NO_SUCH_SEGMENT = "no segment of the spool is called {!r}: see `headroom spool 
 
 
 @app.command()
-def status(
-    data: Data = DEFAULT_DATA,
-    output: TableOrJson = Output.TABLE,
-) -> None:
+def status(data: Data = DEFAULT_DATA, output: TableOrJson = Output.TABLE) -> None:
     """Show segments with records that are not stored yet, and totals so far. `serve` may be running."""
     with one_line_errors(data):
         state = read_state(data / "spool")

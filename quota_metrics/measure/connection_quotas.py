@@ -195,9 +195,7 @@ class _AddressRate:
 
 
 def address_limits(
-    configs: Mapping[str, str],
-    rates: Mapping[str | None, float],
-    addresses_of: Mapping[str, Sequence[str]] = {},
+    configs: Mapping[str, str], rates: Mapping[str | None, float], addresses_of: Mapping[str, Sequence[str]] = {}
 ) -> AddressLimits:
     """The limits of a broker: its configuration, and connection_creation_rate by address (None: the default).
     `addresses_of`: of host names, in max.connections.per.ip.overrides or of quotas; others apply to nobody."""

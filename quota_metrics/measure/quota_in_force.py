@@ -103,9 +103,7 @@ class QuotasInForce:
     returns a broker's class, which decides and is not known."""
 
     def __init__(
-        self,
-        callback: QuotaCallback | None = None,
-        callback_at: Callable[[int], str] = lambda _broker_id: "",
+        self, callback: QuotaCallback | None = None, callback_at: Callable[[int], str] = lambda _broker_id: ""
     ) -> None:
         self._answer = (lambda *_client: None) if callback is None else callback.quota
         self._class_at = callback_at if callback is None else lambda _broker_id: ""

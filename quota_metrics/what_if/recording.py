@@ -197,11 +197,7 @@ class Recording:
         return limits
 
     def seen(
-        self,
-        alterations: Sequence[QuotaAlteration],
-        history: Iterable[QuotaLimit],
-        windows: BrokerWindows,
-        most: int,
+        self, alterations: Sequence[QuotaAlteration], history: Iterable[QuotaLimit], windows: BrokerWindows, most: int
     ) -> SeenClients:
         """Clients that the changes may affect, at most `most`."""
         hit, names = _match_changed_entity(alterations)

@@ -18,22 +18,10 @@ from uuid import UUID
 import structlog
 
 from exporters.clickhouse.errors import StoreError
-from exporters.clickhouse.store import (
-    Built,
-    PermanentWriteError,
-    Store,
-    TableRows,
-    TableWriter,
-    TransientWriteError,
-)
+from exporters.clickhouse.store import Built, PermanentWriteError, Store, TableRows, TableWriter, TransientWriteError
 from exporters.model import ClientInstance, DropReason, Push, RecordKind
 from exporters.spool.reader import Batch, SpoolReader
-from exporters.spool.records import (
-    decode_instance,
-    decode_push,
-    decode_rows,
-    is_heavy,
-)
+from exporters.spool.records import decode_instance, decode_push, decode_rows, is_heavy
 from telemetry.decode.bounds import PayloadLimits
 from telemetry.decode.decoder import DecodedPush, Decoder, Refusal
 from telemetry.decode.otlp import Decoded

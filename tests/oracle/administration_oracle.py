@@ -81,10 +81,7 @@ def incremental(
 
 
 def legacy(
-    version: int,
-    resources: Iterable[tuple[int, str, Sequence[tuple[str, str | None]]]],
-    *,
-    validate_only: bool = False,
+    version: int, resources: Iterable[tuple[int, str, Sequence[tuple[str, str | None]]]], *, validate_only: bool = False
 ) -> bytes:
     """AlterConfigs: (type, name, [(key, value)])."""
     altered = [

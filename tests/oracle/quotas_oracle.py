@@ -19,14 +19,7 @@ from headroom.demo.jvm import Jvm
 from quota_metrics.config.entities import Entity, entity_of, sanitize
 from quota_metrics.config.resolution import Resolver
 from quota_metrics.measure.connection_quotas import ADMITTED, NO_LIMIT, TOO_MANY, ConnectionQuotas, address_limits
-from quota_metrics.windows import (
-    UNLIMITED,
-    QuotaWindow,
-    Rate,
-    TokenBucket,
-    bounded_throttle_time_ms,
-    throttle_time_ms,
-)
+from quota_metrics.windows import UNLIMITED, QuotaWindow, Rate, TokenBucket, bounded_throttle_time_ms, throttle_time_ms
 from tests.oracle.mutations_oracle import run_mutations
 from tests.oracle.subjects import Finding, Subject, of_cases, run_subjects
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import math
 
-from quota_metrics.windows import (
-    LONG_MAX,
-    LONG_MIN,
-    Rate,
-    TokenBucket,
-    throttle_time_ms,
-)
+from quota_metrics.windows import LONG_MAX, LONG_MIN, Rate, TokenBucket, throttle_time_ms
 
 
 def test_throttle_times_round_half_up_as_in_java() -> None:

@@ -17,14 +17,7 @@ from clickhouse_connect.driver.client import Client
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.connection import ANY_DATABASE
 from exporters.clickhouse.errors import StoreSettingError
-from exporters.clickhouse.profile import (
-    ASSUMED,
-    LIMITS,
-    limits_to_send,
-    low_limits,
-    refuse_fixed,
-    settings_to_send,
-)
+from exporters.clickhouse.profile import ASSUMED, LIMITS, limits_to_send, low_limits, refuse_fixed, settings_to_send
 from exporters.clickhouse.store import TransientWriteError
 from headroom.web.data import Data
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES

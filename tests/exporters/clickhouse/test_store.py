@@ -13,11 +13,7 @@ import pytest
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
-from exporters.clickhouse.store import (
-    PermanentWriteError,
-    Store,
-    TransientWriteError,
-)
+from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.fake_clickhouse import VERSION, fake_clickhouse, http

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headroom.capacity.model import (
-    Workload,
-    load_figures,
-    plan,
-)
+from headroom.capacity.model import Workload, load_figures, plan
 from headroom.cli.plan import app
 
 FIGURES = load_figures()

@@ -89,12 +89,7 @@ def take_reports(
 
 
 def _of_urls(
-    browser: Browser,
-    urls: Mapping[str, str],
-    target: Path,
-    looks: tuple[Iterable[int], Iterable[str]],
-    *,
-    whole: bool,
+    browser: Browser, urls: Mapping[str, str], target: Path, looks: tuple[Iterable[int], Iterable[str]], *, whole: bool
 ) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for width, theme in itertools.product(*looks):

@@ -28,15 +28,7 @@ from quota_metrics.kafka.primitives import ProtocolError, Reader
 from quota_metrics.windows import QuotaWindow
 from telemetry.wire.apis import API_VERSIONS, DESCRIBE_CONFIGS, LIST_CONFIG_RESOURCES, METADATA
 from tests.kit.kio_entities import decode, encode, entity_of_fields, message_type, random_entity
-from tests.quota_metrics.kafka.fake_broker import (
-    GOOD,
-    Answer,
-    FakeBroker,
-    asking,
-    in_any_version,
-    nodes,
-    spans,
-)
+from tests.quota_metrics.kafka.fake_broker import GOOD, Answer, FakeBroker, asking, in_any_version, nodes, spans
 
 DESCRIBE_ACLS, DESCRIBE_LOG_DIRS, DESCRIBE_TOKENS, LIST_REASSIGNMENTS = 29, 35, 41, 46
 DESCRIBE_QUOTAS, DESCRIBE_USERS = 48, 50

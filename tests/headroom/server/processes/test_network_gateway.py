@@ -20,12 +20,7 @@ from headroom.demo.jvm import Admin
 from headroom.demo.processes import LOOPBACK
 from headroom.server.listeners.kafka_listeners import open_network
 from headroom.server.periodic import run_periodic_tasks
-from headroom.server.processes.assembly import (
-    ClusterView,
-    new_gateway,
-    open_push_spool,
-    telemetry_receiver,
-)
+from headroom.server.processes.assembly import ClusterView, new_gateway, open_push_spool, telemetry_receiver
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.measure.topic_meter import TopicCount
 from telemetry.gateway.connection_limits import AddressGate

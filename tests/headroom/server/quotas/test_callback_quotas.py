@@ -48,11 +48,7 @@ CLIENTS = [
 
 @pytest.fixture
 def served(
-    java: str,
-    kafka_libs: Path,
-    jvm: Jvm,
-    clickhouse: RunningClickHouse,
-    tmp_path: Path,
+    java: str, kafka_libs: Path, jvm: Jvm, clickhouse: RunningClickHouse, tmp_path: Path
 ) -> Iterator[tuple[LocalCluster, Served]]:
     libs = libs_with_callback(java, kafka_libs, tmp_path / "callback")
     properties = {"client.quota.callback.class": CLASS, LIMIT_CONFIG: str(LIMIT)}

@@ -42,13 +42,7 @@ class Behind(NamedTuple):
 
 
 @pytest.fixture
-def behind(
-    java: str,
-    kafka_libs: Path,
-    jvm: Jvm,
-    clickhouse: RunningClickHouse,
-    tmp_path: Path,
-) -> Iterator[Behind]:
+def behind(java: str, kafka_libs: Path, jvm: Jvm, clickhouse: RunningClickHouse, tmp_path: Path) -> Iterator[Behind]:
     (tmp_path / "serve.yaml").write_text("processes: 2\nlistener: {proxy_protocol: v2, proxy_networks: [127.0.0.1]}\n")
     properties = {"max.connections.per.ip": str(MOST), "max.connections.per.ip.overrides": "127.0.0.1:1000"}
     with ExitStack() as stack:
