@@ -73,6 +73,10 @@ def rules_of(limits: Iterable[Row]) -> dict[Entity, dict[str, float]]:
     return rules
 
 
+def _page_of(query: Given) -> dict[str, int]:
+    return {"limit": number_of(query, "limit", 1000, _MAX_LIMIT), "offset": number_of(query, "offset", 0, 10_000_000)}
+
+
 def payer_rows(over: Iterable[Row], left_out: Iterable[Row], costs: Iterable[Row]) -> list[Row]:
     """Those over their budgets first, then those that cost most.
 
@@ -168,13 +172,9 @@ class Data:
             raise BadRequestError(f"sort must be one of {', '.join(queries.SORT_COLUMNS)}")
         if order not in ("asc", "desc"):
             raise BadRequestError("order must be asc or desc")
-        offset = number_of(query, "offset", 0, 10_000_000)
-        parameters = self._filter(query) | {
-            "exact": int(exact),
-            "limit": number_of(query, "limit", 1000, _MAX_LIMIT),
-            "offset": offset,
-        }
-        return sql.replace("{order}", f"`{sort}` {order}") + (queries.FAR if offset > _NEAR else ""), parameters
+        page = _page_of(query)
+        parameters = self._filter(query) | {"exact": int(exact), **page}
+        return sql.replace("{order}", f"`{sort}` {order}") + (queries.FAR if page["offset"] > _NEAR else ""), parameters
 
     def _filter(self, query: Given) -> dict[str, object]:
         levels = [level for level in query.get("level", "").split(",") if level]
@@ -204,10 +204,7 @@ class Data:
         by = query.get("by", "")
         if by not in queries.GROUPS:
             raise BadRequestError(f"by must be one of {', '.join(queries.GROUPS)}")
-        parameters = self._filter(query) | {
-            "limit": number_of(query, "limit", 1000, _MAX_LIMIT),
-            "offset": number_of(query, "offset", 0, 10_000_000),
-        }
+        parameters = {**self._filter(query), **_page_of(query)}
         rows = await self._rows(queries.GROUPED.replace("{by}", queries.GROUPS[by]), parameters)
         return rows, int(rows[0]["groups"]) if rows else 0
 
@@ -260,11 +257,7 @@ class Data:
 
     async def clients(self, query: Given) -> list[Row]:
         parameters: dict[str, object] = {name: text_of(query, name) for name in ("cluster", "user", "client_id")}
-        parameters |= {
-            "search": text_of(query, "q").strip(" "),
-            "limit": number_of(query, "limit", 1000, _MAX_LIMIT),
-            "offset": number_of(query, "offset", 0, 10_000_000),
-        }
+        parameters |= {"search": text_of(query, "q").strip(" "), **_page_of(query)}
         return await self._rows(queries.CLIENTS, parameters)
 
     async def client_count(self, query: Given) -> int:

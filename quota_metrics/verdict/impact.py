@@ -100,9 +100,7 @@ def _tells(reported: Telemetry, is_producer: bool, is_consumer: bool) -> bool:
 def _felt_throttle_ms(reported: Telemetry, is_producer: bool, is_consumer: bool) -> float | None:
     produce = reported.produce_throttle_ms if is_producer else None
     fetch = reported.fetch_throttle_ms if is_consumer else None
-    if produce is None or fetch is None:
-        return fetch if produce is None else produce
-    return max(produce, fetch)
+    return max([throttle_ms for throttle_ms in (produce, fetch) if throttle_ms is not None], default=None)
 
 
 def _busiest(quota_key: str, reported: Telemetry) -> tuple[str, float | None]:

@@ -215,15 +215,12 @@ def _what_muted(at_broker: Nearness, thresholds: Thresholds) -> str:
 
 def _unexplained(window: Window) -> str:
     """What the brokers use is not the rule: a class of theirs, or what throttle times imply."""
-    if window.rule_limit is None:
-        text = f"the brokers use {window.decided_by}"
-    elif window.decided_by:
-        text = f"not explained by {_rule(window)}; the brokers use {window.decided_by}"
-    else:
-        text = f"not explained by {_rule(window)}"
-    if window.implied_limit is None:
-        return text
-    return f"{text}, implied limit {amount(window.implied_limit, window.quota_key)}"
+    texts = [] if window.rule_limit is None else [f"not explained by {_rule(window)}"]
+    if window.decided_by:
+        texts.append(f"the brokers use {window.decided_by}")
+    if window.implied_limit is not None:
+        texts[-1] += f", implied limit {amount(window.implied_limit, window.quota_key)}"
+    return "; ".join(texts)
 
 
 def _rule(window: Window) -> str:
