@@ -20,6 +20,7 @@ import clickhouse_connect
 import psutil
 import yaml
 
+from headroom.cli.serve_api import ask
 from headroom.demo.processes import LOOPBACK, complaint, first_line, start, stop
 
 PATIENCE_S = 150.0  # many times what a busy machine needs: only a fault takes as long
@@ -89,15 +90,15 @@ class Served:
 
     def ready(self, query: str = "") -> tuple[int, str]:
         """Status and text of /readyz, which shows more with `?verbose`."""
-        return _get(f"http://{self.http}/readyz{query}")
+        return status_and_text(f"http://{self.http}/readyz{query}")
 
     def serves_kafka(self) -> tuple[int, str]:
         """Status and text of /readyz/kafka, by which clients are sent here."""
-        return _get(f"http://{self.http}/readyz/kafka")
+        return status_and_text(f"http://{self.http}/readyz/kafka")
 
     def metrics(self) -> dict[str, float]:
         """Its own metrics: `name` or `name:label`."""
-        text = _get(f"http://{self.http}/metrics")[1]
+        text = status_and_text(f"http://{self.http}/metrics")[1]
         return {f"{name}:{label}" if label else name: float(value) for name, label, value in _SAMPLE.findall(text)}
 
 
@@ -123,6 +124,12 @@ def page(http: str, path: str) -> str:
     """The text of a page, or of an answer of the API, at HOST:PORT."""
     with urllib.request.urlopen(f"http://{http}{path}", timeout=30) as answer:
         return bytes(answer.read()).decode()
+
+
+def levels_by_client(http: str, cluster: str, quota_key: str = "producer_byte_rate") -> dict[str, dict[str, Any]]:
+    """The rows of the API, as the overview shows them."""
+    found = ask(http, "/api/v1/headroom", {"cluster": cluster})
+    return {row["client_id"]: row for row in found if row["quota_key"] == quota_key}
 
 
 def rows(sql: str, query: str, **parameters: str) -> list[tuple[Any, ...]]:
@@ -169,7 +176,7 @@ def output_of(*arguments: str, within_s: float = 300.0) -> str:
     return subprocess.run(command, capture_output=True, check=True, text=True, timeout=within_s).stdout
 
 
-def _get(url: str) -> tuple[int, str]:
+def status_and_text(url: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()

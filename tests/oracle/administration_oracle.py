@@ -62,6 +62,14 @@ def decoded(api_key: int, version: int, body: bytes) -> Any:
     return decode(message_type(MODULES[api_key], version, "response"), body)
 
 
+def _altered(resources: Iterable[tuple[int, str, Iterable[Any]]], fields: Sequence[str]) -> list[dict[str, Any]]:
+    """`fields`: what each key of a resource consists of."""
+    return [
+        {"resource_type": kind, "resource_name": name, "configs": [dict(zip(fields, key, strict=True)) for key in keys]}
+        for kind, name, keys in resources
+    ]
+
+
 def incremental(
     version: int,
     resources: Iterable[tuple[int, str, Sequence[tuple[str, int, str | None]]]],
@@ -69,14 +77,7 @@ def incremental(
     validate_only: bool = False,
 ) -> bytes:
     """IncrementalAlterConfigs: (type, name, [(key, operation, value)])."""
-    altered = [
-        {
-            "resource_type": kind,
-            "resource_name": name,
-            "configs": [{"name": key, "config_operation": how, "value": value} for key, how, value in keys],
-        }
-        for kind, name, keys in resources
-    ]
+    altered = _altered(resources, ("name", "config_operation", "value"))
     return _request(INCREMENTAL_ALTER_CONFIGS, version, resources=altered, validate_only=validate_only)
 
 
@@ -84,14 +85,7 @@ def legacy(
     version: int, resources: Iterable[tuple[int, str, Sequence[tuple[str, str | None]]]], *, validate_only: bool = False
 ) -> bytes:
     """AlterConfigs: (type, name, [(key, value)])."""
-    altered = [
-        {
-            "resource_type": kind,
-            "resource_name": name,
-            "configs": [{"name": key, "value": value} for key, value in keys],
-        }
-        for kind, name, keys in resources
-    ]
+    altered = _altered(resources, ("name", "value"))
     return _request(ALTER_CONFIGS, version, resources=altered, validate_only=validate_only)
 
 

@@ -208,7 +208,7 @@ class Case:
         self.deviations = 0
         self._rng = rng
         self._broker = Broker(kafka)
-        self._ours = Ours(self._new_id)
+        self._ours = Ours(lambda: rng.randbytes(16))
 
     def run(self) -> None:
         steps = [self._update] * 3 + [self._get] * 6 + [self._push] * 10 + [self._pass_time] * 6 + [self._disconnect]
@@ -217,9 +217,6 @@ class Case:
                 self._rng.choice(steps)()
         finally:
             self._broker.close()
-
-    def _new_id(self) -> bytes:
-        return self._rng.randbytes(16)
 
     def _same(self, what: str, theirs: object, ours: object) -> None:
         if theirs != ours:

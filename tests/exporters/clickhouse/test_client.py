@@ -31,13 +31,9 @@ def of(*fakes: FakeClickHouse | str, patience_s: float = 0.0) -> ClickHouse:
     return ClickHouse(tuple(Endpoint.parse(url) for url in urls), patience_s=patience_s)
 
 
-def away() -> str:
-    return f"http://{LOOPBACK}:{free_ports(1)[0]}"
-
-
 def test_unreachable_node_fails_over_and_the_next_node_stays_current() -> None:
     with fake_clickhouse(ONE) as second:
-        clickhouse = of(away(), second)
+        clickhouse = of(f"http://{LOOPBACK}:{free_ports(1)[0]}", second)
         assert clickhouse.rows("SELECT 1 AS one") == [{"one": 1}]
         assert str(clickhouse.current) == second.url
         assert clickhouse.rows("SELECT 1 AS one") == [{"one": 1}]

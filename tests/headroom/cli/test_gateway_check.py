@@ -37,15 +37,17 @@ def run(*arguments: str, command: str = "gateway check") -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-@pytest.mark.parametrize("arguments", [("--upstream", "nowhere"), ("--upstream", "a:1", "--listen", "nowhere")])
-def test_invalid_address_exits_with_2(arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--upstream", "nowhere"], "is not HOST:PORT"),
+        (["--upstream", "a:1", "--listen", "nowhere"], "is not HOST:PORT"),
+        (["--upstream", "SASL_SSL://a:9092"], "SASL_SSL://a:9092 contradicts security.protocol=PLAINTEXT"),
+    ],
+)
+def test_invalid_address_exits_with_2(arguments: list[str], message: str) -> None:
     code, said = run(*arguments)
-    assert (code, "is not HOST:PORT" in said) == (2, True)
-
-
-def test_protocol_of_an_address_must_not_contradict_the_properties() -> None:
-    code, said = run("--upstream", f"SASL_SSL://{LOOPBACK}:9092")
-    assert (code, f"SASL_SSL://{LOOPBACK}:9092 contradicts security.protocol=PLAINTEXT" in said) == (2, True)
+    assert (code, message in said) == (2, True)
 
 
 @pytest.mark.kafka

@@ -44,6 +44,7 @@ def refused(result: Result, code: int) -> str:
 
 
 def test_subscription_is_altered_listed_described_and_deleted(sink: RunningSink) -> None:
+    assert reported(sink, "list") == reported(sink, "describe") == ""
     options = ["--metrics", "a,b", "--interval", "1000", "--match", "client_id=app-.*"]
     assert reported(sink, "alter", "--name", "one", *options) == "Altered client metrics config for one.\n"
     assert sink.rules.resources == {"one": {"metrics": "a,b", "interval.ms": "1000", "match": "client_id=app-.*"}}
@@ -86,11 +87,6 @@ def test_control_characters_of_a_name_are_escaped(sink: RunningSink) -> None:
     assert reported(sink, "list") == "a\\x1b[31m\\nb\n"
     assert reported(sink, "describe").startswith("Client metrics configs for a\\x1b[31m\\nb are:\n")
     assert json.loads(reported(sink, "list", "--output", "json")) == [name]
-
-
-def test_list_and_describe_without_subscriptions_print_nothing(sink: RunningSink) -> None:
-    assert reported(sink, "list") == ""
-    assert reported(sink, "describe") == ""
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from headroom.demo.broker import LocalCluster
 from headroom.demo.processes import LOOPBACK, first_line, free_ports, start, stop
 from tests.kit.free_ports import nothing, silent
-from tests.kit.serving import PATIENCE_S, Served, eventually
+from tests.kit.serving import PATIENCE_S, Served, eventually, status_and_text
 from tests.kit.terminal.fake_serve import FakeServe
 
 pytestmark = pytest.mark.clickhouse
@@ -38,10 +37,7 @@ def not_kafka() -> Iterator[str]:
 def get(url: str) -> tuple[int, str]:
     """Status and text; 0 while nobody listens."""
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read().decode()
+        return status_and_text(url)
     except urllib.error.URLError:
         return 0, ""
 

@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
 
-from headroom.cli.serve_api import ask
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.quota_callback import CLASS, LIMIT, LIMIT_CONFIG, libs_with_callback
-from tests.kit.serving import Served, eventually, output_of, page, running
+from tests.kit.serving import Served, eventually, levels_by_client, output_of, page, running
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
 
@@ -90,16 +89,11 @@ def load(bootstrap: str, client: Client, done: threading.Event) -> None:
     producer.purge()
 
 
-def verdicts(http: str) -> dict[str, dict[str, Any]]:
-    rows = ask(http, "/api/v1/headroom", {"cluster": CLUSTER})
-    return {row["client_id"]: row for row in rows if row["quota_key"] == "producer_byte_rate"}
-
-
 def test_verdict_names_class_and_implied_limit(served: tuple[LocalCluster, Served]) -> None:
     kafka, headroom = served
     with running(*(partial(load, headroom.kafka, client) for client in CLIENTS)):
         found = eventually(
-            lambda: verdicts(headroom.http),
+            lambda: levels_by_client(headroom.http, CLUSTER),
             lambda rows: all(rows.get(client.client_id, {}).get("implied_limit") for client in CLIENTS),
         )
     for client in CLIENTS:
@@ -126,12 +120,12 @@ def test_limits_of_the_python_function_are_those_that_the_class_enforces(
     clients = CLIENTS[:2]
 
     def all_full() -> bool:
-        rows = verdicts(headroom.http)
+        rows = levels_by_client(headroom.http, CLUSTER)
         return all((rows.get(client.client_id, {}).get("utilization") or 0) > 0.9 for client in clients)
 
     with running(*(partial(load, headroom.kafka, client) for client in clients)):
         eventually(all_full, bool)
-        verdict_rows = verdicts(headroom.http)
+        verdict_rows = levels_by_client(headroom.http, CLUSTER)
     for client in clients:
         row = verdict_rows[client.client_id]
         assert (row["level"], row["limit"]) == ("throttled", client.limit), row

@@ -9,17 +9,15 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from headroom.cli.serve_api import ask
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, eventually, levels_by_client
 from tests.telemetry.wire.proxy_hop import proxy_hop
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.slow]
@@ -105,7 +103,8 @@ def test_rate_of_addresses(behind: Behind) -> None:
     behind.admin.alter_quota({"ip": None}, {"connection_creation_rate": float(RATE)})
     probes = (f"127.0.2.{number}" for number in range(1, 255))
     for to in (behind.broker, behind.balancer):  # until the limit is known there
-        eventually(partial(_probe, to, probes), lambda found: found[CLOSED] > 0)
+        while not _one_by_one(to, next(probes))[CLOSED]:
+            time.sleep(0.05)
     by_broker = _one_by_one(behind.broker, "127.0.0.30")
     by_gateway = _one_by_one(behind.balancer, "127.0.0.30")
     assert by_broker[ANSWERED] == pytest.approx(RATE * 10, abs=2)
@@ -116,15 +115,12 @@ def test_rate_of_addresses(behind: Behind) -> None:
     assert max(one.after_s for one in by_gateway_at_once) < UNDELAYED_S  # as one address they would wait for 15 s
     # The ten seconds of its rate may begin in the last ones of a minute, of which they are less than 5 %.
     shown = eventually(
-        lambda: _verdicts(behind.http).get("127.0.0.30", {}), lambda row: (row.get("utilization_p95") or 0) > 0.9
+        lambda: levels_by_client(behind.http, CLUSTER, "connection_creation_rate").get("127.0.0.30", {}),
+        lambda row: (row.get("utilization_p95") or 0) > 0.9,
     )
     assert (shown["limit"], shown["matched_entity"]) == (RATE, "ip=<default>")
     assert shown["level"] in ("critical", "throttled"), shown
     assert "connection_creation_rate 2.0 connections/s of ip=<default>" in shown["reason"]
-
-
-def _probe(to: tuple[str, int], sources: Iterator[str]) -> Counter[str]:
-    return _one_by_one(to, next(sources))
 
 
 def _one_by_one(to: tuple[str, int], source: str) -> Counter[str]:
@@ -135,8 +131,3 @@ def _one_by_one(to: tuple[str, int], source: str) -> Counter[str]:
         if found[CLOSED]:
             break
     return found
-
-
-def _verdicts(http: str) -> dict[str, dict[str, Any]]:
-    rows = ask(http, "/api/v1/headroom", {"cluster": CLUSTER})
-    return {row["client_id"]: row for row in rows if row["quota_key"] == "connection_creation_rate"}

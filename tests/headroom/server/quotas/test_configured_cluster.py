@@ -7,16 +7,14 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from confluent_kafka import Producer
 
 from headroom.demo.broker import LocalCluster
 from headroom.demo.jvm import Admin, Jvm
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.serving import Served, eventually, output_of, rows, running
+from tests.kit.serving import Served, eventually, levels_by_client, output_of, rows, running
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse, pytest.mark.spark]
 
@@ -33,13 +31,13 @@ def served(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Served]:
-    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)
+    monkeypatch.setenv("HEADROOM_CLICKHOUSE_PASSWORD", clickhouse.writer.password)  # of the job, too
     with LocalCluster(java, kafka_libs, properties={"quota.window.num": "31"}) as kafka:
         with Admin(jvm, kafka.bootstrap) as admin:
             admin.create_topics(["bursts"])
             admin.alter_quota({"client-id": None}, {"producer_byte_rate": LIMIT})
-        store = f"http://headroom_writer@{clickhouse.host}:{clickhouse.port}/headroom"
-        with Served(tmp_path, "--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", store) as found:
+        arguments = ["--upstream", kafka.bootstrap, "--cluster", CLUSTER, "--clickhouse", clickhouse.writer.url]
+        with Served(tmp_path, *arguments) as found:
             yield found
 
 
@@ -54,11 +52,6 @@ def send(bootstrap: str, client_id: str, records: int, size: int, each_s: float,
             return
 
 
-def verdicts(http: str) -> dict[str, dict[str, Any]]:
-    found = httpx.get(f"http://{http}/api/v1/headroom", params={"cluster": CLUSTER}, timeout=30).json()
-    return {row["client_id"]: row for row in found if row["quota_key"] == "producer_byte_rate"}
-
-
 def test_bursts_that_the_enlarged_window_allows_are_not_critical(served: Served, clickhouse: RunningClickHouse) -> None:
     sql = clickhouse.url.partition("//")[2]
     highest = f"""SELECT max(utilization_p95) FROM headroom.headroom_by_minute
@@ -66,7 +59,8 @@ def test_bursts_that_the_enlarged_window_allows_are_not_critical(served: Served,
     bursts = partial(send, served.kafka, "bursty", BURST // RECORD_BYTES, RECORD_BYTES, EACH_S)
     with running(bursts, partial(send, served.kafka, "quiet", 1, 100, 1.0)):
         found = eventually(  # until a minute in which two bursts were in the broker's window
-            lambda: verdicts(served.http), lambda found: (found.get("bursty", {}).get("utilization_p95") or 0) > 0.7
+            lambda: levels_by_client(served.http, CLUSTER),
+            lambda found: (found.get("bursty", {}).get("utilization_p95") or 0) > 0.7,
         )
         eventually(lambda: rows(sql, highest)[0][0] or 0, lambda share: share > 0.7)  # the job reads whole minutes
     shown = found["bursty"]
