@@ -36,9 +36,8 @@ _NONE: Final = ErrorCode.NONE  # enum member access is slow in Python 3.11
 _PUSH: Final = RecordKind.PUSH
 RETRY: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 # Brokers and the Java and C clients spell "all metrics" as ALL_METRICS. KIP-714 and the message schema spell it "".
-# Clients written from those (franz-go, whose applications name themselves) read ALL_METRICS as a prefix that matches
-# nothing, and push nothing.
-_SPELL_ALL_AS_BROKERS: Final = ("apache-kafka-java", "librdkafka", "confluent-kafka")
+# Clients written from those (franz-go 1.22) read ALL_METRICS as a prefix that matches nothing, and push nothing.
+_SPELL_ALL_AS_KIP_714: Final = frozenset({"kgo"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ _REFUSED_GET: Final = {code: Answer(body) for code, body in REFUSED_GET.items()}
 
 def all_metrics_for(software_name: str) -> str:
     """The spelling of "all metrics" that a client understands."""
-    return ALL_METRICS if software_name.startswith(_SPELL_ALL_AS_BROKERS) else ""
+    return "" if software_name in _SPELL_ALL_AS_KIP_714 else ALL_METRICS
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests pass doubles
