@@ -40,7 +40,7 @@ CONFIG_CODES = {"ConfigException": 40, "InvalidConfigurationException": 40, "Inv
 
 CLIENTS = [
     ("producer-1", Connection("c", "L", "u", "127.0.0.1", 40001, "apache-kafka-java", "4.3.1", 1)),
-    ("consumer-ä", Connection("c", "L", "u", "10.0.0.7", 50002, "librdkafka", "2.16.0", 2)),
+    ("consumer-ä", Connection("c", "L", "u", "2001:db8::7", 50002, "librdkafka", "2.16.0", 2)),
     (None, Connection("c", "L", "u", "127.0.0.1", 40003, "unknown", "unknown", 1)),
 ]
 
@@ -185,6 +185,7 @@ CRITERIA = [
     "client_software_name=apache-kafka-java",
     "client_software_version=[0-9.]+",
     r"client_source_address=127\.0\.0\.\d+",
+    "client_source_address=2001:db8:0:0:0:0:0:7",
     "client_source_port=4.*",
     f"client_instance_id={uuid_text(IDS[0])}",
     "client_id=[Pp]roducer-(?:1|2)",
