@@ -154,8 +154,8 @@ def without_effect(entries: Mapping[str, str]) -> list[str]:
     faults = []
     for name, value in entries.items():
         anyway = _ANYWAY.get(name)
-        is_not_read = name not in OURS and not _HARMLESS.fullmatch(name)
-        if not value or not is_not_read or (anyway is None and not name.startswith(_FAMILIES)):
+        is_fine = name in OURS or _HARMLESS.fullmatch(name) is not None
+        if not value or is_fine or (anyway is None and not name.startswith(_FAMILIES)):
             continue
         if anyway is None:
             faults.append(f"{name} has no effect here: remove it")

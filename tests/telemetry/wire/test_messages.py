@@ -184,10 +184,10 @@ def test_created_topic_has_the_number_of_partitions_that_the_response_tells() ->
     entity_type = message_type("create_topics", 7, "response")
     response = random_entity(random.Random(1), entity_type)
     (result, *_) = response.topics
-    told = dataclasses.replace(
+    with_six = dataclasses.replace(
         result, name="t", error_code=ErrorCode.none, num_partitions=type(result.num_partitions)(6)
     )
-    body = encode(dataclasses.replace(response, topics=(told,)))
+    body = encode(dataclasses.replace(response, topics=(with_six,)))
     assert accepted_changes(APIS[CREATE_TOPICS], 7, body, (("t", -1, -1),)) == (("t", 6, 6),)
 
 
