@@ -27,6 +27,7 @@ import yaml
 
 from exporters.printable import one_line
 from exporters.spool.positions import sync_path
+from quota_metrics.config.quota_file import UniqueKeys
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription import DEFAULTS, MATCH, METRICS, parse_subscription
 
@@ -35,8 +36,6 @@ log = structlog.get_logger(__name__)
 _MAX_FILE_BYTES = 16 << 20
 _LOCK_PATIENCE_S = 2.0  # other processes hold the lock only while they write the file
 _LOCK_AGAIN_S = 0.005
-# libyaml is ten times as fast, if PyYAML was built with it
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -51,7 +50,7 @@ class SubscriptionFileError(ValueError):
 def parse(text: str, match_keys: Collection[str]) -> dict[str, dict[str, str]]:
     """Name -> set keys and values as strings. Raises SubscriptionFileError with all errors."""
     try:
-        content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe one
+        content = yaml.load(text, UniqueKeys)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
         raise SubscriptionFileError([f"not YAML: {one_line(exc)}"]) from exc
     return parsed(content, match_keys)

@@ -168,6 +168,7 @@ def test_empty_file_has_no_subscriptions(text: str) -> None:
     ("text", "fault"),
     [
         ("a: [", "not YAML: "),
+        ("a: {}\na: {}", "not YAML: a a second time"),
         ("- a", "not a mapping of subscriptions"),
         ("text", "not a mapping of subscriptions"),
         ("a: text", "a: not a mapping of metrics, interval.ms and match"),
