@@ -114,9 +114,9 @@ def command(name: str) -> Callable[..., None]:
             if path is not None and (path.is_dir() or not path.parent.is_dir()):
                 raise ValueError(f"--path {path} is a directory, or its directory does not exist")
             options = _options(JOBS[name].options, flags)
-            rows = import_module(f"spark_jobs.jobs.{name.replace('-', '_')}").run(options)
-            _deliver(name, rows, output, path)
-            if isinstance(options, HeadroomOptions) and options.is_failed_by(rows):
+            report = import_module(f"spark_jobs.jobs.{name.replace('-', '_')}").run(options)
+            _deliver(name, report.rows if isinstance(options, HeadroomOptions) else report, output, path)
+            if isinstance(options, HeadroomOptions) and options.is_failed_by(report.levels):
                 raise typer.Exit(EXIT_FAIL_ON)
 
     invoke.__doc__ = f"{JOBS[name].about}\n\nA server's password: HEADROOM_CLICKHOUSE_PASSWORD."

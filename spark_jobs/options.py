@@ -6,11 +6,11 @@ A field that is `Annotated` with a `typer.Option` is a flag of the command (`cli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import BadParameter, Option
 
@@ -68,11 +68,6 @@ class ClientOptions(JobOptions):
         """Rows of a report by client."""
         return self.top or MOST_ROWS
 
-    def chosen(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Filters and truncates report rows; keeps their order."""
-        kept = [row for row in rows if self.user in ("", row["user"]) and self.client_id in ("", row["client_id"])]
-        return kept[: self.top] if self.top else kept
-
 
 @dataclass(frozen=True, slots=True)
 class TeamOptions(JobOptions):
@@ -122,7 +117,7 @@ class HeadroomOptions(ClientOptions):
             raise ValueError("; ".join(errors))
         return chosen
 
-    def is_failed_by(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a client is at the level of `fail_on` or worse."""
+    def is_failed_by(self, levels: Collection[str]) -> bool:
+        """Whether one of these levels of clients is that of `fail_on` or worse."""
         order = list(FailOn)
-        return self.fail_on is not None and any(row["level"] in order[order.index(self.fail_on) :] for row in rows)
+        return self.fail_on is not None and any(level in order[order.index(self.fail_on) :] for level in levels)

@@ -33,7 +33,7 @@ def main(url: str, from_ms: int, to_ms: int, output: Path) -> None:
     from spark_jobs.time_range import TimeRange
 
     when = TimeRange(from_ms, to_ms, (to_ms - from_ms) // 1000)  # one window
-    headroom_report.write(quota_headroom.run(HeadroomOptions(url, when)), output)
+    headroom_report.write(quota_headroom.run(HeadroomOptions(url, when)).rows, output)
 
 
 if __name__ == "__main__":

@@ -69,10 +69,11 @@ _REPORTED = {
 }
 
 
-def levels(clickhouse: ClickHouse, run: JobRun) -> dict[str, int]:
-    """How many clients are at each level in their latest window of the reported range. Raises StoreError."""
-    everyone = {**_reported(run), "user": "", "client_id": ""}
-    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, everyone)}
+def levels(clickhouse: ClickHouse, run: JobRun, user: str = "", client_id: str = "") -> dict[str, int]:
+    """How many clients ('': of any name) are at each level in their latest window of the reported range. Raises
+    StoreError."""
+    clients = {**_reported(run), "user": user, "client_id": client_id}
+    return {row["level"]: row["clients"] for row in clickhouse.rows(_LEVELS, clients)}
 
 
 def worst(clickhouse: ClickHouse, run: JobRun, columns: pa.Schema, options: HeadroomOptions) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from spark_jobs import cli
 from spark_jobs.clickhouse.runs import started
 from spark_jobs.clickhouse.source import NothingToReadError, collected
-from spark_jobs.jobs.usage_windows import recorded_history
+from spark_jobs.jobs.usage_windows import history_of, recorded_usage
 from spark_jobs.options import JobOptions
 from spark_jobs.transforms.demand import BUCKET, by_task, recorded
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS
@@ -32,7 +32,7 @@ _SCHEMA = ", ".join(("method string", *(f"{name} double" for name in _SUMS), "le
 def run(options: JobOptions) -> list[dict[str, Any]]:
     """Runs the job and returns a row of figures per method, ours first. Raises ValueError, JavaError, StoreError."""
     with started(NAME, options) as (job_run, spark, clickhouse):
-        history = recorded_history(spark, clickhouse, options, job_run)
+        history = history_of(recorded_usage(spark, clickhouse, options, job_run))
         job_run.begin("replaying forecasts of each bucket")
         rows = figures(scores(history, options.when.to_ms // STEP_MS - 1))
         if not rows:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -39,9 +40,16 @@ _COMPLETE_AFTER_S: Final = 5.0  # by then the rows of a window are stored
 WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after rows received later
 
 
-def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
-    """Runs the job and returns the report: the latest complete window per client and quota key, worst first, of at most
-    `options.most` clients.
+class Report(NamedTuple):
+    """The latest complete window per client and quota key, worst first, of at most `options.most` clients; with
+    `options.fail_on`, the levels of all that the options name."""
+
+    rows: list[dict[str, Any]]
+    levels: Collection[str] = ()
+
+
+def run(options: HeadroomOptions, version: int = 0) -> Report:
+    """Runs the job and returns its report.
 
     All windows of the range are written; a later run over the same windows replaces them. A run whose range ends now
     also recomputes earlier windows that received input since the last run, each range of them by a run with its
@@ -68,7 +76,7 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
             for earlier in late:
                 run(replace(options, when=earlier, recent=False), job_run.version)
             if not job_run.rows_in:
-                return []
+                return Report([])
             if job_run.rows_in >= MANY_ROWS:
                 plan_for_many_rows(spark)
             with progress(NAME, spark.sparkContext):
@@ -78,14 +86,15 @@ def run(options: HeadroomOptions, version: int = 0) -> list[dict[str, Any]]:
         job_run.begin("publishing windows")
         job_run.publish(job_run.rows_out)
         job_run.stats.update(worst_clients.levels(clickhouse, job_run))
+        levels = worst_clients.levels(clickhouse, job_run, options.user, options.client_id) if options.fail_on else ()
         rows = worst_clients.worst(clickhouse, job_run, headroom_report.COLUMNS, options)
         if not options.top and len(rows) == options.most:
             sys.stderr.write(f"headroom: these are the {len(rows)} worst clients; quota_utilization has all\n")
         job_run.clear()
-    return rows
+    return Report(rows, levels)
 
 
-def stream(options: HeadroomOptions) -> list[dict[str, Any]]:
+def stream(options: HeadroomOptions) -> Report:
     """Runs the job over windows that have ended or receive rows, until stopped, or once with `options.once`. Returns
     the last report.
 
@@ -93,7 +102,7 @@ def stream(options: HeadroomOptions) -> list[dict[str, Any]]:
     rows had arrived. A stream that was killed begins with the rows that arrived since then, so none is lost or counted
     twice. Raises ValueError, JavaError, StoreError.
     """
-    report: list[dict[str, Any]] = []
+    report = Report([])
     batch = replace(options, stream=False, once=False, recent=True)
     with source_errors(), session(NAME, options.master):
         while True:

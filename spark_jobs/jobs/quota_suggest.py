@@ -25,7 +25,7 @@ from spark_jobs.clickhouse.runs import JobRun, started
 from spark_jobs.clickhouse.source import NothingToReadError, collected
 from spark_jobs.jobs import fleet, suggested_replay
 from spark_jobs.jobs.fleet import Fleets
-from spark_jobs.jobs.usage_windows import CountedRange, limits_of, read_history, stored_hours
+from spark_jobs.jobs.usage_windows import CountedRange, history_of, limits_of, read_usage, stored_hours
 from spark_jobs.options import SuggestOptions
 from spark_jobs.reports.suggestions import COLUMNS
 from spark_jobs.transforms.demand import needs
@@ -81,11 +81,13 @@ def _usage(
     """What is wanted of each key, by cluster. Raises StoreError."""
     job_run.begin("measuring what clients want")
     buckets_of_default = fleet.assigned(clients.placed, hours.when)
-    free = _by_key(needs(read_history(spark, clickhouse, hours, buckets_of_default)), limited=False)
+    free = _by_key(needs(history_of(read_usage(spark, clickhouse, hours, buckets_of_default))), limited=False)
     kept: _Demands = {}
     if clients.in_force:
         job_run.begin("measuring the quotas in force")
-        kept = _by_key(needs(read_history(spark, clickhouse, hours, limits_of(clickhouse, hours))), limited=True)
+        kept = _by_key(
+            needs(history_of(read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours)))), limited=True
+        )
     clients_of = fleet.clients_of_rules(clients.placed)
     for cluster, key in sorted({(count["cluster"], count["quota_key"]) for count in hours.counts}):
         in_force = clients.in_force.get(cluster, fleet.InForce({}, frozenset()))

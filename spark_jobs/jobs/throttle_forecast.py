@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from spark_jobs import cli
 from spark_jobs.clickhouse.runs import started
 from spark_jobs.clickhouse.source import collected
-from spark_jobs.jobs.usage_windows import recorded_history
+from spark_jobs.jobs.usage_windows import history_of, recorded_usage
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports.tables import FORECAST_COLUMNS
 from spark_jobs.transforms.demand import BUCKET, by_task, recorded
@@ -34,10 +35,10 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
     """Runs the job and returns the forecasts, ordered by the time at which the limit is reached. Raises ValueError
     (url), JavaError, StoreError."""
     with started(NAME, options) as (job_run, spark, clickhouse):
-        history = recorded_history(spark, clickhouse, options, job_run)
+        usage = recorded_usage(spark, clickhouse, options, job_run)
         job_run.begin("forecasting each bucket")
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
-        made = collected(forecasts(history, now_ms // STEP_MS - 1)).to_pylist()
+        made = collected(forecasts(history_of(usage), now_ms // STEP_MS - 1)).to_pylist()
         far = datetime.max.replace(tzinfo=UTC)
         rows = sorted(
             (_report_row(row, now_ms) for row in made),
@@ -47,12 +48,25 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
             ),
         )
         job_run.store("throttle_forecast", rows, FORECAST_COLUMNS)
-    return options.chosen(rows)
+        if options.user or options.client_id:
+            buckets = buckets_of(usage, options.user, options.client_id)
+            rows = [row for row in rows if tuple(row[name] for name in BUCKET) in buckets]
+    return rows[: options.top or None]
+
+
+def buckets_of(usage: DataFrame, user: str, client_id: str) -> set[tuple[Any, ...]]:
+    """BUCKET of each that a user or a client id takes from ('': any). The quota of a user has no client id, and that of a
+    client id has no user: the names of a bucket do not say whose it is."""
+    for name, chosen in (("user", user), ("client_id", client_id)):
+        if chosen:
+            usage = usage.where(F.col(name) == chosen)
+    names = ("cluster", "source", "quota_key", "bucket_user", "bucket_client_id", "broker_id")
+    return {tuple(row.values()) for row in collected(usage.select(*names).distinct()).to_pylist()}
 
 
 def forecasts(history: DataFrame, last_step: int) -> DataFrame:
     """The forecast of what the clients of each bucket want from each broker after `last_step` (five minutes each, since
-    the epoch), from rows of `read_history`. Buckets with less than four hours of history are left out."""
+    the epoch), from rows of `history_of`. Buckets with less than four hours of history are left out."""
 
     def of_task(frame: pd.DataFrame) -> pd.DataFrame:
         rows = []

@@ -84,9 +84,8 @@ def read_usage(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange,
     return in_tasks(spark, len(slices), windows, queries.USAGE_SCHEMA)
 
 
-def read_history(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits) -> DataFrame:
-    """One row per bucket, broker and five minutes: its limit, usage and demand as shares of it. Raises StoreError."""
-    usage = read_usage(spark, clickhouse, hours, limits)
+def history_of(usage: DataFrame) -> DataFrame:
+    """One row per bucket, broker and five minutes: its limit, usage and demand as shares of it. Of `read_usage`."""
     # The row of a bucket's busiest member has the figures of the whole bucket.
     buckets = usage.where("usage_rank = 1 AND state = 'limited' AND limit > 0")
     return buckets.select(
@@ -98,12 +97,12 @@ def read_history(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRang
     )
 
 
-def recorded_history(spark: SparkSession, clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> DataFrame:
-    """`read_history` of the range of a job, with usage_1m up to date and the limits resolved that rows lack. Raises
+def recorded_usage(spark: SparkSession, clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> DataFrame:
+    """`read_usage` of the range of a job, with usage_1m up to date and the limits resolved that rows lack. Raises
     NothingToReadError, StoreError."""
     hours = stored_hours(clickhouse, options, job_run)
     job_run.begin("resolving the limits of clients")
-    return read_history(spark, clickhouse, hours, limits_of(clickhouse, hours))
+    return read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours))
 
 
 def stored_hours(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> CountedRange:

@@ -29,7 +29,7 @@ _GREATEST = ("need", "demand_low", "demand_peak", "usage_mean", "usage_p95", "us
 
 def wanted_share() -> Column:
     """What the clients of five minutes wanted, as a share of the limit; NULL where they were muted for nearly all of
-    them. Of a row of `read_history`."""
+    them. Of a row of `history_of`."""
     muted = _muted_share()
     return F.when(muted <= _MOST_MUTED, F.greatest("p95", F.col("mean") / (1 - muted)))
 
@@ -72,7 +72,7 @@ def needs(history: DataFrame) -> DataFrame:
 
     Usage under throttling is a lower bound of demand. While the broker reads them, clients send at usage / (1 - muted
     share): that is the upper bound, because a backlog is sent in it as well. The demand is known where it is known at
-    all brokers: where clients were muted for nearly all of the time, it is not. Input: rows of `read_history`."""
+    all brokers: where clients were muted for nearly all of the time, it is not. Input: rows of `history_of`."""
     need = F.coalesce("demand_high", "demand_low")
     # One shuffle: days, brokers and buckets are then groups within the partitions.
     at_brokers = _at_brokers(history.repartition(*QUOTA)).withColumn("need", need)

@@ -6,7 +6,6 @@ import itertools
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -100,7 +99,7 @@ def stream_ranges(monkeypatch: pytest.MonkeyPatch, when: TimeRange, takes_s: lis
         nonlocal now_s
         now_s += seconds
 
-    def job(options: HeadroomOptions) -> list[dict[str, Any]]:
+    def job(options: HeadroomOptions) -> quota_headroom.Report:
         nonlocal now_s
         assert (options.recent, options.stream) == (True, False)
         if len(batches) == len(takes_s):
@@ -110,7 +109,7 @@ def stream_ranges(monkeypatch: pytest.MonkeyPatch, when: TimeRange, takes_s: lis
         now_s += takes_s[len(batches) - 1]
         if not takes_s[len(batches) - 1]:
             raise NothingToReadError("nothing")
-        return []
+        return quota_headroom.Report([])
 
     monkeypatch.setattr(quota_headroom, "session", lambda *_: nullcontext())
     monkeypatch.setattr(quota_headroom, "run", job)

@@ -18,7 +18,7 @@ from quota_metrics.verdict.thresholds import Thresholds
 from quota_metrics.verdict.window import Window
 from spark_jobs.clickhouse import queries, runs
 from spark_jobs.clickhouse.runs import JobRun
-from spark_jobs.clickhouse.worst_clients import worst
+from spark_jobs.clickhouse.worst_clients import levels, worst
 from spark_jobs.options import HeadroomOptions, JobOptions
 from spark_jobs.reports import headroom_report
 from spark_jobs.time_range import TimeRange
@@ -144,6 +144,8 @@ def test_worst_clients_are_those_with_harm_near_the_limit_then_by_level_throttle
     assert [row["client_id"] for row in reported] == list(columns)
     few = worst(clickhouse, run, headroom_report.COLUMNS, replace(options, top=4))
     assert few == reported[:4]
+    assert set(levels(clickhouse, run)) == {"throttled", "critical", "warn", "ok"}
+    assert set(levels(clickhouse, run, client_id="free")) == {"ok"}  # whoever the report leaves out
 
 
 def block(run: str) -> pa.Table:

@@ -38,7 +38,7 @@ FROM = datetime.fromtimestamp(FRIDAY_MS / 1000, UTC)
 
 
 def run(url: str, when: TimeRange = WHEN, **options: Any) -> list[dict[str, Any]]:
-    return quota_headroom.run(HeadroomOptions(url, when, **{"cluster": "c", **options}))
+    return quota_headroom.run(HeadroomOptions(url, when, **{"cluster": "c", **options})).rows
 
 
 class Client(NamedTuple):

@@ -74,7 +74,7 @@ def test_each_database_is_complete_and_has_nothing_of_the_other(
         assert [(row["cluster"], row["level"]) for row in page] == [(name, "critical")]
         url = f"{endpoint.scheme}://{endpoint.user}@{endpoint.host}:{endpoint.port}/{name}"
         when = TimeRange(hour_s * 1000, minute_s * 1000 + 60_000)
-        report = quota_headroom.run(HeadroomOptions(url, when, password=endpoint.password))
+        report = quota_headroom.run(HeadroomOptions(url, when, password=endpoint.password)).rows
         assert [(row["cluster"], row["level"]) for row in report] == [(name, "critical")]
         published = (
             "SELECT cluster, toUnixTimestamp(window_start) AS at_s FROM quota_utilization_committed"

@@ -101,7 +101,7 @@ def test_bursts_within_an_enlarged_window_are_not_critical(spark: SparkSession, 
     rows_of = {}
     for cluster in (ENLARGED, UNKNOWN):
         when = TimeRange(START, START + SECONDS * 1000)
-        rows = quota_headroom.run(HeadroomOptions(clickhouse.url, when, cluster=cluster))
+        rows = quota_headroom.run(HeadroomOptions(clickhouse.url, when, cluster=cluster)).rows
         rows_of[cluster] = {row["client_id"]: row for row in rows}
     assert rows_of[ENLARGED]["bursty"]["level"] in ("watch", "warn")
     assert rows_of[ENLARGED]["bursty"]["utilization_p95"] <= 0.85

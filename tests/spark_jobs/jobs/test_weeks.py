@@ -84,7 +84,9 @@ def invoke(
 def test_forecast_of_rising_usage_reaches_the_limit(
     spark: SparkSession, weeks: str, clickhouse: RunningClickHouse
 ) -> None:
+    (idle,) = invoke("throttle-forecast", weeks, "--user", "idle", "--client-id", "app")  # its bucket has no client id
     rows = {row["user"]: row for row in invoke("throttle-forecast", weeks)}
+    assert idle == rows["idle"]
     assert rows["rising"]["hits_limit_at"] is not None
     assert rows["rising"]["confidence"] > 0.5
     assert [rows[name]["hits_limit_at"] for name in ("idle", "wave")] == [None, None]
