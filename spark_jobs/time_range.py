@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 _DURATION = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_DAYS = 366
+_FIRST_IN_MS = 1e11  # as in Grafana's URLs; in seconds it is the year 5138
 LONGEST_WINDOW_S = 3600
 MINUTE_MS = 60_000
 THROTTLE_LOOKBACK_MS = 600_000  # a throttle time announced this long before a window may still mute the client
@@ -103,10 +104,11 @@ def parse_times(start: str, end: str) -> tuple[int, int]:
 
 
 def parse_time(text: str) -> int:
-    """ISO 8601 (UTC unless it says otherwise) or seconds since the epoch, in ms. Raises ValueError otherwise."""
+    """ISO 8601 (UTC unless it says otherwise), or seconds or milliseconds since the epoch, in ms. Raises ValueError
+    otherwise."""
     try:
         if re.fullmatch(r"\d+(\.\d+)?", text):
-            return round(float(text) * 1000)
+            return round(float(text) * (1000 if float(text) < _FIRST_IN_MS else 1))
         moment = datetime.fromisoformat(text)
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1000)

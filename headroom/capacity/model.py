@@ -14,6 +14,7 @@ _DAY_S = 86_400
 _RECORD_HEAD_BYTES = 120  # of a push in the spool, besides its payload
 _ROWS_OF_A_PUSH = 2  # one in pushes, one in client_instances
 _USAGE_ROW_BYTES = 12  # on disk: repeated keys and slowly moving rates
+_USAGE_KEPT_DAYS = 30  # quota_usage, unless store.retention_days says otherwise
 _MINUTE_ROW_BYTES = 250  # on disk, merged: of usage_1m, whose rates are the sixty of a minute
 _MINUTES_KEPT_DAYS = 400  # usage_1m, unless store.retention_days says otherwise
 
@@ -143,6 +144,12 @@ def plan(work: Workload, figures: Figures) -> list[Line]:
             "",
             f"{work.brokers} brokers a client; each has an upstream connection to the broker",
         ),
+        Line(
+            "gateway.max_connections",
+            ceil(work.connections / (gateways - 1)),
+            "",
+            "setting of each gateway (20000 unless set), with one of them away",
+        ),
         Line("spool disk", spool, "bytes", f"{work.outage_h:g} h without ClickHouse; all gateways together"),
         *_clickhouse_lines(work, figures),
         Line("network in", work.pushes_s * work.push_bytes + work.rate_bytes_s, "bytes/s", "pushes and Kafka traffic"),
@@ -158,7 +165,8 @@ def plan(work: Workload, figures: Figures) -> list[Line]:
 def _clickhouse_lines(work: Workload, figures: Figures) -> list[Line]:
     cores, replicas = clickhouse_cores(work, figures, figures.merges), work.replicas
     point_bytes = row_bytes(figures, 3600 / work.interval_s)
-    disk_day = (work.points_s * point_bytes + work.usage_rows_s * _USAGE_ROW_BYTES) * _DAY_S * replicas
+    points_day = work.points_s * point_bytes * _DAY_S * replicas
+    usage_day = work.usage_rows_s * _USAGE_ROW_BYTES * _DAY_S * replicas
     minutes = work.usage_rows_s / 60 * _MINUTE_ROW_BYTES * _DAY_S * _MINUTES_KEPT_DAYS * replicas
     memory = work.clients * work.points * figures.series_bytes * replicas / _CLICKHOUSE_RAM_SHARE
     shards = max(1, ceil(cores / (_CORES_PER_SHARD * _BUSY)))
@@ -171,12 +179,12 @@ def _clickhouse_lines(work: Workload, figures: Figures) -> list[Line]:
             f" {replicas} replicas",
         ),
         Line("clickhouse shards", shards, "", f"{_CORES_PER_SHARD} cores a node, {replicas} nodes a shard"),
-        Line("clickhouse disk a day", disk_day, "bytes", f"{point_bytes:.1f} bytes a point"),
+        Line("clickhouse disk a day", points_day + usage_day, "bytes", f"{point_bytes:.1f} bytes a point"),
         Line(
             "clickhouse disk",
-            disk_day * work.retention_days,
+            points_day * work.retention_days + usage_day * _USAGE_KEPT_DAYS,
             "bytes",
-            f"{work.retention_days:g} days, {replicas} replicas",
+            f"points {work.retention_days:g} days, quota_usage {_USAGE_KEPT_DAYS}, {replicas} replicas",
         ),
         Line(
             "clickhouse disk for minutes",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from enum import Enum
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -118,8 +121,12 @@ def _plain(value: Any) -> Any:
 
     if isinstance(value, SecretStr):
         return _MASK
-    if isinstance(value, Address | Path):
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Address | Path | IPv4Network | IPv6Network):
         return str(value)
+    if isinstance(value, str):
+        return re.sub(r"(?<=://)[^/@]*(?=@)", _MASK, value)  # user and password of a URL
     if isinstance(value, BaseModel):
         return {name: _masked(name, getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):

@@ -238,6 +238,8 @@ def top(
     if by == "topic" and level:
         raise fail("topics have no level: --by topic goes without --level", code=2)
     query = {"cluster": cluster, "level": level, "user": user, "client_id": client_id, "team": team}
+    if by == "cost" and any(query.values()):
+        raise fail("payers are of all clusters and clients: --by cost goes without filters", code=2)
     as_json = output is Output.JSON
     with _asks_serve():
         if by == "cost":

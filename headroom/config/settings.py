@@ -381,6 +381,11 @@ class ServeConfig(Section):
         return self
 
     @property
+    def usage_source(self) -> str:
+        """Who measures the usage that pages and metrics show."""
+        return "jmx" if self.observe else "gateway"
+
+    @property
     def clickhouse_endpoints(self) -> tuple[Endpoint, ...]:
         """The configured ClickHouse servers; none for the managed one. Raises OSError."""
         if self.clickhouse is None:

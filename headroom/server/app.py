@@ -189,6 +189,7 @@ def _store_contents(config: ServeConfig, storage: Storage, levels: LevelsWorker)
     return StoreReadings(
         storage.clickhouse,
         config.spool.max_bytes,
+        source=config.usage_source,
         max_client_series=config.quotas.metrics.max_series if config.quotas.metrics.enabled else 0,
         newest_s=lambda: levels.newest_s,
     )

@@ -83,13 +83,12 @@ def http_app(
             ],
         }
 
-    source = "jmx" if config.observe else "gateway"
     if config.clickhouse:
         reader = ClickHouse(config.clickhouse_endpoints)
     else:  # the managed server has a user for pages
         server = writer.current
         reader = ClickHouse((replace(server, user=PAGES, password=pages_password(server.password)),))
-    data = Data(reader, SubscriptionRows(rules), status, rules.match_keys, source, owners)
+    data = Data(reader, SubscriptionRows(rules), status, rules.match_keys, config.usage_source, owners)
     return web_app(snapshot, health, [*api_routes(data), *page_routes(data)])
 
 

@@ -45,7 +45,7 @@ SELECT cluster, quota_key, user, client_id, source, team, toString(h.utilization
        impact, usage, if(throttle_ms > 0, throttle_ms, toFloat64(muted_ms)) / 1000 AS throttle_s,
        if(limit_known, toString(ifNull(h.limit, inf)), NULL) AS bound, count() OVER () AS clients
 FROM headroom_now AS h
-WHERE window_start = fromUnixTimestamp({window_s:UInt32})
+WHERE window_start = fromUnixTimestamp({window_s:UInt32}) AND source = {source:String}
 ORDER BY h.level DESC, greatest(h.utilization, h.utilization_p95) DESC NULLS LAST, cluster, quota_key, user, client_id
 LIMIT {clients:UInt32}
 """
@@ -59,13 +59,16 @@ class StoreReadings:
         store: ClickHouse,
         spool_max_bytes: int,
         *,
+        source: str = "gateway",
         max_client_series: int = 0,
         newest_s: Callable[[], int] = lambda: 0,
         now_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`max_client_series`: budget of kafka_client_*, of which a client has nine, the worst first; 0 switches them
-        off. `newest_s`: start of the newest 60 seconds whose levels can be read."""
+        """`source`: who measured the usage that is shown. `max_client_series`: budget of kafka_client_*, of which a
+        client has nine, the worst first; 0 switches them off. `newest_s`: start of the newest 60 seconds whose levels
+        can be read."""
         self._store = store
+        self._source = source
         self._clients = max_client_series // _SERIES_OF_A_CLIENT
         self._newest_s = newest_s
         self._now_ms = now_ms
@@ -84,7 +87,7 @@ class StoreReadings:
         window_s = self._newest_s()
         if window_s <= self._window_s:
             return
-        parameters = {"window_s": window_s, "clients": self._clients}
+        parameters = {"window_s": window_s, "source": self._source, "clients": self._clients}
         rows = await in_daemon_thread(partial(self._store.rows, _CLIENTS, parameters))
         short_named = [
             row for row in rows if max(len(row[name]) for name in ("cluster", "user", "client_id")) <= _MAX_NAME_CHARS

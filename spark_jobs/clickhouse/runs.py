@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from exporters.clickhouse.client import ClickHouse
 from exporters.clickhouse.errors import StoreError
 from spark_jobs.clickhouse.queries import STAGING
-from spark_jobs.clickhouse.source import clickhouse_of, source_errors
+from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, source_errors
 from spark_jobs.options import JobOptions
 from spark_jobs.session import progress, session
 from spark_jobs.transforms.verdicts import COLUMNS
@@ -118,8 +118,8 @@ class JobRun:
         self._done.set()
         self._heart.join()
         finished_ms = time.time_ns() // 1_000_000
-        if exc is None:
-            self._record("succeeded", finished_ms=finished_ms, error="")
+        if exc is None or isinstance(exc, NothingToReadError):  # a quiet night is no failure
+            self._record("succeeded", finished_ms=finished_ms, error=str(exc or ""))
             return
         lines = str(exc).splitlines()
         error = f"{type(exc).__name__}: {lines[0] if lines else ''}"

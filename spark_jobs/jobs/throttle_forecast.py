@@ -55,7 +55,7 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
 
 
 def buckets_of(usage: DataFrame, user: str, client_id: str) -> set[tuple[Any, ...]]:
-    """BUCKET of each that a user or a client id takes from ('': any). The quota of a user has no client id, and that of a
+    """BUCKET of each that a user or a client id takes from ('': any). A quota of a user has no client id, and one of a
     client id has no user: the names of a bucket do not say whose it is."""
     for name, chosen in (("user", user), ("client_id", client_id)):
         if chosen:

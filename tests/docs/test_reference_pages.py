@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from headroom.cli.config import app
@@ -66,10 +67,15 @@ def test_config_check_lists_all_errors_and_show_masks_secrets(tmp_path: Path) ->
     assert checked.exit_code == 2
     assert "spool.max_bytes" in checked.stderr
     assert "unheard: unknown setting" in checked.stderr
-    file.write_text("otlp: {token: the-token-of-a-collector}\nspool: {max_bytes: 5}\n")
+    target = "{broker_id: 1, agent: prometheus, url: 'http://scraper:the-token-of-a-collector@127.0.0.1:7071/metrics'}"
+    file.write_text(
+        "otlp: {token: the-token-of-a-collector}\nspool: {max_bytes: 5}\nweb: {trusted_proxies: [10.0.0.5/32]}\n"
+        f"quotas: {{jmx: {{targets: [{target}]}}}}\n"
+    )
     assert CliRunner().invoke(app, ["check", "--config", str(file)]).output == "ok\n"
     shown = CliRunner().invoke(app, ["show", "--config", str(file)]).output
     assert "max_bytes: 5" in shown
+    assert yaml.safe_load(shown)["web"]["trusted_proxies"] == ["10.0.0.5/32"]
     assert "the-token-of-a-collector" not in shown
     assert "token: '********'" in shown
 

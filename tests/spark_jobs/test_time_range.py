@@ -52,7 +52,7 @@ def test_affected_ranges_cover_what_late_windows_change(minutes: set[int], reach
 
 def test_durations_have_units_and_times_are_utc_unless_they_say_otherwise() -> None:
     assert [parse_duration(text) for text in ("90s", "15m", "2h", "7d")] == [90, 900, 7200, 604_800]
-    times = ("2026-11-20T10:00:00Z", "2026-11-20 10:00", "2026-11-20T12:00:00+02:00", "1795168800")
+    times = ("2026-11-20T10:00:00Z", "2026-11-20 10:00", "2026-11-20T12:00:00+02:00", "1795168800", "1795168800000")
     assert {parse_time(text) for text in times} == {1_795_168_800_000}
 
 

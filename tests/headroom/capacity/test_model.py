@@ -51,6 +51,7 @@ def test_more_work_needs_more_resources(change: dict[str, Any], grows: str) -> N
 def test_small_workload_gets_two_gateways_and_one_shard() -> None:
     planned = values(Workload(clients=10))
     assert (planned["gateways"], planned["clickhouse shards"]) == (2, 1)
+    assert planned["gateway.max_connections"] == planned["connections"]  # one gateway is away
 
 
 def test_command_prints_a_table_or_json() -> None:

@@ -231,6 +231,7 @@ def test_token_of_an_application_shows_its_own_view(tmp_path: Path, monkeypatch:
     for arguments in (["secret", "--by", "cost"], [f"@{tmp_path / 'missing'}"], ["sécret"]):
         done = CliRunner().invoke(app, [*command, *arguments])
         assert (done.exit_code, "cret" in done.stderr) == (2, False)
+    assert CliRunner().invoke(app, ["top", "--by", "cost", "--user", "u"]).exit_code == 2  # it would show all users
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             ("a", {"limit": 100.0}),
             ("b", {"limit": None, "muted_ms": 15}),
             (256 * "c", {"limit": 1.0}),
+            ("by jmx", {"limit": 1.0, "source": "jmx"}),  # of another source than is shown
         ):
             client = {"user": "u", "client_id": name, "bucket_user": "u", "bucket_client_id": name, **more}
             usage = [sample("c", 1000 * at_s, 90.0, **client) for at_s in range(minute_s - 240, minute_s + 360)]
@@ -95,9 +96,9 @@ def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_budget_keeps_the_worst_clients_and_counts_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, int]] = []
+    asked: list[dict[str, int | str]] = []
 
-    def rows(_: ClickHouse, __: str, parameters: dict[str, int]) -> list[Row]:
+    def rows(_: ClickHouse, __: str, parameters: dict[str, int | str]) -> list[Row]:
         asked.append(parameters)
         return [row]
 
@@ -110,7 +111,7 @@ def test_budget_keeps_the_worst_clients_and_counts_what_it_leaves_out(monkeypatc
     levels = StoreReadings(NOBODY, 5, max_client_series=17, **readings)
     for _ in range(2):
         asyncio.run(levels.read_levels())
-    assert asked[0] == {"window_s": 900, "clients": 1}
+    assert asked[0] == {"window_s": 900, "source": "gateway", "clients": 1}
     assert levels.readings()[catalogue.SERIES_LEFT_OUT] == 2 * 9 * 9
     # A limit that is not known, because the brokers' class decides it, is not shown.
     assert not {catalogue.CLIENT_LIMIT, catalogue.CLIENT_UTILIZATION} & levels.readings().keys()

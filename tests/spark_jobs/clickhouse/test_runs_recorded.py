@@ -18,7 +18,7 @@ from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
 from spark_jobs.clickhouse import runs
 from spark_jobs.clickhouse.runs import INSERT_ROWS, JobRun, insert_starts
-from spark_jobs.clickhouse.source import clickhouse_of
+from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of
 from spark_jobs.options import JobOptions
 from spark_jobs.time_range import TimeRange
 from tests.kit.clickhouse import RunningClickHouse
@@ -52,6 +52,12 @@ def test_server_failure_is_recorded_after_recovery(monkeypatch: pytest.MonkeyPat
         server.away.extend([StoreError("away")] * 3)
         raise StoreError("it fails")
     assert server.statuses == [("running", ""), ("failed", "StoreError: it fails")]
+    with (
+        pytest.raises(NothingToReadError),
+        JobRun(server, "job", OPTIONS),
+    ):  # a quiet night, which no alert calls a failure
+        raise NothingToReadError("there is no usage")
+    assert server.statuses[2:] == [("running", ""), ("succeeded", "there is no usage")]
 
 
 def test_other_failures_are_recorded_without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
