@@ -256,6 +256,8 @@ def _exit_codes() -> Iterator[None]:
         if (missing := missing_on_executors(str(exc))) is None:
             raise  # a bug of ours, even if it is a ValueError
         raise _exit(missing) from exc
+    except BrokenPipeError:
+        raise  # of who reads the output; typer exits with 1
     except StoreLoginError as exc:
         raise _exit(f"{exc}; --url names the user, {PASSWORD} or {PASSWORD_FILE} gives the password") from exc
     except StoreError as exc:
@@ -287,7 +289,7 @@ def _deliver(name: str, rows: list[dict[str, Any]], output: ReportFormat, path: 
     from spark_jobs.reports import REPORTS
 
     report, console = REPORTS[name], Console()
-    if output is ReportFormat.TABLE and path is None and console.is_terminal:
+    if output is ReportFormat.TABLE and path is None and sys.stdout.isatty():
         for line in report.to_table(rows, console.width):
             console.print(line, soft_wrap=True)
     elif output is ReportFormat.TABLE:

@@ -79,6 +79,8 @@ def reported_in_one_line() -> Iterator[None]:
     """Exits with 1 when the cluster or the store fails or refuses, with 2 when an argument is invalid."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # of who reads the output; typer exits with 1
     except (ClusterError, ConnectionError) as exc:
         refused = isinstance(exc, BrokerUnreachableError) and str(exc).endswith("Connection refused")
         where = "; check the address, and that a broker or `headroom serve` listens there" if refused else ""

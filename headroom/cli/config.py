@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Address | Path | IPv4Network | IPv6Network):
         return str(value)
     if isinstance(value, str):
-        return re.sub(r"(?<=://)[^/@]*(?=@)", _MASK, value)  # user and password of a URL
+        return re.sub(r"(//[^/@:]*:)[^/]*@", rf"\1{_MASK}@", value)  # the password of a URL
     if isinstance(value, BaseModel):
         return {name: _masked(name, getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):

@@ -271,6 +271,8 @@ def _asks_serve() -> Iterator[None]:
         yield
     except ArgumentError as exc:
         raise fail(str(exc), code=2) from exc
+    except BrokenPipeError:
+        raise  # of who reads the output; typer exits with 1
     except ConnectionError as exc:
         raise fail(str(exc), code=3) from exc
 

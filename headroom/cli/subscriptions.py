@@ -39,12 +39,13 @@ BootstrapServer = Annotated[
 ]
 HERE = "127.0.0.1:9092"  # where `headroom serve` listens
 Name = Annotated[str | None, typer.Option(help="Name of the subscription.")]
+# Several of --metrics and --match are one list, as of kafka-client-metrics.sh.
 Metrics = Annotated[
-    str | None, typer.Option(metavar="PREFIX,...", help="Prefixes of metric names, * for all; '' removes it.")
+    list[str] | None, typer.Option(metavar="PREFIX,...", help="Prefixes of metric names, * for all; '' removes it.")
 ]
 Interval = Annotated[str | None, typer.Option(metavar="MS", help="Push interval in ms, 100 to 3600000; '' removes it.")]
 MatchBy = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--match",
         metavar="KEY=REGEX,...",
@@ -230,9 +231,9 @@ def _existing(resources: dict[str, dict[str, str]], name: str) -> dict[str, str]
     return resources[name]
 
 
-def _given(metrics: str | None, interval: str | None, match: str | None) -> dict[str, str]:
-    keys = {METRICS: metrics, INTERVAL_MS: interval, MATCH: match}
-    return {key: utf8(value) for key, value in keys.items() if value is not None}
+def _given(metrics: list[str] | None, interval: str | None, match: list[str] | None) -> dict[str, str]:
+    lists = {METRICS: metrics, INTERVAL_MS: None if interval is None else [interval], MATCH: match}
+    return {key: utf8(",".join(values)) for key, values in lists.items() if values}
 
 
 def _drawn_name() -> str:

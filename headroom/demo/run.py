@@ -108,6 +108,6 @@ def _show(scenario: Scenario, output: Path, console: Console, tell: Tell, *, kee
     tell("running the Spark job quota_headroom over the measured minute")
     run_job(scenario.serving.sql, minute.from_ms, minute.to_ms, output, scenario.directory / "job.log")
     rows = pq.read_table(output / "headroom.parquet").to_pylist()
-    for shown in to_table(rows, console.width if console.is_terminal else None):
+    for shown in to_table(rows, console.width if sys.stdout.isatty() else None):
         console.print(shown, soft_wrap=True)
     tell(f"left in {output}/: {', '.join(sorted(file.name for file in output.iterdir()))}")

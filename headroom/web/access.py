@@ -80,7 +80,8 @@ class AccessControl:
 
     def _refusal(self, headers: Headers, scope: Scope) -> PlainTextResponse | None:
         hosts = headers.getlist("host")
-        if not self._is_our_host(hosts):
+        is_check = not hosts and scope["path"] in OPEN_PATHS  # HAProxy's, in HTTP/1.0; browsers always name a host
+        if not is_check and not self._is_our_host(hosts):
             self._refused.warning("refused a Host header, see web.host_names", host=", ".join(hosts))
             return PlainTextResponse("this Host header is not accepted: see web.host_names\n", 421)
         cross_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")

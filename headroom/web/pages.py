@@ -132,7 +132,7 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
         (counts, clusters), (groups, total) = await asyncio.gather(data.summary(query), data.groups(parameters))
     else:
         (counts, clusters), rows = await asyncio.gather(data.summary(query), data.headroom(parameters))
-        chosen = query.get("level", "").split(",") if query.get("level") else LEVELS
+        chosen = {level for level in query.get("level", "").split(",") if level} or LEVELS
         total = sum(counts[level] for level in chosen)
         for row, points in zip(rows, await data.sparklines(rows), strict=True):
             row |= {"spark": sparkline(points, row["limit"]), "short": short_reason(row), "question": question(row)}

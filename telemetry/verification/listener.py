@@ -63,7 +63,8 @@ class VerificationListener:
         """
         server = await asyncio.start_server(self._serve, host, port, limit=1 << 16)
         try:
-            ready("{}:{}".format(*server.sockets[0].getsockname()[:2]))
+            bound, port = server.sockets[0].getsockname()[:2]
+            ready(f"[{bound}]:{port}" if ":" in bound else f"{bound}:{port}")
             check, end_ms, is_announced = self._check, self._now_ms() + timeout_s * 1000, False
             while not check.over and self._now_ms() < end_ms:
                 await asyncio.sleep(_TICK_S)

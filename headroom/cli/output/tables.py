@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -17,5 +18,5 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], layout: 
 
 
 def terminal_width(console: Console) -> int | None:
-    """None in a pipe, whose lines are not wrapped."""
-    return console.width if console.is_terminal else None
+    """None in a pipe, whose lines are not wrapped: also with FORCE_COLOR, by which rich takes it for a terminal."""
+    return console.width if sys.stdout.isatty() else None

@@ -84,7 +84,7 @@ def run_top(
     if as_json:
         typer.echo(json_text(document()))
         return
-    if once or not Console().is_terminal or not sys.stdin.isatty():
+    if once or Console().is_dumb_terminal or not sys.stdout.isatty() or not sys.stdin.isatty():
         rows = read()
         visible = replace(TopState(rows=tuple(rows)), group=group).shown
 

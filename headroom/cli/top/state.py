@@ -176,7 +176,7 @@ def grouped(rows: Iterable[Row], by: str) -> list[Row]:
             "clients": len(members),
             "throttled": sum(row["level"] == "throttled" for row in members),
             "usage": sum(row["usage"] or 0.0 for row in members),
-            "utilization": max((row["utilization"] or 0.0 for row in members), default=0.0),
+            "utilization": max((row["utilization"] for row in members if row["utilization"] is not None), default=None),
             "muted_ms": max(row["muted_ms"] or 0.0 for row in members),
         }
         for (cluster, name, key), members in groups.items()

@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 
 from rich.style import Style
-from rich.text import Text
 
 from headroom.cli.top.screen import screen
 from headroom.cli.top.state import Row, RowKey, TopState, keys_of, pressed, refreshed
@@ -67,9 +66,9 @@ def run_screen(
 
 def _frame(state: TopState) -> str:
     columns, lines = shutil.get_terminal_size()
-    has_colours = not os.environ.get("NO_COLOR")
+    kept = ("reverse", "bold", "dim") if os.environ.get("NO_COLOR") else None  # which row is chosen is no colour
     drawn = [
-        Style.parse(line.style).render(Text(line.text).plain) if line.style and has_colours else line.text
+        Style.parse(" ".join(word for word in line.style.split() if kept is None or word in kept)).render(line.text)
         for line in screen(state, max(columns, _MIN_COLUMNS), max(lines, _MIN_LINES))
     ]
     return _HOME + (_END_LINE + "\r\n").join(drawn) + _END_LINE + _END_SCREEN

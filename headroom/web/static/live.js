@@ -197,10 +197,21 @@
     document.dispatchEvent(new CustomEvent("headroom:zone"));
   });
   document.addEventListener("htmx:afterSwap", showZone);
+  // Browsers have a clipboard over HTTPS and on localhost only; elsewhere the text is selected and copied.
+  async function copy(text) {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    if (!copied) throw new Error("not copied");
+  }
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-copy]");
     if (!button) return;
-    navigator.clipboard.writeText(button.dataset.copy).then(() => { button.dataset.copied = "yes"; setTimeout(() => delete button.dataset.copied, 2000); }, () => {});
+    copy(button.dataset.copy).then(() => { button.dataset.copied = "yes"; setTimeout(() => delete button.dataset.copied, 2000); }, () => {});
   });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) turn(); });
   show();

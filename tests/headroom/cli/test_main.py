@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from headroom.cli.main import GROUPS, main
+from headroom.cli.cluster import reported_in_one_line
+from headroom.cli.main import GROUPS, _asks_serve, main
+from headroom.cli.output.tables import terminal_width
+from spark_jobs.cli import _exit_codes
 
 COMMANDS = ["serve", "sql", "demo", *GROUPS]
 # Each takes longer to import than `headroom --help` may.
@@ -103,6 +109,16 @@ def test_help_preserves_text_that_looks_like_markup(
     assert in_process(monkeypatch, "quotas", "resolve", "--help") == 0
     reported = " ".join(capsys.readouterr().out.split())
     assert "--pairs FILE JSON list of [user, client-id] or [user, client-id, ip]." in reported
+
+
+@pytest.mark.parametrize("reported", [_asks_serve, reported_in_one_line, _exit_codes])
+def test_a_reader_who_has_gone_is_no_fault_of_a_server(
+    reported: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BrokenPipeError), reported():
+        raise BrokenPipeError
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert terminal_width(Console()) is None  # it makes no terminal of a pipe
 
 
 def test_unwritable_output_exits_with_1_and_unencodable_text_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

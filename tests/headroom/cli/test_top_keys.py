@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from headroom.cli.top import terminal
 from headroom.cli.top.screen import screen, sparkline
 from headroom.cli.top.state import GROUPS, SORTS, TopState, keys_of, pressed, refreshed, row_key
 from tests.kit.terminal.fake_serve import FakeServe, client_row
@@ -75,6 +76,9 @@ def test_groups_add_up_users_teams_and_rules() -> None:
     opened = after(["g", "down", "down", "enter"])  # bob's clients
     assert (opened.group, names(opened)) == ("", ["billing", "audit"])
     assert names(after(["escape"], opened)) == ["orders", "billing", "audit"]
+    assert (
+        after("g", refreshed(TopState(), ROWS[2:], NOW_S)).shown[0]["utilization"] is None
+    )  # no limit, as on the page
 
 
 def test_a_group_is_of_one_cluster_and_opens_exactly_its_clients() -> None:
@@ -122,6 +126,12 @@ def test_selection_stops_at_both_ends() -> None:
     assert after(["up", "up"]).selected == row_key(ROWS[0])
     assert after(["down", "page down", "j"]).selected == row_key(ROWS[2])
     assert pressed(TopState(), "down").selected is None
+
+
+def test_selection_is_seen_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    frames = {terminal._frame(after(["down"] * count)) for count in range(3)}
+    assert (len(frames), any("[3" in frame for frame in frames)) == (3, False)
 
 
 def test_enter_opens_the_detail_and_escape_closes_it() -> None:

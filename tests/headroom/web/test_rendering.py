@@ -10,9 +10,11 @@ from typing import Any, cast
 
 import pytest
 from starlette.applications import Starlette
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from exporters.model import UNOWNED
+from headroom.web.api import _endpoint
 from headroom.web.data import Data
 from headroom.web.overview_rows import SHORT_CHARS, short_reason
 from headroom.web.pages import page_routes
@@ -116,6 +118,12 @@ def test_quotas_that_are_not_understood_are_listed() -> None:
     assert "Not understood, may apply" in shown
     assert '<li class="name">client-id-prefix=app-' in shown
     assert "\x1b" not in shown
+
+
+def test_a_parameter_of_the_api_is_there_once_or_a_list_of_levels() -> None:
+    client = TestClient(Starlette(routes=[Route("/", _endpoint(dict))]))
+    assert client.get("/?level=warn&level=critical&user=u").json() == {"level": "warn,critical", "user": "u"}
+    assert client.get("/?user=u&user=v").status_code == 400
 
 
 def short(reason: str) -> str:

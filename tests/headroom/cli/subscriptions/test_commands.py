@@ -45,7 +45,7 @@ def refused(result: Result, code: int) -> str:
 
 def test_subscription_is_altered_listed_described_and_deleted(sink: RunningSink) -> None:
     assert reported(sink, "list") == reported(sink, "describe") == ""
-    options = ["--metrics", "a,b", "--interval", "1000", "--match", "client_id=app-.*"]
+    options = ["--metrics", "a", "--metrics", "b", "--interval", "1000", "--match", "client_id=app-.*"]
     assert reported(sink, "alter", "--name", "one", *options) == "Altered client metrics config for one.\n"
     assert sink.rules.resources == {"one": {"metrics": "a,b", "interval.ms": "1000", "match": "client_id=app-.*"}}
     assert reported(sink, "alter", "--name", "two", "--metrics", "*") == "Altered client metrics config for two.\n"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import structlog
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -51,6 +52,12 @@ def test_foreign_hosts_are_refused(host: str, status: int) -> None:
     answer = client(host_names=("headroom.example",)).get("/", headers={"host": host})
     assert answer.status_code == status
     assert (answer.text == "page") == (status == 200)
+
+
+@pytest.mark.parametrize(("path", "is_answered"), [("/readyz/kafka", True), ("/", False)])
+def test_checks_of_load_balancers_in_http_1_0_need_no_host(path: str, is_answered: bool) -> None:
+    control = AccessControl(Starlette(), WebConfig(), None, is_loopback=False)
+    assert (control._refusal(Headers(raw=[]), {"path": path}) is None) == is_answered
 
 
 def test_refused_hosts_are_logged_once_a_minute() -> None:
