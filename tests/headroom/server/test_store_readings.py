@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_budget_keeps_the_worst_clients_and_counts_what_it_leaves_out(monkeypatc
     row = {**client, **numbers, "team": UNOWNED, "impact": "unknown", "clients": 10}
     monkeypatch.setattr(ClickHouse, "rows", rows)
     windows_s = iter([900, 960])
-    readings = {"newest_s": lambda: next(windows_s), "now_ms": lambda: 1_000_000}
+    readings: dict[str, Any] = {"newest_s": lambda: next(windows_s), "now_ms": lambda: 1_000_000}
     levels = StoreReadings(NOBODY, 5, max_client_series=17, **readings)
     for _ in range(2):
         asyncio.run(levels.read_levels())
