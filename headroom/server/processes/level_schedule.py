@@ -54,10 +54,13 @@ class LevelSchedule:
         self._every_ms = every_ms
         self._stored: Thresholds | None = None
         self._is_leader = False
-        self._beat_at_ms = self._looked_at_ms = self._last_at_ms = 0
         self._since_ms = now_ms() - _AT_START_MS
         self._rows: dict[int, int] = {}  # rows of each minute when it was computed
         self._pending: dict[int, int] = {}  # minutes to compute, and their rows
+        self._begin_times()
+
+    def _begin_times(self) -> None:
+        self._beat_at_ms = self._looked_at_ms = self._last_at_ms = 0
         self._tried_s = 0  # the newest minute that was tried
         self._telemetry_from_s = 0  # what begins before is computed without telemetry
         self._not_before_ms = 0  # for minutes that came late, and for another try
@@ -72,6 +75,9 @@ class LevelSchedule:
                 self._store.command(f"INSERT INTO level_thresholds ({names}) SELECT {places}", thresholds._asdict())
             self._stored = thresholds
         now_ms = self._now_ms()
+        if now_ms < self._beat_at_ms:  # the clock was set back
+            self._begin_times()
+            self._since_ms = min(self._since_ms, now_ms - _AT_START_MS)
         if now_ms - self._beat_at_ms >= _BEAT_MS:
             self._beat(now_ms)
         if not self._is_leader:

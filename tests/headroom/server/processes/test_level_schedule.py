@@ -19,11 +19,12 @@ TIMEOUT_EXCEEDED = 159
 
 
 class FakeStore:
-    """`changed`: the rows of each minute that received rows lately; `newest_s`: the end of what gateways stored."""
+    """`changed`: the rows of each minute that received rows lately; `newest_s`: the end of what gateways stored;
+    `since_ms`: the last request for such minutes."""
 
     def __init__(self) -> None:
         self.changed: dict[int, int] = {}
-        self.newest_s = 0
+        self.newest_s = self.since_ms = 0
         self.thresholds: list[Mapping[str, Any]] = []
         self.services: set[str] = set()
 
@@ -35,6 +36,7 @@ class FakeStore:
         if sql == statement("newest_second"):
             return [{"end_s": self.newest_s, "rows": 1}]
         assert sql == statement("changed_minutes")
+        self.since_ms = parameters["since_ms"]
         within = range(parameters["first_s"], parameters["last_s"] + 1)
         return [{"window_s": at, "rows": rows} for at, rows in self.changed.items() if at in within]
 
@@ -152,6 +154,24 @@ def test_the_last_seconds_take_at_most_an_eighth_of_the_time() -> None:
     assert len(service.last) > 5
     assert all(after - before >= 16 for before, after in pairwise(service.last))
     assert service.minutes == [999_900, 999_960, 1_000_020, 1_000_080]  # these do not wait
+
+
+def test_a_clock_that_was_set_back_stops_nothing() -> None:
+    store = FakeStore()
+    service = Service(store)
+    service.now_s += 3600
+    service.run(100)
+    service.minutes.clear()
+    service.last.clear()
+    service.now_s = 1_000_000.0
+    store.changed = {999_000: 5}
+    store.services.clear()
+    service.run(1)
+    assert store.since_ms < 999_101_000
+    service.run(99)
+    assert service.minutes == [999_900, 999_000, 999_960, 1_000_020]
+    assert len(service.last) >= 9
+    assert store.services == {"a"}
 
 
 def test_a_minute_that_failed_is_computed_again_after_a_pause() -> None:
