@@ -94,6 +94,8 @@ class LevelSchedule:
 
     def _beat(self, now_ms: int) -> None:
         """Finds out whether this service computes, and says that it does."""
+        if not self._is_leader:  # until now others computed, if any
+            self._since_ms = max(self._since_ms, now_ms - _AT_START_MS)
         if self._is_leader or not self._others():
             self._store.command(
                 "INSERT INTO headroom_services (service) SELECT {service:String}", {"service": self._service}

@@ -225,6 +225,17 @@ def test_of_several_services_one_computes_until_it_is_gone() -> None:
     assert taking_over[0].minutes[-1] > leader.minutes[-1]
 
 
+def test_a_service_that_takes_over_computes_a_quarter_of_an_hour_again() -> None:
+    store = FakeStore()
+    store.services = {"gone soon"}
+    service = Service(store)
+    service.run(3600)
+    store.services.clear()
+    while not service.minutes:
+        service.run(0.5)
+    assert store.since_ms > 1_002_700_000
+
+
 def test_changed_thresholds_are_stored_and_hold_from_the_next_minute_on() -> None:
     store = FakeStore()
     service = Service(store)
