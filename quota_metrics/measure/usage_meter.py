@@ -155,8 +155,13 @@ class UsageMeter:
     def samples(self, now_ms: int) -> list[UsageSample]:
         """One row per client that was active or muted since the last call, or whose rate is above 0.
 
-        The rate of request_percentage is 0: thread time does not show on the wire, throttle times do.
+        The rate of request_percentage is 0: thread time does not show on the wire, throttle times do. A clock that was
+        set back ends all windows; the usage since the last call is then in no row.
         """
+        if self._sampled_ms is not None and now_ms < self._sampled_ms:  # set back: windows would not move for that long
+            self._sampled_ms = self._began_ms = None
+            for client in list(self._clients):
+                self._forget(client)
         # A row's interval is no longer than its window, because a rate does not cover the time before it.
         elapsed_ms = max(self._interval_ms if self._sampled_ms is None else now_ms - self._sampled_ms, 1)
         self._sampled_ms = now_ms

@@ -133,12 +133,24 @@ def test_rows_continue_until_the_rate_is_zero() -> None:
 def test_row_interval_is_the_time_since_the_previous_call() -> None:
     meter = UsageMeter("c", gateway_id="gw-1", interval_ms=500)
     intervals = []
-    for now_ms in (10_000, 10_400, 11_900, 40_000, 30_000):
+    for now_ms in (10_000, 10_400, 11_900, 40_000):
         exchanged(meter, now_ms=now_ms)
         (row,) = meter.samples(now_ms)
         intervals.append(row.interval_ms)
         assert row.gateway_id == "gw-1"
-    assert intervals == [500, 400, 1500, 11_000, 1]  # not longer than the window; a clock that was set back
+    assert intervals == [500, 400, 1500, 11_000]  # not longer than the window
+
+
+@pytest.mark.parametrize("set_back_ms", [5_000, 3_600_000])
+def test_a_clock_that_was_set_back_raises_no_rate(set_back_ms: int) -> None:
+    meter = UsageMeter("c")
+    for second in range(20, 140):
+        now_ms = second * 1000 - (set_back_ms if second >= 60 else 0)
+        exchanged(meter, now_ms=now_ms, throttle_ms=900)
+        rows = meter.samples(now_ms)
+        assert all(row.rate <= 1100 and row.muted_ms <= 900 for row in rows)
+        assert len(rows) == (0 if second == 60 else 1)
+    assert rows[0].rate > 990
 
 
 def test_broker_with_another_window_begins_anew() -> None:
