@@ -30,14 +30,14 @@ def _signal(name: str, metric: str, families: tuple[Family, ...]) -> Signal:
 
 
 # `.max` and not `.avg`: Java's `.avg` also averages over responses without a throttle time. Totals are deltas: the
-# receiver requests delta temporality. A batch that expires (delivery.timeout.ms) counts as failed records in Java.
+# receiver requests delta temporality. A batch that expires (delivery.timeout.ms) counts as failed records in Java. A
+# consumer's request latency says nothing: its Fetch waits for records (fetch.max.wait.ms).
 SIGNALS: Final = (
     _signal("produce_throttle_ms", "producer.produce.throttle.time.max", ALL),
     _signal("fetch_throttle_ms", "consumer.fetch.manager.fetch.throttle.time.max", JAVA),
     _signal("fetch_throttle_ms", "consumer.share.fetch.manager.fetch.throttle.time.max", ("java", "librdkafka")),
     _signal("request_latency_ms", "producer.request.latency.max", ("java", "librdkafka")),
     _signal("request_latency_ms", "producer.node.request.latency.max", ALL),
-    _signal("request_latency_ms", "consumer.node.request.latency.max", ALL),
     _signal("queue_time_ms", "producer.record.queue.time.max", ALL),
     _signal("rebalances", "consumer.coordinator.rebalance.total", JAVA),
     _signal("records_lag", "consumer.fetch.manager.records.lag.max", JAVA),

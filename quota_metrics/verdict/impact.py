@@ -152,8 +152,7 @@ def _of_requests(reported: Telemetry) -> list[Symptom]:
     if (retried := reported.records_retried) is not None and retried > 0:
         symptoms.append(Symptom(_DELAYED, f"{rounded(retried)} records sent again"))
     latency_ms = reported.request_latency_ms
-    # The latency of a consumer includes waiting for records.
-    if latency_ms is not None and latency_ms >= _SLOW_MS and reported.records_lag is None:
+    if latency_ms is not None and latency_ms >= _SLOW_MS:
         symptoms.append(Symptom(_DELAYED, f"requests took up to {duration(latency_ms)}"))
     return symptoms
 

@@ -2,7 +2,8 @@
 
 A client is heavy at a broker in the newest window when it takes half or more of the bytes there; it was busy in those
 windows in which it took half of that or more. A victim's own request latency is at least twice its median of three or
-more windows in which the heavy client was not busy, and 100 ms above it.
+more windows in which the heavy client was not busy, and 100 ms above it. Only producers have one: a Fetch waits for
+records.
 """
 
 from __future__ import annotations

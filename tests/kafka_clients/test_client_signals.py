@@ -11,8 +11,8 @@ from quota_metrics.verdict.client_signals import SIGNALS
 
 pytestmark = pytest.mark.java
 
-# They appear with the first connection to a node; tests/kafka_clients/test_families.py sees them pushed.
-_BY_NODE = {"org.apache.kafka.producer.node.request.latency.max", "org.apache.kafka.consumer.node.request.latency.max"}
+# It appears with the first connection to a node; tests/kafka_clients/test_families.py sees it pushed.
+_BY_NODE = {"org.apache.kafka.producer.node.request.latency.max"}
 
 
 def telemetry_names(client: Any) -> set[str]:

@@ -87,9 +87,7 @@ def _lag_grows(felt: Felt) -> bool:
 
 
 def _is_slow(felt: Felt) -> bool:
-    """A latency of a consumer includes waiting for records."""
-    judged = felt.is_of_a_producer and felt.records_lag is None
-    return judged and (felt.request_latency_ms or 0.0) >= 1000
+    return felt.is_of_a_producer and (felt.request_latency_ms or 0.0) >= 1000
 
 
 def _reasons(felt: Felt) -> list[str]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from quota_metrics.verdict.client_signals import metrics_of
 from quota_metrics.verdict.victims import ClientUsage, Victim, heavy_clients, slowed, slowed_text, victims
 
 WINDOWS, MINUTE_MS = 10, 60_000
@@ -92,6 +93,10 @@ def test_usage_of_both_directions_counts_and_of_other_quotas_not() -> None:
 def test_how_much_slower(quiet: list[float], during: float, before: float | None) -> None:
     latencies = {NEWEST: during, **{ago * MINUTE_MS: latency for ago, latency in enumerate(quiet)}}
     assert slowed(latencies, {NEWEST}, NEWEST) == (None if before is None else (during, before))
+
+
+def test_what_a_consumer_waits_for_records_is_no_latency() -> None:
+    assert all(metric.startswith("org.apache.kafka.producer.") for metric in metrics_of("request_latency_ms"))
 
 
 def test_text() -> None:
