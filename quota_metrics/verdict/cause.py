@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey
 from quota_metrics.verdict.level_and_reason import Nearness
-from quota_metrics.verdict.number_words import amount, clock, rounded
+from quota_metrics.verdict.number_words import amount, clock, name_of_other, rounded
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from quota_metrics.verdict.window import Base, InstanceChange, Window
 
@@ -147,7 +147,8 @@ def _neighbour_cause(now: Nearness, base: Base) -> Cause:
     took = amount(_neighbour_took(now, base), window.quota_key)
     at_most = "" if _was_greediest(now, base) else "at most "
     rose = f"takes {takes} since {clock(window.window_start_ms)}, {at_most}{took} before"
-    return Cause(f"neighbour {now.culprit_client_id} {rose}", f"another client {rose}")
+    neighbour = name_of_other(now.culprit_user, now.culprit_client_id, window.client_id)
+    return Cause(f"neighbour {neighbour} {rose}", f"another client {rose}")
 
 
 def _is_same_bucket(window: Window, base: Base) -> bool:

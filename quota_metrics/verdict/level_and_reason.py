@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from exporters.model import CONTROLLER
-from quota_metrics.verdict.number_words import amount, duration, percent, rounded, tenths
+from quota_metrics.verdict.number_words import amount, duration, name_of_other, percent, rounded, tenths
 from quota_metrics.verdict.thresholds import MARGIN, MEASURED_KEYS, MEMORY_WINDOWS, STEPS, Thresholds
 from quota_metrics.verdict.window import PastWindow, Window
 
@@ -166,7 +166,8 @@ def reason_of(at_broker: Nearness, level: str, instant_level: str, thresholds: T
     if at_broker.culprit_user == window.user and at_broker.culprit_client_id == window.client_id:
         text += f", this client {takes}"
         return LevelReason(text, text)
-    return LevelReason(f"{text}, {at_broker.culprit_client_id} {takes}", f"{text}, another client {takes}")
+    other = name_of_other(at_broker.culprit_user, at_broker.culprit_client_id, window.client_id)
+    return LevelReason(f"{text}, {other} {takes}", f"{text}, another client {takes}")
 
 
 def _why(at_broker: Nearness) -> str:

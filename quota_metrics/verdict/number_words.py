@@ -1,4 +1,4 @@
-"""Numbers in the words of reasons. They are rounded half up."""
+"""Numbers and names in the words of reasons. Numbers are rounded half up."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ def amount(rate: float, quota_key: str) -> str:
 def duration(ms: float) -> str:
     """`905 ms`, `1.5 s`."""
     return f"{tenths(ms / 1000)} s" if ms >= 999.5 else f"{rounded(ms)} ms"
+
+
+def name_of_other(user: str, client_id: str, own_client_id: str) -> str:
+    """Another client, to one with this client id: `etl`; `user=bob` when both have the same."""
+    return f"user={user}" if client_id == own_client_id else client_id or "(no client id)"
 
 
 def clock(time_ms: int) -> str:

@@ -15,6 +15,7 @@ from exporters.printable import printable, shortened
 from exporters.text_table import Layout, table_lines, wrapped
 from quota_metrics.amounts import STYLES, bytes_text, duration_text, rate_text, share_text
 from quota_metrics.verdict.impact import HARMS
+from quota_metrics.verdict.number_words import name_of_other
 from quota_metrics.verdict.thresholds import LEVELS
 from quota_metrics.verdict.victims import slowed_text
 from spark_jobs.reports.report import Report, Row, page
@@ -137,7 +138,8 @@ def why(row: Row) -> str:
     if is_victim(row):
         latency_ms = row["request_latency_ms_max"]
         times = slowed_text(latency_ms, row["latency_before_ms"]) if latency_ms else "requests are slow"
-        felt += f"; {times}: {row['slowed_by_client_id']} takes most of broker {row['slowed_at_broker_id']}"
+        other = name_of_other(row["slowed_by_user"], row["slowed_by_client_id"], row["client_id"])
+        felt += f"; {times}: {other} takes most of broker {row['slowed_at_broker_id']}"
     reason = _LONG_WORD.sub(lambda word: shortened(word[0]), row["reason"] + felt)
     if not _was_throttled(row):
         return reason

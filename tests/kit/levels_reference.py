@@ -145,7 +145,10 @@ def _reason(one: _AtBroker, quota_key: str, client: tuple[str, str], level: str,
 def _takes(window: Expected, client: tuple[str, str]) -> str:
     if not window.greediest_usage or window.greediest_usage / window.members_usage < 0.5:
         return ""
-    who = "this client" if window.greediest == client else window.greediest[1]
+    user, client_id = window.greediest
+    who = client_id if client_id else "(no client id)"
+    if client_id == client[1]:
+        who = "this client" if user == client[0] else f"user={user}"
     return f", {who} takes {_digits(window.greediest_usage / window.members_usage * 100, 0)} % of it"
 
 

@@ -85,9 +85,11 @@ def test_neighbour_that_rose(base: Base, took: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["", "x takes 5 B/s since 10:04 UTC, 1 B/s before", "{name}", "%s"])
+@pytest.mark.parametrize("name", ["(no client id)", "user=bob", "x takes 5 B/s since 10:04 UTC, 1 B/s before", "%s"])
 def test_own_cause_names_no_neighbour(name: str) -> None:
-    text, own = cause(BASE._replace(usage=20_000.0), TotalUsage(2e4, 2e4), **NEIGHBOUR | {"greediest_client_id": name})
+    client_id = {"(no client id)": "", "user=bob": "orders"}.get(name, name)
+    neighbour = NEIGHBOUR | {"greediest_client_id": client_id}
+    text, own = cause(BASE._replace(usage=20_000.0), TotalUsage(2e4, 2e4), **neighbour)
     assert text == f"neighbour {name} takes 144.0 kB/s since 10:04 UTC, at most 40.0 kB/s before"
     assert own == "another client takes 144.0 kB/s since 10:04 UTC, at most 40.0 kB/s before"
 

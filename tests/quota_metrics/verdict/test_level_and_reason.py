@@ -244,6 +244,8 @@ def test_a_level_that_stays_says_so() -> None:
             {"greediest_user": "alice", "greediest_client_id": "orders"},
             "2 other clients share this quota, this client takes 80 % of it",
         ),
+        ({"greediest_client_id": "orders"}, "2 other clients share this quota, user=bob takes 80 % of it"),
+        ({"greediest_client_id": ""}, "2 other clients share this quota, (no client id) takes 80 % of it"),
         ({"greediest_usage": 0.0, "greediest_client_id": ""}, "2 other clients share this quota"),
     ],
 )
@@ -252,7 +254,7 @@ def test_a_shared_quota_names_who_takes_most(other: dict[str, Any], text: str) -
     assert reason(window) == f"at 10.0 % of {RULE}, 180.0 kB/s headroom on broker 1; {text}"
 
 
-@pytest.mark.parametrize("name", ["etl", "", ", x takes 5 % of it", "{name}", "%s"])
+@pytest.mark.parametrize("name", ["etl", ", x takes 5 % of it", "{name}", "%s"])
 def test_own_reason_names_no_other_client(name: str) -> None:
     numbers = nearness(client_window(0.1, **OTHERS, greediest_client_id=name), THRESHOLDS)
     text, own = reason_of(numbers, "ok", "ok", THRESHOLDS)

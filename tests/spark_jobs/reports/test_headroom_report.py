@@ -93,9 +93,9 @@ def test_reason_names_what_the_client_feels() -> None:
 
 
 def test_reason_names_who_makes_a_client_slow() -> None:
-    slowed = {"slowed_by_user": "batch", "slowed_by_client_id": "backfill", "slowed_at_broker_id": 2}
+    slowed = {"slowed_by_user": "batch", "slowed_by_client_id": "app", "slowed_at_broker_id": 2}
     victim = row(level="ok", request_latency_ms_max=2400.0, latency_before_ms=300.0, **slowed)
-    said = "requests take up to 2.4 s, 300 ms before: backfill takes most of broker 2"
+    said = "requests take up to 2.4 s, 300 ms before: user=batch takes most of broker 2"
     assert report.why(victim) == f"{row()['reason']}; {said}"
     assert said in shown(victim)
 
