@@ -9,15 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from exporters.model import CONTROLLER
+from exporters.model import CONTROLLER, QuotaKey
 from quota_metrics.verdict.number_words import amount, duration, name_of_other, percent, rounded, tenths
 from quota_metrics.verdict.thresholds import MARGIN, MEASURED_KEYS, MEMORY_WINDOWS, STEPS, Thresholds
 from quota_metrics.verdict.window import PastWindow, Window
 
 _MOST_SHARE: Final = 0.5  # share of a shared quota from which a client is named
 _BURST: Final = 0.1  # by how much p95 exceeds the mean when usage is said to come in bursts
-# What else may throttle a client: a response carries only the longest of its throttle times.
-_ANOTHER: Final = "short bursts, or another quota such as request_percentage"
 
 
 # The numbers.
@@ -202,16 +200,19 @@ def _why_muted(at_broker: Nearness, thresholds: Thresholds) -> str:
 
 def _what_muted(at_broker: Nearness, thresholds: Thresholds) -> str:
     window, mean = at_broker.window, at_broker.utilization
+    # A response carries only the longest of its throttle times.
+    is_of_requests = window.quota_key == QuotaKey.REQUEST_PERCENTAGE
+    another = "another quota" if is_of_requests else "another quota such as request_percentage"
     if window.state == "unknown":
         is_unexplained = window.decided_by != "" or window.rule_limit is not None
         return _unexplained(window) if is_unexplained else "no quota was observed yet"
     if window.limit is None:
-        return f"no {window.quota_key} quota applies: {_ANOTHER}"
+        return f"no {window.quota_key} quota applies: {another}, or a limit of the brokers' own"
     if mean is None:
         return f"by {_rule(window)}"
     if mean >= thresholds.watch or window.usage_max > window.limit:
         return f"wants more than {_rule(window)}"
-    return f"at {percent(mean)} of {_rule(window)}: {_ANOTHER}"
+    return f"at {percent(mean)} of {_rule(window)}: short bursts, or {another}"
 
 
 def _unexplained(window: Window) -> str:

@@ -11,7 +11,6 @@ from tests.kit.windows_reference import Expected, Key
 
 BYTE_KEYS = ("producer_byte_rate", "consumer_byte_rate")
 STEPS = (("watch", 0.6), ("warn", 0.8), ("critical", 0.95))
-ANOTHER = "short bursts, or another quota such as request_percentage"
 
 
 class ClientVerdict(NamedTuple):
@@ -156,18 +155,19 @@ def _throttled(one: _AtBroker, quota_key: str, rule: str, at: str) -> str:
     window = one.window
     seconds = window.throttle_ms >= 999.5
     times = f"{_digits(window.throttle_ms / 1000, 1)} s" if seconds else f"{_digits(window.throttle_ms, 0)} ms"
+    another = "another quota" if quota_key == "request_percentage" else "another quota such as request_percentage"
     longest = f", throttle times up to {times}" if window.throttle_ms > 0 else " by an earlier throttle time"
     if window.state == "unknown" and (window.decided_by or window.rule_limit is not None):
         why = _unexplained(window, quota_key, rule)
     elif window.state == "unknown":
         why = "no quota was observed yet"
     elif window.limit is None:
-        why = f"no {quota_key} quota applies: {ANOTHER}"
+        why = f"no {quota_key} quota applies: {another}, or a limit of the brokers' own"
     elif (one.mean is None and one.p95 is None and window.usage_max <= window.limit) or one.mean is None:
         why = f"by {rule}"
     else:
         wants_more = one.mean >= 0.6 or window.usage_max > window.limit
-        why = f"wants more than {rule}" if wants_more else f"{at}: {ANOTHER}"
+        why = f"wants more than {rule}" if wants_more else f"{at}: short bursts, or {another}"
     return f"muted {_digits(window.muted_ms / 1000, 1)} s of 60 s on broker {one.broker_id}{longest}: {why}"
 
 

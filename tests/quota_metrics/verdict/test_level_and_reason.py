@@ -202,7 +202,16 @@ def test_reason_of_a_client_that_was_not_muted(window: Window, text: str) -> Non
         ),
         (
             client_window(**NO_LIMIT),
-            "no producer_byte_rate quota applies: short bursts, or another quota such as request_percentage",
+            "no producer_byte_rate quota applies: another quota such as request_percentage,"
+            " or a limit of the brokers' own",
+        ),
+        (
+            client_window(quota_key=REQUESTS, **NO_LIMIT),
+            "no request_percentage quota applies: another quota, or a limit of the brokers' own",
+        ),
+        (
+            client_window(quota_key=REQUESTS, limit=50.0, rule_limit=50.0, group_usage=12.0, group_p95=12.0),
+            "at 24.0 % of request_percentage 50.0 % of client-id=orders: short bursts, or another quota",
         ),
         (client_window(**UNKNOWN), "no quota was observed yet"),
         (
