@@ -92,6 +92,15 @@ def test_lag_per_minute_is_the_line_through_the_last_ten_windows(clickhouse: Run
     metric = pa.array(metrics_of("records_lag") * len(pushed))
     table = points("trend", len(pushed), metric=metric, client_id=names, ts=pa.array(times, TIME), value=values)
     clickhouse.store.insert("points", table, token="trend")
+    less_behind = points(  # another instance, which does not push in the last window
+        *("trend", len(drawn)),
+        metric=pa.array(metrics_of("records_lag") * len(drawn)),
+        client_id=list(drawn),
+        client_instance_id=pa.array([bytes(16)] * len(drawn), pa.binary(16)),
+        ts=pa.array([START + 9 * WINDOW_MS] * len(drawn), TIME),
+        value=[1e12] * len(drawn),
+    )
+    clickhouse.store.insert("points", less_behind, token="less behind")
     for first, after in ((0, 12), (11, 12)):
         from_ms, to_ms = START + first * WINDOW_MS, START + after * WINDOW_MS
         rows = reported(clickhouse, "trend", from_ms, to_ms)
