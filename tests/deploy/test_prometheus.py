@@ -111,6 +111,8 @@ def test_each_alert_has_a_severity_and_a_runbook(name: str, alert: dict[str, Any
     assert alert["expr"] in text
     look = text.partition("## Look\n")[2].partition("## Decide\n")[0]
     assert [language for language, _ in _BLOCK.findall(look)] == ["", "text"]  # one command, and what it prints
+    undo = text.partition("## Undo\n")[2]
+    assert "--delete" not in undo or "Only if the rule is new" in undo  # alter overwrites the one that was in force
 
 
 def test_each_alert_about_a_client_leads_to_its_page() -> None:

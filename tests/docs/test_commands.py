@@ -201,6 +201,8 @@ def filled(text: str, example: Example) -> str:
         (r"\b(CLIENT|app-1|C)\b", "orders-api"),
         (r"\bCLUSTER\b", "shop"),
         (r"\bREASON\b", "decode"),
+        (r"\bKEY\b", "producer_byte_rate"),
+        (r"\bVALUE\b", "400000"),
         (r"(?<=headroom job )NAME\b", "quota-headroom"),
         (r"\bFILE\b", "headroom.yaml"),
         (r"\bDIR\b", "data"),
