@@ -28,6 +28,8 @@ DASHBOARDS = ("fleet", "client", "quota", "health")
 DOCUMENTS = {name: json.loads((HERE / f"{name}.json").read_text()) for name in DASHBOARDS}
 CLICKHOUSE = "grafana-clickhouse-datasource"
 _VALUES = {"${database}": "headroom", "${cluster:singlequote}": "'c'", "${client:singlequote}": "'app'"}
+_VALUES |= {"${source:singlequote}": "'gateway'"}
+_OF_A_SOURCE = re.compile(r"\}\.(?:headroom_now|throttled_now|usage_by_user|quota_usage|quota_utilization)\b")
 _TIME_FILTER = re.compile(r"\$__timeFilter\((\w+)\)")
 
 
@@ -68,6 +70,13 @@ def test_each_file_is_a_dashboard_that_names_no_database_of_ours() -> None:
     assert sorted(file.stem for file in HERE.glob("*.json")) == sorted(DASHBOARDS)
     for name in DASHBOARDS:
         assert not re.search(r"(FROM|JOIN) headroom\.", (HERE / f"{name}.json").read_text()), name
+
+
+def test_usage_that_gateways_and_jmx_measured_is_not_counted_twice() -> None:
+    """In the dashboard of one client the lines and rows name their source."""
+    for title, target in targets(CLICKHOUSE):
+        of_one = target["rawSql"].count(" AND source = ${source:singlequote}")
+        assert title.startswith("client") or of_one == len(_OF_A_SOURCE.findall(target["rawSql"])), title
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
