@@ -113,6 +113,7 @@ def test_certificate_of_a_further_listener_is_mounted(tmp_path: Path) -> None:
         ({"clickhouse": {"url": "", "passwordSecret": ""}}, "replicas"),
         ({"clickhouse": {"url": "", "passwordSecret": ""}, "replicas": 1}, r"jobs\.quotaHeadroom"),
         ({"clickhouse": {"passwordSecret": ""}}, "passwordSecret"),
+        ({"config": {"clickhouse_password_file": "/vault/password"}}, r"clickhouse\.passwordSecret: either"),
         ({"clickhouse": {"url": "http://a:8123,b:8123"}}, "url"),
         ({"clickhouse": {"cluster": "it's"}}, "cluster"),
         ({"clickhouse": {"url": "", "passwordSecret": "", "cluster": "c"}, "replicas": 1}, r"clickhouse\.cluster"),
@@ -300,6 +301,18 @@ def test_password_is_of_any_key_in_its_secret(values: dict[str, Any], key: str) 
         one for one in container_of(pod_of(manifests))["env"] if one["name"] == "HEADROOM_CLICKHOUSE_PASSWORD"
     ]
     assert password["valueFrom"] == {"secretKeyRef": {"name": "clickhouse", "key": key}}
+
+
+@pytest.mark.parametrize(
+    ("login", "variable"),
+    [
+        ({"clickhouse_password_file": "/p"}, "PASSWORD_FILE"),
+        ({"clickhouse_tls": {"certificate": "/c"}}, "TLS__CERTIFICATE"),
+    ],
+)
+def test_login_by_a_file_needs_no_secret(login: dict[str, Any], variable: str) -> None:
+    manifests = rendered({"clickhouse": {"passwordSecret": ""}, "config": login})
+    assert [one["name"] for one in container_of(job_of(manifests))["env"]] == [f"HEADROOM_CLICKHOUSE_{variable}"]
 
 
 def test_monitors_have_the_labels_by_which_prometheus_selects() -> None:

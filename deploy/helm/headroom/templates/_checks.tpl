@@ -6,8 +6,12 @@
 {{- if and .Values.clickhouse.cluster (not .Values.clickhouse.url) }}
 {{- fail "clickhouse.cluster: needs clickhouse.url, the URLs of its nodes with commas between them" }}
 {{- end }}
-{{- if and .Values.clickhouse.url (not .Values.clickhouse.passwordSecret) }}
-{{- fail "clickhouse.passwordSecret: needed with clickhouse.url; a secret with the password" }}
+{{- $login := or .Values.config.clickhouse_password_file (.Values.config.clickhouse_tls | default dict).certificate }}
+{{- if and .Values.clickhouse.url (not .Values.clickhouse.passwordSecret) (not $login) }}
+{{- fail "clickhouse.passwordSecret: needed with clickhouse.url; a secret with the password, unless config has clickhouse_password_file or clickhouse_tls.certificate" }}
+{{- end }}
+{{- if and .Values.clickhouse.passwordSecret .Values.config.clickhouse_password_file }}
+{{- fail "clickhouse.passwordSecret: either this or config.clickhouse_password_file" }}
 {{- end }}
 {{- if and .Values.jobs.quotaHeadroom.enabled (not .Values.clickhouse.url) }}
 {{- fail "jobs.quotaHeadroom: needs clickhouse.url; the managed ClickHouse listens inside its pod only" }}

@@ -55,6 +55,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- /* Environment of the job: what reaches ClickHouse as the gateways do. */ -}}
 {{- define "headroom.jobEnvironment" -}}
 {{- include "headroom.password" . }}
+{{- with .Values.config.clickhouse_password_file }}
+- {name: HEADROOM_CLICKHOUSE_PASSWORD_FILE, value: {{ . | quote }}}
+{{- end }}
 {{- range $name, $file := .Values.config.clickhouse_tls }}
 - {name: HEADROOM_CLICKHOUSE_TLS__{{ upper $name }}, value: {{ $file | quote }}}
 {{- end }}
