@@ -46,7 +46,7 @@ def test_rendered_configuration_is_accepted_by_serve(tmp_path: Path, monkeypatch
     for values in ({}, EVERYTHING):
         manifests = rendered(values)
         for variable in container_of(pod_of(manifests))["env"]:
-            monkeypatch.setenv(variable["name"], f"of-{variable['name']}")
+            monkeypatch.setenv(variable["name"], variable.get("value", f"of-{variable['name']}"))
         config = config_of(manifests, tmp_path)
         assert (config.listen.port, config.http.port, str(config.data)) == (9092, 9644, "/var/lib/headroom")
         assert config.gateway.id == "of-HEADROOM_GATEWAY__ID"

@@ -4,6 +4,7 @@ value of the chart is refused by name."""
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -175,18 +176,16 @@ def test_what_cannot_work_is_refused_with_the_reason(values: dict[str, Any], sai
         rendered(values)
 
 
-def test_pages_answer_at_all_names_of_the_chart_and_further_ones(tmp_path: Path) -> None:
-    manifests = rendered({"config": {"web": {"host_names": ["pages.example"]}}})
-    names = set(config_of(manifests, tmp_path).web.host_names)
-    service = manifests["StatefulSet", "prod-headroom"]["spec"]["serviceName"]
-    assert {"pages.example", "prod-headroom", "prod-headroom.kafka.svc.cluster.local"} < names
-    for pod in ("prod-headroom-0", "prod-headroom-1"):  # by which members of a StatefulSet are reached
-        assert {
-            pod,
-            f"{pod}.{service}",
-            f"{pod}.{service}.kafka.svc",
-            f"{pod}.{service}.kafka.svc.cluster.local",
-        } < names
+def test_pages_answer_at_all_names_of_the_chart_and_further_ones() -> None:
+    """As Kubernetes fills the pod's own name in: to scale restarts no pod."""
+    values = {"config": {"web": {"host_names": ["pages.example"]}}}
+    spec, of_three = (rendered(values, more)["StatefulSet", "prod-headroom"]["spec"] for more in ({}, {"replicas": 3}))
+    assert spec["template"] == of_three["template"]
+    env = {one["name"]: one.get("value", "") for one in container_of(spec["template"]["spec"])["env"]}
+    names = set(json.loads(env["HEADROOM_WEB__HOST_NAMES"].replace("$(HEADROOM_GATEWAY__ID)", "prod-headroom-2")))
+    assert {"pages.example", "prod-headroom", "prod-headroom.kafka.svc.cluster.local", "prod-headroom-2"} < names
+    suffixes = ("", ".kafka.svc", ".kafka.svc.cluster.local")
+    assert {f"prod-headroom-2.{spec['serviceName']}{suffix}" for suffix in suffixes} < names
 
 
 def test_pages_have_a_token_without_any_value() -> None:

@@ -73,6 +73,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- else if not (or $web.token $web.token_file) }}{{ include "headroom.name" . }}-pages{{ end -}}
 {{- end }}
 
+{{- /* The names at which pages answer, as JSON: of the services, of the pod itself, and those of config.web. Kubernetes fills
+the pod's name in, so that another number of replicas changes no pod. */ -}}
+{{- define "headroom.hostNames" -}}
+{{- $name := include "headroom.name" . -}}
+{{- $pods := printf "%s-pods" $name -}}
+{{- $pod := "$(HEADROOM_GATEWAY__ID)" -}}
+{{- $names := list -}}
+{{- range $base := list $name $pods $pod (printf "%s.%s" $pod $pods) -}}
+{{- range $suffix := list "" (printf ".%s" $.Release.Namespace) (printf ".%s.svc" $.Release.Namespace) (printf ".%s.svc.%s" $.Release.Namespace $.Values.clusterDomain) -}}
+{{- $names = append $names (printf "%s%s" $base $suffix) -}}
+{{- end -}}
+{{- end -}}
+{{ concat $names ((.Values.config.web | default dict).host_names | default list) | uniq | toJson }}
+{{- end }}
+
 {{- define "headroom.host" -}}
 {{ .Values.listener.advertisedHost | default (printf "%s.%s.svc" (include "headroom.name" .) .Release.Namespace) }}
 {{- end }}
