@@ -83,6 +83,8 @@ def test_only_kafka_decides_whether_a_pod_is_in_service() -> None:
     container = container_of(pod_of(rendered()))
     probes = {name: probe["httpGet"]["path"] for name, probe in container.items() if name.endswith("Probe")}
     assert probes == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz/kafka"}
+    budget = rendered()["PodDisruptionBudget", "prod-headroom"]["spec"]
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"  # Kafka away keeps no node from being drained
 
 
 def test_service_has_a_port_per_broker() -> None:
