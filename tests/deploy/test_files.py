@@ -55,7 +55,7 @@ def test_compose_mounts_exist() -> None:
     for service in compose()["services"].values():
         for volume in service.get("volumes", []):
             if volume.startswith("./"):
-                assert (DEPLOY / volume.split(":")[0]).exists(), volume
+                assert (DEPLOY / volume.split(":")[0]).exists() and volume.endswith(":ro,z"), volume
     kafka = compose()["services"]["kafka"]
     assert kafka["volumes"] == [f"kafka-data:{kafka['environment']['KAFKA_LOG_DIRS']}"]
 
@@ -64,7 +64,7 @@ def test_compose_pins_images_and_contains_no_passwords() -> None:
     services = compose()["services"]
     assert [name for name, service in services.items() if "build" in service] == ["headroom"]  # two would race
     for name, service in services.items():
-        assert name.startswith("headroom") or re.search(r":v?\d+\.\d+", service["image"]), name
+        assert name.startswith("headroom") or re.match(r"docker\.io/.+:v?\d+\.\d+", service["image"]), name
         for key, value in (service.get("environment") or {}).items():
             assert not re.search("PASSWORD|TOKEN", key) or re.fullmatch(r"\$\{\w+:\?.+\}", value), f"{name}: {key}"
 
@@ -98,6 +98,7 @@ def test_start_commands_are_accepted_by_serve(
 def test_store_neither_delays_nor_ends_the_service_of_kafka() -> None:
     assert re.findall(r"9644(/[a-z/]+)", CONTAINERFILE) == ["/readyz/kafka"]
     assert compose()["services"]["headroom"]["depends_on"] == ["kafka", "clickhouse"]  # started, not healthy
+    assert compose()["services"]["headroom"]["healthcheck"]["test"][3] in CONTAINERFILE  # podman's images have none
     assert unit("headroom.service")["Unit"]["StartLimitIntervalSec"] == "0"
 
 
