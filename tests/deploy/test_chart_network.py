@@ -245,6 +245,7 @@ def test_quantities_may_be_numbers() -> None:
 
 def test_what_charts_of_the_field_have() -> None:
     values = {
+        "enabled": True,  # as the condition of a parent chart hands it down
         "extraEnv": [{"name": "HEADROOM_LOG_LEVEL", "value": "debug"}],
         "extraEnvFrom": [{"secretRef": {"name": "more"}}],
         "extraVolumes": [{"name": "owners", "configMap": {"name": "owners"}}],
