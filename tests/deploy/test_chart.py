@@ -112,17 +112,16 @@ def test_brokers_with_tls_server_names_share_the_port(tmp_path: Path) -> None:
     assert config_of(manifests, tmp_path, listener=tls).listener.broker_names == "broker-{id}.gw.example:443"
 
 
-def test_missing_alert_rules_file_is_named_in_the_error(tmp_path: Path) -> None:
-    values = {"prometheusRule": {"enabled": True}}
-    copy = tmp_path / "headroom"
-    shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("files"))
-    with helm_python.Chart.load(copy) as without, pytest.raises(helm_python.HelmError, match=r"headroom\.rules\.yml"):
-        rendered(values, of=without)
-    (copy / "files").mkdir()
-    (copy / "files" / "headroom.rules.yml").write_text("groups:\n  - name: headroom\n    rules: []\n")
-    with helm_python.Chart.load(copy) as complete:
-        rule = rendered(values, of=complete)["PrometheusRule", "prod-headroom"]
-    assert rule["spec"] == {"groups": [{"name": "headroom", "rules": []}]}
+def test_alert_rules_are_a_copy_and_no_link(tmp_path: Path) -> None:
+    """Flux leaves a symbolic link out, and Git on Windows writes its target's path in its place."""
+    rules = CHART / "files" / "headroom.rules.yml"
+    assert not rules.is_symlink()
+    assert rules.read_text() == (CHART.parents[1] / "prometheus" / rules.name).read_text()
+    copy = shutil.copytree(CHART, tmp_path / "headroom")
+    for text in ("", "../../../prometheus/headroom.rules.yml"):
+        (copy / "files" / rules.name).write_text(text)
+        with helm_python.Chart.load(copy) as without, pytest.raises(helm_python.HelmError, match="has no rules"):
+            rendered({"prometheusRule": {"enabled": True}}, of=without)
 
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
