@@ -61,23 +61,25 @@ class MirrorReader(SpoolReader):
     """The second reader. Its positions are files of its own directory."""
 
     def drop_oldest(self, max_bytes: int) -> int:
-        """Drops the oldest segments above `max_bytes` that only this reader needs; returns how many unread pushes."""
+        """Drops the oldest segments above `max_bytes` that only this reader needs; returns how many unread pushes.
+
+        Raises OSError.
+        """
+        unfinished = self._follow()  # before the sizes: what is dropped is counted
         kept = sizes_of_its_own(self._directory)
         excess, dropped = sum(kept.values()) - max_bytes, 0
-        for name, size in kept.items():
+        for name in unfinished:
             if excess <= 0:
                 break
-            excess -= size
-            pushes = 0
-            segment = self._segments.get(name)
-            if segment is not None:
-                at = segment.position
-                while (scanned := scan(segment.read(_PIECE_BYTES, at), segment.named.mark, _PIECE_BYTES)).records:
-                    pushes += sum(kind is RecordKind.PUSH for kind, _ in scanned.records)
-                    at += scanned.end
-                segment.close()
-                del self._segments[name]
-            self._unfreed.pop(name, None)
+            if name not in kept:
+                continue
+            excess -= kept[name]
+            segment, pushes = self._segments.pop(name), 0
+            at = segment.position
+            while (scanned := scan(segment.read(_PIECE_BYTES, at), segment.named.mark, _PIECE_BYTES)).records:
+                pushes += sum(kind is RecordKind.PUSH for kind, _ in scanned.records)
+                at += scanned.end
+            segment.close()
             (self._directory / name).unlink(missing_ok=True)
             logger.warning("dropped a segment that was not forwarded in time", segment=name, pushes=pushes)
             dropped += pushes

@@ -245,6 +245,9 @@ def test_dropped_segments_report_their_pushes(tmp_path: Path) -> None:
     assert second.next_batch(1, MIB) is not None
     assert second.drop_oldest(size) == 2
     assert drain(second) == [push(3)]
+    write(tmp_path / "spool", [push(4)])
+    drain(first)
+    assert second.drop_oldest(0) == 1, "linked since the last look"
 
 
 def test_unread_mirror_is_bounded(tmp_path: Path) -> None:
