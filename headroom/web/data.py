@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate, groupby
 from typing import TypeAlias, TypeVar
 
 from cachetools import TTLCache
@@ -48,6 +49,7 @@ _SHARED_S = 2.0  # equal requests within it share one result
 _SEEN_SHARED_S = 60.0  # of the clients of the last week, which take seconds to find
 _MAX_LIMIT = 10_000
 _NEAR = 1_000  # rows from the first that are read whole
+_NAMES_BYTES = 64 << 10  # in the arrays of a query, and a row on top: ClickHouse takes 128 KiB a parameter
 _ADDRESS = re.compile(r"[0-9A-Fa-f:]*[0-9:.][0-9A-Fa-f:.]*")  # what may begin one
 _KNOWN_MS = 86_400_000  # a preview examines the instances seen in a day
 _MAX_INSTANCES = 20_000
@@ -220,12 +222,17 @@ class Data:
 
     async def sparklines(self, rows: Sequence[Row]) -> list[list[tuple[int, float]]]:
         """The last 15 minutes of each row's client at its broker: (minute from 0 to 14, rate)."""
-        if not rows:
-            return []
         names = ("cluster", "source", "quota_key", "user", "client_id", "broker_id")
-        lines = await self._rows(queries.SPARKLINES, {f"{name}s": [row[name] for row in rows] for name in names})
-        points = {row["place"]: [(int(minute), float(rate)) for minute, rate in row["points"]] for row in lines}
-        return [points.get(place, []) for place in range(1, len(rows) + 1)]
+        keys = [[row[name] for name in names] for row in rows]
+        ends = accumulate(len(repr(key).encode()) for key in keys)
+        sparklines: list[list[tuple[int, float]]] = []
+        for _, piece in groupby(zip(ends, keys, strict=True), lambda item: item[0] // _NAMES_BYTES):
+            columns = [list(column) for column in zip(*(key for _, key in piece), strict=True)]
+            arrays = {f"{name}s": column for name, column in zip(names, columns, strict=True)}
+            lines = await self._rows(queries.SPARKLINES, arrays)
+            points = {row["place"]: [(int(minute), float(rate)) for minute, rate in row["points"]] for row in lines}
+            sparklines += [points.get(place, []) for place in range(1, len(columns[0]) + 1)]
+        return sparklines
 
     async def usage(self, query: Given) -> Row:
         """Rate, limit and throttling of one client per broker, over any range; the shares of the limit where levels

@@ -76,6 +76,18 @@ async def test_query_that_outlives_its_result_is_not_asked_twice(monkeypatch: py
     assert len(store.asked) == 2
 
 
+@in_loop
+async def test_sparklines_of_many_rows_are_asked_for_in_pieces_that_clickhouse_takes() -> None:
+    store = CountedStore(lambda asked: [{"place": 2, "points": [(14, asked["client_ids"][1])]}])
+    row = {"cluster": "prod", "source": "jmx", "quota_key": "consumer_byte_rate", "user": "bob", "broker_id": 1}
+    lines = await data_of(store).sparklines([{**row, "client_id": f"{number:036d}"} for number in range(5_000)])
+    assert all(len(repr(array)) < 128 << 10 for _, asked in store.asked for array in asked.values())
+    assert [(number, line) for number, line in enumerate(lines) if line] == [
+        (int(asked["client_ids"][1]), [(14, float(asked["client_ids"][1]))]) for _, asked in store.asked
+    ]
+    assert await data_of(store).sparklines([]) == []
+
+
 def test_payers_over_budget_come_first_with_their_costs_then_the_costliest() -> None:
     every = [
         {"payer": f"User:{n:02}", "pushes": 1.0, "bytes": 10.0, "points": 100.0 - n, "instances": 2.0}
