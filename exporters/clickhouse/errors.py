@@ -7,7 +7,7 @@ import re
 from exporters.printable import one_line
 
 # The innermost of nested messages: "Code: 73. DB::Exception: Code: 73. DB::Exception: Unknown format".
-_MESSAGE = re.compile(r"(?:Code: \d+\. DB::Exception: )*(Code: (\d+)\. DB::Exception: .*)", re.DOTALL)
+_MESSAGE = re.compile(r"(?:Code: \d+\. [\w:]*Exception: )*(Code: (\d+)\. [\w:]*Exception: .*)", re.DOTALL)
 
 # Codes for values that do not fit: not parsed, out of range, not in an Enum, against a constraint. All other errors can
 # be fixed while the rows wait, including a missing column or another type of it (8, 10, 16, 20, 44, 50, 53: a migration
@@ -42,6 +42,8 @@ _TOO_MANY_PARTS, _ONE_BLOCK = 252, "for single INSERT block"
 TABLE_ALREADY_EXISTS = 57
 _NO_SCHEMA = {60: "UNKNOWN_TABLE", 81: "UNKNOWN_DATABASE"}
 _LOGIN = {192: "UNKNOWN_USER", 193: "WRONG_PASSWORD", 194: "REQUIRED_PASSWORD", 516: "AUTHENTICATION_FAILED"}
+# Between a server and the others of its cluster: another node may reach them.
+_NETWORK = {209: "SOCKET_TIMEOUT", 210: "NETWORK_ERROR", 279: "ALL_CONNECTION_TRIES_FAILED"}
 _SETTING = {164: "READONLY", 452: "SETTING_CONSTRAINT_VIOLATION"}
 
 _TOO_LARGE = re.compile(r"HTTP driver received HTTP status 413\b")  # without a code: ClickHouse itself did not answer
@@ -63,7 +65,7 @@ class StoreError(ConnectionError):
 
 
 class StoreAwayError(StoreError):
-    """The server does not answer; another node of its cluster may."""
+    """The server does not answer, or cannot reach others of its cluster; another node may."""
 
 
 class StoreLoginError(StoreError):
@@ -113,6 +115,8 @@ def store_error(exc: Exception, server: str, user: str) -> StoreError:
         return StoreLoginError(f"{server} refuses {name}: wrong password, or there is no such user", code)
     if code in _SETTING:
         return StoreSettingError(f"{_shortened(message)} (the profile of user {user or 'default'!r})", code)
+    if code in _NETWORK:
+        return StoreAwayError(f"{server}: {_shortened(message)}")
     if code:
         return StoreError(_shortened(message), code)
     if _TOO_LARGE.match(message):

@@ -168,6 +168,9 @@ TOO_LARGE = "a proxy before http://store:8123 refuses requests of this size"
         (f"{STATUS} 404, server response: <html>", StoreAwayError, OTHER),
         ("Unexpected response to server version query: '<html>login</html'", StoreAwayError, OTHER),
         ("Received ClickHouse exception, code: 62, server response: Code: 62. DB::Exception: 413", StoreError, "Code"),
+        ("Code: 75. DB::ErrnoException: Cannot write to file: No space left on device", StoreError, "Code: 75"),
+        ("Code: 999. Coordination::Exception: Session expired", StoreError, "Code: 999"),
+        ("Code: 279. DB::NetException: All connection tries failed", StoreAwayError, "http://store:8123: Code: 279"),
     ],
 )
 def test_who_answers_is_named_and_a_size_that_a_proxy_refuses(text: str, kind: type[StoreError], said: str) -> None:
