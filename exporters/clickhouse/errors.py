@@ -39,6 +39,9 @@ _PERMANENT = {
 # TOO_MANY_PARTS means that merges do not keep up, or that the rows of one block fall into too many partitions.
 _TOO_MANY_PARTS, _ONE_BLOCK = 252, "for single INSERT block"
 
+# That of the server, "(total)", may suffice later. Of a query or a user fewer rows need less.
+_MEMORY_LIMIT_EXCEEDED, _OWN_MEMORY = 241, re.compile(r"(Query|User) memory limit|\(for (query|user)")
+
 TABLE_ALREADY_EXISTS = 57
 _NO_SCHEMA = {60: "UNKNOWN_TABLE", 81: "UNKNOWN_DATABASE"}
 _LOGIN = {192: "UNKNOWN_USER", 193: "WRONG_PASSWORD", 194: "REQUIRED_PASSWORD", 516: "AUTHENTICATION_FAILED"}
@@ -145,6 +148,11 @@ def code_and_message(text: str) -> tuple[int, str]:
 def is_permanent(code: int, message: str) -> bool:
     """Whether a retry of the same rows always fails."""
     return code in _PERMANENT or (code == _TOO_MANY_PARTS and _ONE_BLOCK in message)
+
+
+def is_too_large(code: int, message: str) -> bool:
+    """Whether fewer rows may pass: these need more memory than a query, or all of the user, may have."""
+    return code == _MEMORY_LIMIT_EXCEEDED and _OWN_MEMORY.search(message) is not None
 
 
 def _shortened(text: str) -> str:

@@ -21,7 +21,7 @@ from exporters.clickhouse import schema
 from exporters.clickhouse.client import ClickHouse, Row
 from exporters.clickhouse.cluster import replicas_behind
 from exporters.clickhouse.connection import ANY_DATABASE, Endpoint, StoreOptions
-from exporters.clickhouse.errors import StoreError, StoreTooLargeError, StoreTooOldError, is_permanent
+from exporters.clickhouse.errors import StoreError, StoreTooLargeError, StoreTooOldError, is_permanent, is_too_large
 from exporters.clickhouse.migrate import SchemaError, apply_schema
 from exporters.clickhouse.server_checks import refuse_cut_results, refuse_doubled_rows, refuse_several_servers
 from exporters.model import RecordKind
@@ -52,7 +52,7 @@ class TransientWriteError(WriteError):
 
 
 class TooLargeWriteError(TransientWriteError):
-    """Something before the store refuses an insert of this size; fewer rows may pass."""
+    """An insert of this size needs too much memory, or something before the store refuses it; fewer rows may pass."""
 
 
 class PermanentWriteError(WriteError):
@@ -189,7 +189,11 @@ class Store:
             raise TooLargeWriteError(f"{failure}: {exc}") from exc
         except StoreError as exc:
             self._clickhouse.go_on()
-            kind = PermanentWriteError if is_permanent(exc.code, str(exc)) else TransientWriteError
+            kind: type[WriteError] = TransientWriteError
+            if is_permanent(exc.code, str(exc)):
+                kind = PermanentWriteError
+            elif is_too_large(exc.code, str(exc)):
+                kind = TooLargeWriteError
             raise kind(f"{failure}: {exc}", exc.code) from exc
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.errors import StoreError
-from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
+from exporters.clickhouse.store import PermanentWriteError, Store, TooLargeWriteError, TransientWriteError, WriteError
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.fake_clickhouse import VERSION, fake_clickhouse, http
@@ -197,6 +197,22 @@ def test_unconfirmed_rows_raise_transient_error() -> None:
         store.insert("points", points("c", 3), token="t")  # with those of a view of the operator
     with answering(2) as store, pytest.raises(TransientWriteError, match="confirmed 2 of"):
         store.insert("points", points("c", 3), token="t")
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind"),
+    [
+        ("(total) memory limit exceeded", TransientWriteError),
+        ("Query memory limit exceeded", TooLargeWriteError),
+        ("User memory limit exceeded", TooLargeWriteError),
+        ("Memory limit (for user) exceeded", TooLargeWriteError),
+    ],
+)
+def test_rows_for_whose_memory_the_user_has_too_little_are_too_many(limit: str, kind: type[WriteError]) -> None:
+    refusal = http(f"Code: 241. DB::Exception: {limit}: would use 1.00 GiB".encode(), "500 Internal Server Error")
+    with fake_clickhouse(refusal) as fake, pytest.raises(TransientWriteError, match=r"241.*limit") as refused:
+        Store(Endpoint.parse(fake.url)).insert("points", points("c", 3), token="t")
+    assert type(refused.value) is kind
 
 
 @pytest.mark.parametrize("version", ["24.8.14.39", "25.7.1.1", "23.3", "1.1.54390"])
