@@ -9,7 +9,7 @@ tables without a client id are on the first shard.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 # A node that is away does not delay a statement: it catches up when it is back.
 DDL_SETTINGS = {"distributed_ddl_output_mode": "none_only_active", "distributed_ddl_task_timeout": "120"}
@@ -120,6 +120,15 @@ class ClusterSchema:
         mode = "local" if all(self._keys[table] != _FIRST_SHARD for table in tables) else "global"
         start = "," if _SETTINGS_AT_THE_END.search(statement) else "\nSETTINGS"
         return f"{statement}{start} distributed_product_mode = '{mode}'"
+
+
+def with_windows(tables: Mapping[str, str]) -> Iterator[str]:
+    """Statements for the tables whose replicas share their rows (ClickHouse Cloud makes them so) and that have the
+    window of a plain table, which does nothing there. `tables`: their engines with settings, by name."""
+    for name, engine in tables.items():
+        window = _WINDOW.search(engine)
+        if window and engine.startswith("Shared") and "replicated_deduplication_window_seconds" not in engine:
+            yield f"ALTER TABLE {_DATABASE}.{name} MODIFY SETTING {_with_window(window[0])}"
 
 
 def _with_window(statement: str) -> str:

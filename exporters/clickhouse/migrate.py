@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from exporters.clickhouse import schema
 from exporters.clickhouse.client import ClickHouse
-from exporters.clickhouse.cluster import DDL_SETTINGS, ClusterSchema, bootstrap, quoted, replicated
+from exporters.clickhouse.cluster import DDL_SETTINGS, ClusterSchema, bootstrap, quoted, replicated, with_windows
 from exporters.clickhouse.connection import StoreOptions
 from exporters.clickhouse.errors import TABLE_ALREADY_EXISTS, StoreError
 from exporters.clickhouse.schema import filled
@@ -71,7 +71,7 @@ class _Layout:
 
 
 def apply_schema(clickhouse: ClickHouse, options: StoreOptions, database: str, values: Mapping[str, object]) -> None:
-    """Applies the migrations that are missing, then the retention. `values`: what the schema's templates name.
+    """Applies the migrations that are missing, then windows and retention. `values`: what the schema's templates name.
 
     Raises SchemaError, ChangedMigrationError, KeyError for a missing value, StoreError.
     """
@@ -94,7 +94,7 @@ def apply_schema(clickhouse: ClickHouse, options: StoreOptions, database: str, v
                 for statement in (*statements, migration.record()) if migration.version in missing else ():
                     clickhouse.command(filled(statement, named), settings=layout.settings)
     tables = {row["name"]: row["engine_full"] for row in clickhouse.rows(_TABLES, named)}
-    for statement in _retention(tables, options.retention_days):
+    for statement in (*with_windows(tables), *_retention(tables, options.retention_days)):
         clickhouse.command(filled(statement, named), settings=layout.settings)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporters.clickhouse import schema
-from exporters.clickhouse.cluster import ClusterSchema, quoted, replicated
+from exporters.clickhouse.cluster import ClusterSchema, quoted, replicated, with_windows
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse
 
@@ -296,3 +296,11 @@ def test_replicated_database_of_one_shard_has_replicated_engines_and_no_table_on
             assert not re.search(r"^ENGINE = (?!Replicated)\w*MergeTree", statement, re.MULTILINE), statement
             assert "Distributed" not in statement
     assert replicated(TABLE + OWN).startswith(TABLE + "ENGINE = ReplicatedReplacingMergeTree(v)")
+
+
+def test_tables_that_share_their_rows_know_a_batch_again_for_a_week() -> None:
+    plain = "MergeTree ORDER BY v SETTINGS non_replicated_deduplication_window = 10000"
+    shared = f"Shared{plain}, index_granularity = 8192"
+    window = "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800"
+    tables = {"a": plain, "b": shared, "c": f"{shared}, {window}", "d": "SharedMergeTree ORDER BY v"}
+    assert list(with_windows(tables)) == [f"ALTER TABLE {{{{database}}}}.b MODIFY SETTING {window}"]
