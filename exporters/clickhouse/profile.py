@@ -112,6 +112,7 @@ ASSUMED: Final[Mapping[str, str]] = MappingProxyType(
         "session_timezone": "UTC",
         # an insert that is confirmed is stored, once
         "async_insert": "0",
+        "deduplicate_insert": "enable",
         "implicit_transaction": "0",
         "insert_deduplicate": "1",
         "insert_quorum_parallel": "1",
@@ -132,6 +133,7 @@ OF_VIEWS: Final[Mapping[str, str]] = MappingProxyType(
 )
 # Other values that mean the same to our statements: those with a hash join among them, and names of UTC.
 _SAME: Mapping[str, re.Pattern[str]] = {
+    "deduplicate_insert": re.compile("backward_compatible_choice"),  # insert_deduplicate decides
     "join_algorithm": re.compile(r".*\b(hash|parallel_hash|default)\b.*"),
     "session_timezone": re.compile(r"(Etc/)?(UTC|UCT|Universal|Zulu)"),
 }

@@ -164,9 +164,11 @@ def test_what_a_release_does_not_have_and_what_is_equal_is_not_sent() -> None:
     server = {name: Setting(value) for name, value in ASSUMED.items() if name != "use_variant_as_common_type"}
     assert settings_to_send(server, "me") == {}
     same = {**server, "join_algorithm": Setting("parallel_hash,ie_join"), "session_timezone": Setting("Etc/UTC")}
-    assert settings_to_send(same, "me") == {}
+    assert settings_to_send({**same, "deduplicate_insert": Setting("backward_compatible_choice", 1)}, "me") == {}
     other = {**server, "join_algorithm": Setting("partial_merge"), "compatibility": Setting("24.1")}
     assert settings_to_send(other, "me") == {"join_algorithm": "default", "compatibility": ""}
+    with pytest.raises(StoreSettingError, match=r"deduplicate_insert = 'disable' \(needed: 'enable'\)"):
+        settings_to_send({"deduplicate_insert": Setting("disable", 1)}, "me")
 
 
 def test_a_profile_that_filters_rows_or_reads_another_language_is_set_right() -> None:
