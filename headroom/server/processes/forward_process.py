@@ -7,6 +7,7 @@ after the next start.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -19,7 +20,7 @@ import structlog
 from exporters import self_metrics as catalogue
 from exporters.otlp.outcome import OtlpSender
 from exporters.self_metrics import SelfMetric, Values
-from exporters.spool.mirror import Mirror, MirrorReader
+from exporters.spool.mirror import Mirror, MirrorReader, sizes_of_its_own
 from headroom.config.settings import ForwardConfig, ServeConfig
 from headroom.config.types import Section
 from headroom.errors import ServeError
@@ -82,12 +83,17 @@ class Forwarding:
 
 
 def open_forwarding(config: ServeConfig, stack: AsyncExitStack) -> Forwarding | None:
-    """None when forwarding is off. Call it before the storage process links segments. Raises ServeError when the data
-    directory does not support hard links."""
+    """None when forwarding is off; what waited for it is then removed. Call it before the storage process links
+    segments. Raises ServeError when the data directory does not support hard links."""
+    directory = config.data / "forward"
     if config.forward.endpoint is None:
+        if directory.exists():
+            nbytes = sum(sizes_of_its_own(directory).values())
+            log.warning("forwarding is off, removes what waited for it", directory=str(directory), bytes=nbytes)
+            shutil.rmtree(directory, ignore_errors=True)
         return None
     try:
-        Mirror(config.data / "forward", config.forward.max_lag_bytes)
+        Mirror(directory, config.forward.max_lag_bytes)
     except OSError as exc:
         raise ServeError(f"cannot forward: {config.data} has no hard links: {exc.strerror}") from exc
     most_bytes = config.telemetry.max_decompressed_bytes

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import psutil
 import pytest
+import structlog.testing
 
+from headroom.config.settings import ServeConfig
 from headroom.demo.processes import LOOPBACK, free_ports
+from headroom.server.processes.forward_process import open_forwarding
 from tests.headroom.server.processes.pushes import push
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.otlp_endpoints import Received, Refusal, ServerTls, grpc_endpoint
@@ -56,3 +60,14 @@ def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path:
     assert {headers["authorization"] for headers in received.headers} == {"Bearer t"}
     assert {resource["client_id"] for resource in received.resources()} == {"early"}
     assert {resource["kafka.cluster.id"] for resource in received.resources()} == {"c"}
+
+
+def test_what_waits_is_removed_when_forwarding_is_off(tmp_path: Path) -> None:
+    waiting = tmp_path / "forward" / "01-gw-v1.spool"
+    waiting.parent.mkdir()
+    waiting.write_bytes(b"12345")
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            assert open_forwarding(ServeConfig(data=tmp_path), AsyncExitStack()) is None
+    assert [entry["bytes"] for entry in logged] == [5]
+    assert list(tmp_path.iterdir()) == []
