@@ -29,7 +29,7 @@ from exporters.printable import one_line
 
 _SINGLE = StoreOptions()
 _CREATED = re.compile(r"CREATE (TABLE|VIEW) IF NOT EXISTS \{\{database\}\}\.(\w+)")
-_TIMEOUT_S = 300.0
+TIMEOUT_S = 300.0  # of a statement at one node
 # What tells the rows of a table apart. The others count or replace: rows that come twice do little harm there.
 _IDENTITIES = {
     "points": ("series_id", "ts"),
@@ -68,7 +68,7 @@ class Store:
     def __init__(self, *endpoints: Endpoint, options: StoreOptions = _SINGLE) -> None:
         self._options = options
         self._clickhouse = ClickHouse(
-            endpoints, _TIMEOUT_S, options.client_settings(), compression=options.compression, consistent=True
+            endpoints, TIMEOUT_S, options.client_settings(), compression=options.compression, consistent=True
         )
 
     def migrate(self, values: Mapping[str, object] = MappingProxyType({})) -> None:

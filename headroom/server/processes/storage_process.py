@@ -22,7 +22,7 @@ import stamina.instrumentation
 import structlog
 
 from exporters.clickhouse.connection import Endpoint
-from exporters.clickhouse.store import PermanentWriteError, Store, TransientWriteError
+from exporters.clickhouse.store import TIMEOUT_S, PermanentWriteError, Store, TransientWriteError
 from exporters.model import DropReason
 from exporters.printable import one_line
 from exporters.spool.mirror import Mirror
@@ -51,8 +51,6 @@ _MANY_POINTS_S = 100_000  # from here on rows cost more than the batches themsel
 _LONGER = 2  # with the 400,000 rows a second that one worker writes, less than the limit of a batch
 _FIRST_TRY_POLL_S = 0.2
 _NO_PROGRESS_S = 30.0  # of a worker that decodes or sends no message
-_NO_ANSWER_S = 600.0  # of a worker that waits for the store; its client's timeouts are shorter
-_IDLE_LIMITS_S = {Stage.DECODING: _NO_PROGRESS_S, Stage.WRITING: _NO_ANSWER_S}
 
 _VALUES = ChildValues(
     "the storage worker",
@@ -93,6 +91,9 @@ class StorageWorker:
         self._reached = False  # whether the store has ever accepted rows
         self._stalled_s = settings.store.stalled_ms / 1000
         self._progress = StoreProgress()
+        # While it waits for the store, each node may let it wait for a connection and for a statement.
+        no_answer_s = 2 * TIMEOUT_S * len(settings.nodes)
+        self._idle_limits_s = {Stage.DECODING: _NO_PROGRESS_S, Stage.WRITING: no_answer_s}
         self._idle_s = 0.0  # since the worker last advanced, as reported at `_heard_at_s`
         self._heard_at_s = time.monotonic()
         self._batch: tuple[str, int, int] | None = None  # segment, start and end of the current batch
@@ -120,7 +121,7 @@ class StorageWorker:
         self._heard_at_s = time.monotonic()
         if "stage" in message:
             self._idle_s = 0.0 if message["stage"] == Stage.IDLE else message["idle_s"]
-            if self._idle_s > _IDLE_LIMITS_S.get(message["stage"], math.inf) and not self.child.is_stopping:
+            if self._idle_s > self._idle_limits_s.get(message["stage"], math.inf) and not self.child.is_stopping:
                 log.error("the storage worker makes no progress, killing it", stage=message["stage"], batch=self._batch)
                 self.child.kill()
         elif "batch" in message:

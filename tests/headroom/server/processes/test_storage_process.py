@@ -210,17 +210,18 @@ def test_unreported_counts_of_a_killed_process_make_no_difference() -> None:
 SEGMENT = "00000000000000000001-pushes-0000000a-v1.spool"
 
 
-@pytest.mark.parametrize(("stage", "idle_s"), [("decoding", 31), ("writing", 601)])
+@pytest.mark.parametrize(("stage", "idle_s", "nodes"), [("decoding", 31, 3), ("writing", 601, 1), ("writing", 1801, 3)])
 def test_worker_without_progress_is_killed(
-    tmp_path: Path, stage: str, idle_s: float, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stage: str, idle_s: float, nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = StorageWorker(worker_settings(tmp_path))
+    settings = worker_settings(tmp_path)
+    worker = StorageWorker(settings.model_copy(update={"nodes": settings.nodes * nodes}))
     kills: list[str] = []
     monkeypatch.setattr(worker.child, "kill", lambda: kills.append("killed"))
     fine: list[Message] = [
         {"stage": "idle", "idle_s": 9e9},
         {"stage": "decoding", "idle_s": 29},
-        {"stage": "writing", "idle_s": 500},
+        {"stage": "writing", "idle_s": 500 * nodes},
     ]
     for message in (*fine, {"batch": [SEGMENT, 10, 90]}):
         worker.heard(message)
