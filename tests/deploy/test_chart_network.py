@@ -237,10 +237,13 @@ def test_openshift_chooses_the_ids() -> None:
         assert pod["securityContext"]["runAsNonRoot"] is True
 
 
-def test_quantities_may_be_numbers() -> None:
-    resources = {"requests": {"cpu": 1, "memory": 1073741824}, "limits": {"cpu": 0.5}}
-    manifests = rendered({"resources": resources, "spool": {"size": 1e10}})
-    assert container_of(pod_of(manifests))["resources"]["requests"]["cpu"] == 1
+def test_values_as_kubernetes_prometheus_and_kafka_write_them() -> None:
+    resources = {"requests": {"cpu": 0, "memory": "1e9"}, "limits": {"cpu": 0.5, "memory": 1073741824}}
+    values = {"kafka": {"upstream": "a:9092, b:9092"}, "serviceMonitor": {"enabled": True, "interval": "1m30s"}}
+    for size, schedule in ((1e10, "@hourly"), ("1e10", "0 * * * *")):
+        of_time = {"spool": {"size": size}, "jobs": {"quotaHeadroom": {"schedule": schedule}}}
+        manifests = rendered({"resources": resources}, values, of_time)
+        assert container_of(pod_of(manifests))["resources"]["requests"] == {"cpu": 0, "memory": "1e9"}
 
 
 def test_what_charts_of_the_field_have() -> None:

@@ -41,7 +41,7 @@
 {{- $size := .Values.spool.size }}
 {{- if kindIs "string" $size }}
 {{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 }}
-{{- $size = mulf (regexFind "^[0-9.]+" $size) (get $units (regexFind "[A-Za-z]*$" $size)) }}
+{{- $size = mulf (regexFind "^[0-9.]+([eE][0-9]+)?" $size) (get $units (regexFind "[A-Za-z]*$" $size)) }}
 {{- end }}
 {{- if lt (float64 $size) (float64 .Values.spool.maxBytes) }}
 {{- fail (printf "spool.maxBytes: %d bytes do not fit into spool.size, %v" (int64 .Values.spool.maxBytes) .Values.spool.size) }}
