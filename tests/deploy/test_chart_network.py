@@ -297,6 +297,15 @@ def test_digest_pins_the_image_that_it_belongs_to() -> None:
     assert container_of(job_of(manifests))["image"] == "registry.example/jobs:7"
 
 
+def test_registry_and_pull_secrets_of_a_parent_chart_are_used() -> None:
+    values = {"global": {"imageRegistry": "r.example:5000", "imagePullSecrets": ["all", {"name": "more"}, "mine"]}}
+    of_its_own = {"imagePullSecrets": [{"name": "mine"}], "image": {"repository": "registry.example/headroom"}}
+    manifests = rendered(values, of_its_own)
+    for pod in (pod_of(manifests), job_of(manifests)):
+        assert pod["imagePullSecrets"] == [{"name": "mine"}, {"name": "all"}, {"name": "more"}]
+        assert container_of(pod)["image"] == "r.example:5000/headroom:0.1.0"
+
+
 @pytest.mark.parametrize(("values", "key"), [({}, "password"), ({"passwordSecretKey": "mine"}, "mine")])
 def test_password_is_of_any_key_in_its_secret(values: dict[str, Any], key: str) -> None:
     manifests = rendered({"clickhouse": values})

@@ -17,18 +17,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "headroom.image" -}}
-{{ include "headroom.imageName" (dict "image" .Values.image "version" .Chart.AppVersion) }}
+{{ include "headroom.imageName" (dict "image" .Values.image "root" .) }}
 {{- end }}
 
 {{- define "headroom.jobImage" -}}
 {{- $image := mergeOverwrite (deepCopy .Values.image) .Values.jobs.quotaHeadroom.image -}}
 {{- if .Values.jobs.quotaHeadroom.image.repository }}{{ $_ := set $image "digest" .Values.jobs.quotaHeadroom.image.digest }}{{ end -}}
-{{ include "headroom.imageName" (dict "image" $image "version" .Chart.AppVersion) }}
+{{ include "headroom.imageName" (dict "image" $image "root" .) }}
 {{- end }}
 
 {{- define "headroom.imageName" -}}
-{{- $tagged := printf "%s:%s" .image.repository (.image.tag | default .version) -}}
+{{- $repository := .image.repository -}}
+{{- with (.root.Values.global | default dict).imageRegistry }}{{ $repository = printf "%s/%s" . (regexReplaceAll "^[^/]*[.:][^/]*/" $repository "") }}{{ end -}}
+{{- $tagged := printf "%s:%s" $repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{ ternary (printf "%s@%s" $tagged .image.digest) $tagged (ne (.image.digest | default "") "") | quote }}
+{{- end }}
+
+{{- /* The names of the secrets as JSON: of the chart's value, and of a parent's, which has names or {name: ...}. */ -}}
+{{- define "headroom.pullSecrets" -}}
+{{- $names := list -}}
+{{- range concat .Values.imagePullSecrets ((.Values.global | default dict).imagePullSecrets | default list) -}}
+{{- $names = append $names (ternary . (get (ternary (dict) . (kindIs "string" .)) "name") (kindIs "string" .)) -}}
+{{- end -}}
+{{ $names | uniq | toJson }}
 {{- end }}
 
 {{- define "headroom.serviceAccount" -}}
