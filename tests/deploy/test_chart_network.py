@@ -275,6 +275,20 @@ def test_what_charts_of_the_field_have() -> None:
     assert job["envFrom"] == values["extraEnvFrom"]
 
 
+def test_pods_of_the_job_have_the_common_labels_and_annotations_below_their_own() -> None:
+    common = {"podLabels": {"team": "a", "mesh": "on"}, "podAnnotations": {"note": "a"}, "priorityClassName": "high"}
+    own = {"podLabels": {"mesh": "off"}, "podAnnotations": {"note": "b"}}
+    local, operator = (
+        rendered(common, {"jobs": {"quotaHeadroom": own | {"mode": mode}}}) for mode in ("local", "operator")
+    )
+    assert job_of(local)["priorityClassName"] == "high"
+    spark = operator["ScheduledSparkApplication", "prod-headroom-quota"]["spec"]["template"]
+    pod = local["CronJob", "prod-headroom-quota"]["spec"]["jobTemplate"]["spec"]["template"]["metadata"]
+    for metadata in (pod, spark["driver"], spark["executor"]):
+        assert {"team": "a", "mesh": "off"}.items() < metadata["labels"].items()
+        assert metadata["annotations"] == {"note": "b"}
+
+
 def test_names_fit_whatever_the_release_is_called() -> None:
     """A CronJob's name has at most 52 characters."""
     release = "a-team-in-production-with-a-release-name-of-all-53-ch"

@@ -77,6 +77,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{- define "headroom.jobLabels" -}}
+{{ merge (dict "app.kubernetes.io/component" "job") (.Values.jobs.quotaHeadroom.podLabels | default dict) .Values.podLabels | toYaml }}
+{{- end }}
+
+{{- define "headroom.jobAnnotations" -}}
+{{ merge (dict) (.Values.jobs.quotaHeadroom.podAnnotations | default dict) .Values.podAnnotations | toYaml }}
+{{- end }}
+
 {{- /* The secret of the pages' token: a given one, or one that the chart makes; none when config has a token. */ -}}
 {{- define "headroom.tokenSecret" -}}
 {{- $web := .Values.config.web | default dict -}}
