@@ -5,7 +5,8 @@ their own, with neighbouring steps, because there are few weeks. Both also come 
 they fade back. The newest days are one more, which notices first that something began or ended. Each member is judged
 by its continuous ranked probability score (CRPS: Gneiting and Raftery, 2007) at earlier moments of the same bucket,
 near the same time of day; the smaller its past errors, the more of the combined paths are its own. So a nightly job,
-which no trend announces, is foreseen by the days before.
+which no trend announces, is foreseen by the days before. A level that is outside of those of a member's days counts as
+a further error: calm days say nothing about a rise that none of them had.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ _FADING = 0.98  # damping, per step, of the distance from the present level
 _SHARPNESS = 9  # power of the inverse error
 
 
-def repeated(values: Array, origins: Indices, horizon: int, days: int) -> dict[str, Array]:
-    """Paths of each member at each origin: origins x paths x horizon. `origins`: index of the last known value, with
-    at least `days` whole days before it. Members for which the history is too short are absent."""
+def repeated(values: Array, origins: Indices, horizon: int, days: int) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Paths of each member at each origin (origins x paths x horizon), and how far the level there is outside of those
+    at the same minute of the member's days (origins). `origins`: index of the last known value, with at least `days`
+    whole days before it. Members for which the history is too short are absent."""
     members: dict[str, Array] = {}
+    gaps: dict[str, Array] = {}
     of_days = [day * DAY for day in range(1, min(days, _MOST_DAYS) + 1)]
     ages = {
         "newest days": of_days[:_NEWEST_DAYS],
@@ -48,9 +51,11 @@ def repeated(values: Array, origins: Indices, horizon: int, days: int) -> dict[s
         paths = then[..., _LEVEL_STEPS:]
         moved = level[:, None] - then[..., :_LEVEL_STEPS].mean(axis=2)
         members[name] = paths
+        gaps[name] = np.maximum(np.maximum(moved.min(axis=1), -moved.max(axis=1)), 0.0)
         if name != "newest days":
             members[f"moved {name}"] = np.maximum(paths + moved[..., None] * _FADING ** steps[_LEVEL_STEPS:], 0.0)
-    return members
+            gaps[f"moved {name}"] = gaps[name]
+    return members, gaps
 
 
 def crps(paths: Array, actual: Array) -> float:

@@ -205,10 +205,10 @@ def _combined(values: Array, origins: Indices, left: Array, used: Array, extrapo
         return extrapolated
     origins = origins[judged]
     actual = values[origins[:, None] + np.arange(1, HORIZON + 1)]
-    past = members.repeated(values, origins, HORIZON, days)
-    losses = {name: members.crps(paths, actual) for name, paths in past.items()}
+    past, _ = members.repeated(values, origins, HORIZON, days)
+    present, gaps = members.repeated(values, np.array([last]), HORIZON, (len(values) - _TREND_STEPS) // DAY)
+    losses = {name: members.crps(paths, actual) + float(gaps[name][0]) for name, paths in past.items()}
     losses["extrapolated"] = members.crps(used[None], left[judged])
-    present = members.repeated(values, np.array([last]), HORIZON, (len(values) - _TREND_STEPS) // DAY)
     now = {name: present[name][0] for name in past}
     return members.combined({**now, "extrapolated": extrapolated}, losses, _PATHS)
 

@@ -21,9 +21,10 @@ def test_ramp_reaches_the_limit_near_linear_extrapolation() -> None:
     assert made.reached_within(HORIZON) > 0.5
 
 
-def test_rise_without_precedent_goes_on() -> None:
-    """No earlier moment resembles it, so nothing that was learnt from them corrects it."""
-    rise = np.concatenate([np.full(828, 0.3), np.linspace(0.3, 0.9, 36)])
+@pytest.mark.parametrize("quiet", [828, 10 * DAY])
+def test_rise_without_precedent_goes_on(quiet: int) -> None:
+    """No earlier moment resembles it, so nothing that was learnt from them corrects it, and no calm day denies it."""
+    rise = np.concatenate([np.full(quiet, 0.3), np.linspace(0.3, 0.9, 36)])
     noise = np.random.default_rng(6).normal(0, 0.005, len(rise))
     assert forecast(rise + noise, MONDAY).reached_within(HORIZON) > 0.5
 
