@@ -85,9 +85,9 @@ def read_usage(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange,
 
 
 def history_of(usage: DataFrame) -> DataFrame:
-    """One row per bucket, broker and five minutes: its limit, usage and demand as shares of it. Of `read_usage`."""
-    # The row of a bucket's busiest member has the figures of the whole bucket.
-    buckets = usage.where("usage_rank = 1 AND state = 'limited' AND limit > 0")
+    """Rows of each bucket, broker and five minutes: its limit, usage as shares of it, and for how long a member of it
+    was muted, in which alone they differ. Of `read_usage`."""
+    buckets = usage.where("state = 'limited' AND limit > 0 AND (usage_rank = 1 OR muted_ms > 0)")
     return buckets.select(
         *("cluster", "source", "quota_key", F.col("bucket_user").alias("user")),
         *(F.col("bucket_client_id").alias("client_id"), F.col("broker_id").cast("int").alias("broker_id")),

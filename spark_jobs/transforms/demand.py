@@ -20,6 +20,7 @@ _FEWEST_DAYS = 7  # less history gives no growth figure
 _STEP_MS = 300_000.0
 # Enough buckets per task to amortise the start of a Python worker; enough tasks to keep each one small.
 _TASKS = 64
+_OF_BUCKET = (*BUCKET, "step", "limit", "matched_entity", "mean", "p95")  # what its members have in common
 _MOST_MUTED = 0.9  # share of five minutes: beyond it too little was sent to say at what rate
 USAGE, MUTED_SHARE = "usage", "usage / (1 - muted share)"
 UNKNOWN_DEMAND = "unknown: muted for nearly all of the time, usage is a lower bound"
@@ -96,9 +97,11 @@ def needs(history: DataFrame) -> DataFrame:
 
 
 def _at_brokers(history: DataFrame) -> DataFrame:
-    """Each bucket at each broker, in units of its key: usage is counted whichever limit was in force."""
+    """Each bucket at each broker, in units of its key: usage is counted whichever limit was in force. Of members that
+    share it the one counts that was muted longest: a broker may throttle one and not the other."""
     used, day = F.col("p95") * F.col("limit"), F.expr(f"step div {_STEPS_OF_DAY}")
-    steps = history.withColumns(
+    of_buckets = history.groupBy(*_OF_BUCKET).agg(F.max("muted_ms").alias("muted_ms"))
+    steps = of_buckets.withColumns(
         {"used": used, "day": day, "muted": _muted_share(), "wanted": wanted_share() * F.col("limit")}
     ).withColumn("day_p95", F.percentile("used", 0.95).over(Window.partitionBy(*BUCKET, "day")))
     is_known = F.count("wanted") >= 0.99 * F.count("*")

@@ -13,9 +13,12 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from spark_jobs.cli import app
-from spark_jobs.transforms.demand import needs
+from spark_jobs.clickhouse.queries import USAGE_SCHEMA
+from spark_jobs.jobs.usage_windows import history_of
+from spark_jobs.transforms.demand import MUTED_SHARE, needs
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
+from tests.kit.client_windows import client_window
 from tests.kit.forecasts import DAY, nightly_job
 from tests.kit.usage_rows import FRIDAY_MS, MINUTE, insert_limits, insert_usage
 
@@ -127,6 +130,18 @@ def test_growth_is_that_of_the_daily_usage(spark: SparkSession) -> None:
     ]
     growth = {row["user"]: row["growth_per_week"] for row in needs(spark.createDataFrame(rows, HISTORY)).collect()}
     assert growth == {"grows": pytest.approx(70 / 130), "young": None}
+
+
+def test_bucket_is_throttled_with_any_of_its_members(spark: SparkSession) -> None:
+    """The broker mutes one of two equal members half of the time; the other, who comes first, never."""
+    members = [
+        client_window(1.0, window_start_ms=step * 300_000, user=user, usage_rank=rank, muted_ms=muted_ms)
+        for step in range(4)
+        for user, rank, muted_ms in (("free", 1, 0.0), ("held", 2, 150_000.0), ("idle", 3, 0.0))
+    ]
+    (bucket,) = needs(history_of(spark.createDataFrame(members, USAGE_SCHEMA))).collect()
+    assert (bucket["throttled_share"], bucket["demand_high"] / bucket["demand_low"]) == (1.0, 2.0)
+    assert bucket["demand_source"] == MUTED_SHARE
 
 
 def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:
