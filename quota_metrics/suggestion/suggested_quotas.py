@@ -85,6 +85,7 @@ class Demand(NamedTuple):
     days: int
     throttled_share: float  # of the five minutes with usage
     limit: float | None = None  # of the rule in force
+    throttled_limit: float | None = None  # when it was last throttled
     matched_entity: str = ""
     usage: Usage = Usage()
 
@@ -253,7 +254,8 @@ def _own(usage: KeyUsage, default: Suggestion) -> Iterator[Suggestion]:
 def _raised(usage: KeyUsage) -> Iterator[Suggestion]:
     """Buckets that come to their limit, of rules that stay. Of a default, a quota of its own."""
     for bucket, rule in _buckets(usage):
-        if bucket.limit is None or not (bucket.throttled_share > 0 or bucket.low > FULL * bucket.limit):
+        # What throttled it may have been an earlier limit.
+        if bucket.limit is None or (bucket.throttled_limit != bucket.limit and bucket.need <= FULL * bucket.limit):
             continue
         entity = entity_of_names(bucket.user, bucket.client_id)
         fits = fitting(bucket.need, usage.quota_key) if bucket.need > 0 else bucket.limit
@@ -332,14 +334,14 @@ def _never_used(usage: KeyUsage) -> Iterator[Suggestion]:
 
 
 def _buckets(usage: KeyUsage) -> Iterator[tuple[Demand, Entity]]:
-    """The buckets of rules that take precedence over the new default."""
+    """The buckets of rules that take precedence over the new default, with the limit that is in force now."""
     rules: Mapping[str, Entity] = {
         entity_text(rule): rule for rule, values in usage.rules.items() if usage.quota_key in values
     }
     for bucket in usage.kept:
         rule = rules.get(bucket.matched_entity)
         if rule is not None and keeps(rule, usage.dimension):
-            yield bucket, rule
+            yield bucket._replace(limit=_limit(usage, rule)), rule
 
 
 def _limit(usage: KeyUsage, rule: Entity) -> float | None:

@@ -83,12 +83,14 @@ def needs(history: DataFrame) -> DataFrame:
         F.max_by(of_busiest, F.struct("need", -F.col("broker_id"))).alias("busiest"),
         F.when(is_known, F.max("demand_high")).alias("demand_high"),
         F.when(~is_known, F.lit(UNKNOWN_DEMAND)).alias("unknown"),
+        F.max("throttled").alias("throttled"),
         *(F.max(name).alias(name) for name in _GREATEST),
     )
     return buckets.select(
         *QUOTA,
         F.col("busiest.broker_id").alias("broker_id"),
         F.col("busiest.newest.limit").alias("limit"),
+        F.col("throttled.limit").alias("throttled_limit"),
         F.col("busiest.newest.matched_entity").alias("matched_entity"),
         F.coalesce("unknown", "busiest.demand_source").alias("demand_source"),
         F.col("busiest.growth_per_week").alias("growth_per_week"),
@@ -115,6 +117,7 @@ def _at_brokers(history: DataFrame) -> DataFrame:
         F.max("used").alias("usage_peak"),
         F.when(F.count_distinct("day") >= _FEWEST_DAYS, growth).alias("growth_per_week"),
         F.avg((F.col("muted_ms") > 0).cast("double")).alias("throttled_share"),
+        F.max(F.when(F.col("muted_ms") > 0, F.struct("step", "limit"))).alias("throttled"),
         F.count_distinct("day").alias("days"),
         F.max(F.coalesce("wanted", "used")).alias("demand_peak"),
         F.when(is_known, demand).alias("demand_high"),

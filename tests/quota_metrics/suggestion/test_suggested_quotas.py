@@ -165,7 +165,8 @@ def demand(user: str, low: float, *, high: float | None = -1.0, peak: float = 0.
     """Of one who was not throttled, unless `high` or `throttled_share` say so."""
     wanted = low if high == -1.0 else high
     need = wanted or low
-    stated = {"days": 7, "throttled_share": 0.0, **more}
+    throttled_limit = more.get("limit") if "throttled_share" in more else None
+    stated = {"days": 7, "throttled_share": 0.0, "throttled_limit": throttled_limit, **more}
     return Demand(user, "", 1, need, low, wanted, "usage", max(peak, need), **stated)
 
 
@@ -243,27 +244,33 @@ def test_a_name_that_no_quota_can_have_is_reported_without_a_limit() -> None:
 
 
 def test_rules_that_stay_are_judged_by_their_buckets() -> None:
-    held, burst, huge, fits, gone = ((("user", name),) for name in ("held", "burst", "huge", "fits", "gone"))
+    names = ("held", "burst", "huge", "fits", "gone", "raised", "lowered")
+    held, burst, huge, fits, gone, raised, lowered = ((("user", name),) for name in names)
     rules: dict[Entity, float] = {held: 1000.0, burst: 1000.0, huge: 1e6, fits: 1000.0, gone: 700.0}
+    rules |= {raised: 3000.0, lowered: 500.0}  # since the newest row
     kept = [
         demand("held", 1000.0, high=2000.0, throttled_share=0.5, limit=1000.0, matched_entity="user=held"),
         demand("burst", 300.0, throttled_share=0.01, limit=1000.0, matched_entity="user=burst"),
         demand("huge", 300.0, limit=1e6, matched_entity="user=huge"),
         demand("fits", 300.0, limit=1000.0, matched_entity="user=fits"),
+        demand("raised", 990.0, high=2000.0, throttled_share=0.4, limit=1000.0, matched_entity="user=raised"),
+        demand("lowered", 600.0, limit=1000.0, matched_entity="user=lowered"),
     ]
-    suggested = judged(fleet(), rules, kept, Counter({held: 1, burst: 1, huge: 1, fits: 1}))
+    suggested = judged(fleet(), rules, kept, Counter(rules.keys() - {gone}))
     assert {(suggestion.kind, suggestion.entity, suggestion.suggested_limit) for suggestion in suggested[1:]} == {
         (Kind.RAISE, held, 2500.0),
         (Kind.RAISE, burst, 1000.0),  # never below what it has
         (Kind.TOO_HIGH, huge, 380.0),
         (Kind.NEVER_USED, gone, None),
         (Kind.FITS, fits, 1000.0),
+        (Kind.FITS, raised, 3000.0),
+        (Kind.RAISE, lowered, 750.0),
     }
     assert of(Kind.FITS, suggested)[0].reason == "at the peak 300 B/s of 1.0 kB/s are used, 30.0 %"
-    assert "it is throttled in shorter bursts" in of(Kind.RAISE, suggested)[1].reason
+    assert "it is throttled in shorter bursts" in of(Kind.RAISE, suggested)[2].reason
     assert [
         suggestion.changes for suggestion in suggested if suggestion.kind in (Kind.TOO_HIGH, Kind.NEVER_USED, Kind.FITS)
-    ] == [False] * 3
+    ] == [False] * 4
 
 
 def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:

@@ -133,15 +133,16 @@ def test_growth_is_that_of_the_daily_usage(spark: SparkSession) -> None:
 
 
 def test_bucket_is_throttled_with_any_of_its_members(spark: SparkSession) -> None:
-    """The broker mutes one of two equal members half of the time; the other, who comes first, never."""
+    """The broker mutes one of two equal members half of the time, until the limit is doubled; the other, who comes
+    first, never."""
     members = [
-        client_window(1.0, window_start_ms=step * 300_000, user=user, usage_rank=rank, muted_ms=muted_ms)
-        for step in range(4)
-        for user, rank, muted_ms in (("free", 1, 0.0), ("held", 2, 150_000.0), ("idle", 3, 0.0))
+        client_window(1.0, window_start_ms=step * 300_000, limit=limit, user=user, usage_rank=rank, muted_ms=muted_ms)
+        for step, limit, held_ms in ((0, 2e5, 150_000.0), (1, 2e5, 150_000.0), (2, 2e5, 150_000.0), (3, 4e5, 0.0))
+        for user, rank, muted_ms in (("free", 1, 0.0), ("held", 2, held_ms), ("idle", 3, 0.0))
     ]
     (bucket,) = needs(history_of(spark.createDataFrame(members, USAGE_SCHEMA))).collect()
-    assert (bucket["throttled_share"], bucket["demand_high"] / bucket["demand_low"]) == (1.0, 2.0)
-    assert bucket["demand_source"] == MUTED_SHARE
+    assert (bucket["throttled_share"], bucket["demand_high"] / bucket["demand_low"]) == (0.75, 2.0)
+    assert (bucket["demand_source"], bucket["limit"], bucket["throttled_limit"]) == (MUTED_SHARE, 4e5, 2e5)
 
 
 def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:
