@@ -121,14 +121,14 @@ def days(hours: CountedRange) -> list[Day]:
 
 
 def rules_in_force(clickhouse: ClickHouse, when: TimeRange, cluster: str) -> dict[str, InForce]:
-    """By cluster. Raises StoreError."""
+    """Of each cluster of which rules were recorded. Raises StoreError."""
     history = clickhouse.rows(queries.LIMITS, {"to_ms": when.to_ms, "cluster": cluster})
     newest: dict[tuple[str, Entity, str], tuple[int, float | None]] = {}
     for row in sorted(history, key=lambda row: int(row["valid_from_ms"])):
         entity = entity_of_names(row["user"], row["client_id"])
         value = None if row["value"] is None else float(row["value"])
         newest[row["cluster"], entity, row["quota_key"]] = (int(row["valid_from_ms"]), value)
-    rules: dict[str, dict[Entity, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    rules: dict[str, dict[Entity, dict[str, float]]] = {cluster: defaultdict(dict) for cluster, _, _ in newest}
     settled: dict[str, set[tuple[Entity, str]]] = defaultdict(set)
     for (of_cluster, entity, key), (since_ms, value) in newest.items():
         if value is not None:

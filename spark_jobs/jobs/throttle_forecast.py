@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,9 +11,13 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from quota_metrics.config.entities import entity_text
+from quota_metrics.verdict.thresholds import LARGEST_RATE
 from spark_jobs import cli
+from spark_jobs.clickhouse.queries import CLIENT_KEYS
 from spark_jobs.clickhouse.runs import started
 from spark_jobs.clickhouse.source import collected
+from spark_jobs.jobs.fleet import rules_in_force
 from spark_jobs.jobs.usage_windows import history_of, recorded_usage
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports.tables import FORECAST_COLUMNS
@@ -21,6 +26,8 @@ from spark_jobs.transforms.forecast_members import DAY
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast
 
 NAME = "throttle_forecast"
+
+Limits = Mapping[str, Mapping[tuple[str, str], float]]  # by cluster, of a quota key and the text of an entity
 
 _HELD_BACK = 0.01  # share of the limit by which demand exceeds usage, from which a reason names both
 
@@ -38,7 +45,16 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
         usage = recorded_usage(spark, clickhouse, options, job_run)
         job_run.begin("forecasting each bucket")
         now_ms = options.when.to_ms // STEP_MS * STEP_MS
-        made = collected(forecasts(history_of(usage), now_ms // STEP_MS - 1)).to_pylist()
+        limits = {
+            cluster: {
+                (quota_key, entity_text(entity)): limit
+                for entity, values in in_force.rules.items()
+                for quota_key, limit in values.items()
+                if limit <= LARGEST_RATE
+            }
+            for cluster, in_force in rules_in_force(clickhouse, options.when, options.cluster).items()
+        }
+        made = collected(forecasts(history_of(usage), now_ms // STEP_MS - 1, limits)).to_pylist()
         far = datetime.max.replace(tzinfo=UTC)
         rows = sorted(
             (_report_row(row, now_ms) for row in made),
@@ -64,14 +80,22 @@ def buckets_of(usage: DataFrame, user: str, client_id: str) -> set[tuple[Any, ..
     return {tuple(row.values()) for row in collected(usage.select(*names).distinct()).to_pylist()}
 
 
-def forecasts(history: DataFrame, last_step: int) -> DataFrame:
+def forecasts(history: DataFrame, last_step: int, limits: Limits) -> DataFrame:
     """The forecast of what the clients of each bucket want from each broker after `last_step` (five minutes each, since
-    the epoch), from rows of `history_of`. Buckets with less than four hours of history are left out."""
+    the epoch), from rows of `history_of`, as shares of `limits`, which are in force then. Buckets with less than four
+    hours of history and those whose rule was removed are left out. A cluster of which no rules were recorded is not in
+    `limits`: there the limit of the newest row counts."""
 
     def of_task(frame: pd.DataFrame) -> pd.DataFrame:
         rows = []
         for key, group in frame.groupby(list(BUCKET), dropna=False):
-            shares = recorded(group, last_step)
+            newest = group.iloc[int(group["step"].to_numpy().argmax())]
+            limit, in_force = None, limits.get(newest["cluster"])
+            if in_force is not None and newest["quota_key"] in CLIENT_KEYS:
+                limit = in_force.get((newest["quota_key"], newest["matched_entity"]))
+                if limit is None:
+                    continue
+            shares = recorded(group, last_step, limit)
             if len(shares.wanted) >= FEWEST_STEPS:
                 used, demand = float(shares.used[-1]), float(shares.wanted[-1])
                 made = forecast(shares.wanted, shares.first_step)

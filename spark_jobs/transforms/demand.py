@@ -44,8 +44,8 @@ def by_task(history: DataFrame, last_step: int) -> GroupedData:
 
 
 class RecordedShares(NamedTuple):
-    """A bucket, one value per step from `first_step` on, as shares of its newest limit: a limit that changed is no
-    change of what clients do."""
+    """A bucket, one value per step from `first_step` on, as shares of one limit: a limit that changed is no change of
+    what clients do."""
 
     wanted: npt.NDArray[np.float64]
     used: npt.NDArray[np.float64]
@@ -53,11 +53,11 @@ class RecordedShares(NamedTuple):
     limit: float
 
 
-def recorded(bucket: pd.DataFrame, last_step: int) -> RecordedShares:
-    """From the rows of one bucket in a group of `by_task`. Steps without a row are 0 (idle); of duplicate steps the
-    greater value counts."""
+def recorded(bucket: pd.DataFrame, last_step: int, limit: float | None = None) -> RecordedShares:
+    """From the rows of one bucket in a group of `by_task`. `limit`: that of the newest row if None. Steps without a row
+    are 0 (idle); of duplicate steps the greater value counts."""
     steps, limits = bucket["step"].to_numpy(np.int64), bucket["limit"].to_numpy(float)
-    first, newest = int(steps.min()), float(limits[steps.argmax()])
+    first, newest = int(steps.min()), float(limits[steps.argmax()]) if limit is None else limit
     wanted, used = np.zeros((2, last_step - first + 1))
     for series, column in ((wanted, "wanted"), (used, "p95")):
         np.maximum.at(series, steps - first, bucket[column].to_numpy(float) * limits / newest)

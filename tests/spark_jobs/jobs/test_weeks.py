@@ -14,13 +14,15 @@ from typer.testing import CliRunner
 
 from spark_jobs.cli import app
 from spark_jobs.clickhouse.queries import USAGE_SCHEMA
+from spark_jobs.jobs.throttle_forecast import forecasts
 from spark_jobs.jobs.usage_windows import history_of
 from spark_jobs.transforms.demand import MUTED_SHARE, needs
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.client_windows import client_window
 from tests.kit.forecasts import DAY, nightly_job
-from tests.kit.usage_rows import FRIDAY_MS, MINUTE, insert_limits, insert_usage
+from tests.kit.usage_rows import FRIDAY_MS, MINUTE, PRODUCE, insert_limits, insert_usage
 
 pytestmark = [pytest.mark.spark, pytest.mark.clickhouse, pytest.mark.release]
 
@@ -116,6 +118,21 @@ def test_end_within_a_minute_adds_no_demand(spark: SparkSession, weeks: str) -> 
     (rising,) = (row for row in rows if row["user"] == "rising")
     assert rising["demand_high"] == rising["demand_low"]
     assert rising["utilization_mean"] < rising["utilization_p99"]
+
+
+def test_forecast_is_by_the_limit_in_force(spark: SparkSession) -> None:
+    """The rule of one was raised since its newest row, the other's was removed; the rules of b were not recorded."""
+    rows = [
+        (cluster, "gateway", PRODUCE, user, "", 1, step, LIMIT, f"user={user}", 0.8, 0.8, 0.0)
+        for cluster, user in (("a", "raised"), ("a", "removed"), ("b", "old"))
+        for step in range(FEWEST_STEPS)
+    ]
+    limits = {"a": {(PRODUCE, "user=raised"): 4 * LIMIT}}
+    made = forecasts(spark.createDataFrame(rows, HISTORY), FEWEST_STEPS - 1, limits).collect()
+    assert sorted((row["user"], row["limit"], row["utilization"]) for row in made) == [
+        ("old", LIMIT, 0.8),
+        ("raised", 4 * LIMIT, 0.2),
+    ]
 
 
 def test_growth_is_that_of_the_daily_usage(spark: SparkSession) -> None:
