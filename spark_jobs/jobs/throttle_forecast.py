@@ -91,7 +91,8 @@ def forecasts(history: DataFrame, last_step: int, limits: Limits) -> DataFrame:
         for key, group in frame.groupby(list(BUCKET), dropna=False):
             newest = group.iloc[int(group["step"].to_numpy().argmax())]
             limit, in_force = None, limits.get(newest["cluster"])
-            if in_force is not None and newest["quota_key"] in CLIENT_KEYS:
+            # A quota callback's limit names no entity.
+            if in_force is not None and newest["matched_entity"] and newest["quota_key"] in CLIENT_KEYS:
                 limit = in_force.get((newest["quota_key"], newest["matched_entity"]))
                 if limit is None:
                     continue
