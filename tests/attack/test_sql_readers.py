@@ -25,9 +25,7 @@ SERVER_BYTES = ServerSettings(Path()).memory_bytes  # the limit of the server; a
 CROSS_JOIN = "SELECT count() FROM numbers(1000000) AS a CROSS JOIN numbers(1000000) AS b WHERE a.number + b.number = 7"
 ENDLESS = "SELECT sleepEachRow(0.05) FROM numbers(1000000000) SETTINGS max_block_size = 1"
 JOINS = 16
-SERVED_TIMES = (
-    5  # an attack lasts until each neighbour was served so often: a fixed time is too short beside other tests
-)
+SERVED_TIMES = 5  # until each neighbour was served so often: a fixed time is too short beside other tests
 QUERY_S = 4
 PAUSE_S = 0.2
 

@@ -95,10 +95,8 @@ def run(clients: int, interval_s: float) -> Run:
         "store": {"rollup_ms": ROLLUP_MS},
     }
     with Serve(round(interval_s * 1000), **settings) as serve:
-        eventually(
-            serve.metrics, lambda found: found["headroom_store_up"] == 1
-        )  # idle CPU excludes the creation of the schema
-        time.sleep(IDLE_S)  # and the merges of its rows
+        eventually(serve.metrics, lambda found: found["headroom_store_up"] == 1)
+        time.sleep(IDLE_S)  # idle CPU excludes the creation of the schema and the merges of its rows
         base = rss(serve.network)
         idle = idle_cores(serve)
         ramp_ms = max(1000, clients * 1000 // GETS_PER_S)

@@ -25,6 +25,7 @@ from telemetry.wire.apis import APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from telemetry.wire.proxy_protocol import bytes_wanted, parse_header
 from tests.fuzz.seeds import request_frame
 from tests.kit.certificates import CertificateAuthority
+from tests.kit.raw_connection import client_hello
 from tests.oracle.certificates_oracle import certificate_of, drawn_name
 from tests.telemetry.wire.proxy_hop import header as proxy_header
 
@@ -62,14 +63,6 @@ def dialogues() -> list[bytes]:
     return [dialogue + b"".join(_TELEMETRY) for dialogue in found]
 
 
-def client_hello() -> bytes:
-    sent = ssl.MemoryBIO()
-    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="broker-1.gateway.example")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return sent.read()
-
-
 @functools.cache
 def listener_tls() -> ListenerTls:
     """With a certificate of its own. Its files are read once."""
@@ -80,7 +73,7 @@ def listener_tls() -> ListenerTls:
 def security_targets(source: random.Random, connect: Connect) -> dict[str, tuple[Target, list[bytes]]]:
     """By name, with the seeds of each."""
     tls = listener_tls()
-    hellos, said = [client_hello() for _ in range(3)], list(tokens().values())
+    hellos, said = [client_hello("broker-1.gateway.example") for _ in range(3)], list(tokens().values())
     return {
         "SASL that the broker refuses": (partial(_authentication, source, connect, REFUSED), dialogues()),
         "SASL that the broker accepts": (partial(_authentication, source, connect, ACCEPTED), dialogues()),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import struct
 
 from telemetry.wire.apis import APIS
@@ -59,3 +61,11 @@ class RawConnection:
                 raise EOFError("the other side closed the connection")
             data += piece
         return data
+
+
+def client_hello(server_name: str) -> bytes:
+    sent = ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname=server_name)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return sent.read()

@@ -41,14 +41,8 @@ class SecureCluster(Service):
         self.jmx_ports, ports = ports[:nodes], ports[nodes:]
         self._ports = [dict(zip(PROTOCOLS, ports[i::nodes], strict=True)) for i in range(nodes)]
         self.brokers = [
-            Broker(
-                java,
-                libs,
-                self.directory / f"node-{number}",
-                self._properties(number, of, controller),
-                jmx_options(jmx),
-            )
-            for number, (of, jmx) in enumerate(zip(self._ports, self.jmx_ports, strict=True), start=1)
+            Broker(java, libs, self.directory / f"node-{n}", self._properties(n, of, controller), jmx_options(jmx))
+            for n, (of, jmx) in enumerate(zip(self._ports, self.jmx_ports, strict=True), start=1)
         ]
 
     def bootstrap(self, protocol: str) -> str:

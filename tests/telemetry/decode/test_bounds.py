@@ -282,11 +282,8 @@ def test_truncated_data_is_refused(codec: int, compress: Callable[[bytes], bytes
     data = b"org.apache.kafka.producer.produce.throttle.time.max" * 30
     whole = compress(data)
     half = data[: len(data) // 2]
-    sound = {
-        len(gzip.compress(half)),
-        len(zstd_without_size(half)),
-        len(XERIAL_HEADER),
-    }  # a first frame alone; no block
+    # A first frame alone; no block.
+    sound = {len(gzip.compress(half)), len(zstd_without_size(half)), len(XERIAL_HEADER)}
     for cut in set(range(len(whole))) - sound:
         with pytest.raises(DecompressError):
             decompress(codec, whole[:cut], max_bytes=MIB)

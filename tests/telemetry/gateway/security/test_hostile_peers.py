@@ -10,7 +10,7 @@ import random
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -23,7 +23,8 @@ from telemetry.gateway.security.listener_security import ListenerSecurity, Liste
 from telemetry.gateway.server import Gateway
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.gateways import new_gateway
-from tests.kit.grpc_servers import in_loop
+from tests.kit.grpc_servers import in_loop, until
+from tests.kit.raw_connection import client_hello
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 60.0
@@ -91,26 +92,12 @@ async def attacked(directory: Path, lie: bytes = b"", **limits: float) -> AsyncI
         await gateway.close(grace_s=0)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-def client_hello() -> bytes:
-    sent = ssl.MemoryBIO()
-    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="gateway.example")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return sent.read()
-
-
 # CPython reports a server name that is not text in this way; headroom/logs.py leaves it out.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @in_loop
 async def test_non_tls_bytes_are_closed_and_counted(tmp_path: Path) -> None:
     source = random.Random(1)
-    hello = client_hello()
+    hello = client_hello("gateway.example")
     garbage = [source.randbytes(size) for size in (1, 5, 100, 20_000)] + [API_VERSIONS, b"GET / HTTP/1.1\r\n\r\n"]
     for _ in range(30):
         damaged = bytearray(hello)
@@ -131,7 +118,7 @@ async def test_non_tls_bytes_are_closed_and_counted(tmp_path: Path) -> None:
 @in_loop
 async def test_partial_handshakes_are_bounded_and_others_are_served(tmp_path: Path) -> None:
     """Each connection counts from its first moment; below the limit others are served meanwhile."""
-    hello, process = client_hello(), psutil.Process()
+    hello, process = client_hello("gateway.example"), psutil.Process()
     half = hello[: len(hello) // 2]
     async with attacked(
         tmp_path, max_connections=500, max_connections_per_address=450, handshake_timeout_s=5.0
