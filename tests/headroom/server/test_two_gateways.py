@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from headroom.demo.processes import LOOPBACK, free_ports
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.kafka.records import values_of
 from tests.kit.serving import PATIENCE_S, Served, eventually, output_of, rows, running
-from tests.quota_metrics.measure.quota_truth import agents
+from tests.quota_metrics.measure.quota_truth import agents, produce_at_times
 
 pytestmark = [pytest.mark.release, pytest.mark.kafka, pytest.mark.java, pytest.mark.clickhouse]
 
@@ -34,7 +35,6 @@ SPREAD, HALF = "spread", "half"  # clients at both gateways; one at a gateway an
 HOT = "hot"  # above its byte rate only at both gateways together, and under a request quota, too
 SAMPLES = 15  # seconds in which the broker's JMX was read
 TICK_S = 0.05
-RECORD_BYTES = 10_000
 
 
 class Two(NamedTuple):
@@ -78,14 +78,6 @@ def two(
             served.append(stack.enter_context(gateway))
         first, second = served
         yield Two(kafka.bootstrap, first, second, clickhouse.url.partition("//")[2])
-
-
-def steady(bootstrap: str, client_id: str, done: threading.Event) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id, "linger.ms": 0})
-    while not done.wait(TICK_S):
-        producer.produce("load", bytes(RECORD_BYTES))
-        producer.poll(0)
-    producer.purge()
 
 
 class Kept:
@@ -156,7 +148,7 @@ def test_usage_of_two_gateways_adds_up_and_one_may_be_killed(
 ) -> None:
     kept = Kept(jvm, f"{two.first.kafka},{two.second.kafka}")
     clients = [
-        lambda done, to=to, who=who: steady(to, who, done)
+        partial(produce_at_times, to, "load", who, 1, TICK_S)
         for to, who in (
             (two.first.kafka, SPREAD),
             (two.second.kafka, SPREAD),
@@ -200,7 +192,7 @@ def test_quota_of_a_client_at_both_gateways_is_named(two: Two) -> None:
                     ORDER BY window_start DESC LIMIT 1 WITH TIES"""
         return {str(quota_key): str(level) for quota_key, level in rows(two.sql, query)}
 
-    clients = [lambda done, to=to: steady(to, HOT, done) for to in (two.first.kafka, two.second.kafka)]
+    clients = [partial(produce_at_times, to, "load", HOT, 1, TICK_S) for to in (two.first.kafka, two.second.kafka)]
     with running(*clients):
         # Only until the gateways know of each other is a throttle time taken for that of the request quota.
         eventually(muted_ms, lambda found: list(found) == ["producer_byte_rate"])
