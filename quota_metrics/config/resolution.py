@@ -128,13 +128,15 @@ class Resolver:
 
     def not_understood(self, key: str, user: str | None, client_id: str | None) -> list[Rule]:
         """The rules of other vendors' entity types that may apply to the client: what they say of the user and the
-        client-id fits. Whether they win, only the vendor knows."""
+        client-id fits, Redpanda's prefixes included. Whether they win, only the vendor knows."""
         names = {USER: user, CLIENT_ID: client_id}
-        return [
-            rule
-            for rule in self._not_understood.get(key, ())
-            if all(name is None or name == names.get(kind, name) for kind, name in rule.entity)
-        ]
+
+        def fits(kind: str, name: str | None) -> bool:
+            if name is None or (kind == "client-id-prefix" and client_id is None):
+                return True
+            return (client_id or "").startswith(name) if kind == "client-id-prefix" else name == names.get(kind, name)
+
+        return [rule for rule in self._not_understood.get(key, ()) if all(fits(*part) for part in rule.entity)]
 
     def metric_tags(self, key: str, user: str | None, client_id: str | None) -> Tags:
         """The tags under which a broker meters the client, even without a quota (quotaMetricTags)."""

@@ -149,14 +149,14 @@ class QuotasInForce:
             in_force = _in_force(quota.limit if names == (row.user, row.client_id) else None, "", tags)
         else:
             rule = self._resolver.limit_of_tags(row.quota_key, tags)
-            foreign = _foreign(self._resolver, row.quota_key, row.user, row.client_id)
+            foreign = _foreign(self._resolver, row.quota_key, row.user, row.client_id or None)
             in_force = _in_force(rule and rule.value, entity_text(rule.entity) if rule else "", tags)
             in_force = in_force._replace(decided_by=self._class_at(row.broker_id) or foreign)
         return row._replace(**in_force._asdict())
 
 
-def _foreign(resolver: Resolver, quota_key: str, user: str, client_id: str) -> str:
-    """Another vendor's rule that may apply, for `decided_by`; empty: none."""
+def _foreign(resolver: Resolver, quota_key: str, user: str, client_id: str | None) -> str:
+    """Another vendor's rule that may apply, for `decided_by`; empty: none. `client_id`: None for any."""
     rules = resolver.not_understood(quota_key, user, client_id)
     return f"{entity_text(rules[0].entity)} (not understood)" if rules else ""
 

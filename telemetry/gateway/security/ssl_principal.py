@@ -53,5 +53,14 @@ def principal_mapper(rules: str) -> Callable[[str], str]:
 
 
 def _expand(replacement: str, groups: Sequence[str]) -> str:
-    """The replacement with its references ($0 to $9) resolved."""
-    return re.sub(r"\$(\d)", lambda ref: groups[int(ref[1])] if int(ref[1]) < len(groups) else "", replacement)
+    """The replacement with its references and escapes resolved (Matcher.appendReplacement). A reference has as many
+    digits as make a group; one to no group is text (SslPrincipalMapper.escapeLiteralBackReferences)."""
+
+    def resolved(part: re.Match[str]) -> str:
+        if part["escaped"]:
+            return part["escaped"]
+        digits = part["digits"]
+        length = next((n for n in range(len(digits), 0, -1) if int(digits[:n]) < len(groups)), 0)
+        return (groups[int(digits[:length])] if length else "$") + digits[length:]
+
+    return re.sub(r"\\(?P<escaped>.)|\$(?P<digits>\d+)", resolved, replacement, flags=re.DOTALL)

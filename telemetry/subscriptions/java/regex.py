@@ -102,7 +102,7 @@ class _Scanner:
             elif character == "$":
                 # Java's also matches before a last line terminator; before the end of the pattern nothing may follow.
                 rest = self._text[self._at + 1 :].lstrip("$")
-                if self._depth or (rest and not rest.startswith("|")):
+                if rest.strip(")") and (self._depth or not rest.startswith("|")):
                     raise self._refuse("'$' before the end of the pattern")
                 self._emit(1, r"\z", repeatable=False)
             elif character == ".":

@@ -83,6 +83,7 @@ def test_rule_of_another_vendors_entity_makes_the_limit_unknown() -> None:
     of_alice = in_force.of_client(PRODUCER, "alice", "app-1", 1)
     assert (of_alice.limit, of_alice.decided_by) == (7.0, "client-id-prefix=app- (not understood)")
     assert in_force.of_client("consumer_byte_rate", "alice", "app-1", 1).decided_by == ""
+    assert in_force.of_client(PRODUCER, "alice", "batch", 1).decided_by == ""
     row = UsageSample("c", PRODUCER, 0, "alice", "", "", 1, 0, 5.0, 0.0, 0, "jmx")
     assert in_force.of_sensor(row).decided_by == "client-id-prefix=app- (not understood)"
     assert in_force.of_sensor(row._replace(quota_key="consumer_byte_rate")).decided_by == ""

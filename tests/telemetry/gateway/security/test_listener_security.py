@@ -167,6 +167,8 @@ NESTED = "RULE:^CN=((a+)+)$/$2/,DEFAULT"  # Python's own engine would need hours
         ("RULE:^CN=(.*?),.*$/$1/U", NAME, "ALICE"),
         ("RULE:^OU=(.*?),.*$/$1/,RULE:^CN=(.*?),O=(.*?),C=.*$/$1@$2/L", NAME, "alice@acme\\, inc"),
         ("RULE:^OU=(.*)$/$1/L, DEFAULT", NAME, NAME),
+        ("RULE:^CN=(.+?)(,.*|$)/$1/", "CN=alice", "alice"),
+        (r"RULE:^CN=(.*?),O=(.*)$/$2\/$1@example\.com/", "CN=alice,O=Acme", "Acme/alice@example.com"),
         (NESTED, "CN=" + "a" * 30, "a" * 30),
         (NESTED, "CN=" + "a" * 40 + "!", "CN=" + "a" * 40 + "!"),
     ],
@@ -181,7 +183,7 @@ def test_subject_without_matching_rule_is_refused() -> None:
 
 
 def test_unmatched_groups_are_empty_and_long_names_are_kept() -> None:
-    assert principal_mapper("RULE:^CN=(?:(x)|(.*))$/$1-$2-$3/")("CN=" + "y" * 5_000) == "-" + "y" * 5_000 + "-"
+    assert principal_mapper("RULE:^CN=(?:(x)|(.*))$/$1-$2-$3/")("CN=" + "y" * 5_000) == "-" + "y" * 5_000 + "-$3"
 
 
 @pytest.mark.parametrize("rules", ["RULE:^CN=(.*?)", "NONE", "RULE:(/x/", "DEFAULT,,", r"RULE:(a)\1/x/"])
