@@ -107,13 +107,13 @@ def test_rules_of_other_vendors_may_apply(capsys: pytest.CaptureFixture[str]) ->
     prefix = entity_of({"user": "alice", "client-id-prefix": "app-"})
     resolver = Resolver({alice: {key: 7.0}, prefix: {key: 5.0}})
     for user in ("alice", "bob"):
-        foreign = {key: resolver.not_understood(key, user, "x")}
-        resolved = Resolved((user, "x", None), resolver.resolve(user, "x"), not_understood=foreign)
+        foreign = {key: resolver.not_understood(key, user, "app-1")}
+        resolved = Resolved((user, "app-1", None), resolver.resolve(user, "app-1"), not_understood=foreign)
         print_resolutions([resolved], named=False)
     assert capsys.readouterr().out == (
         "producer_byte_rate=7 {user=alice}\n"
         "producer_byte_rate: not understood, may apply: 5 {user=alice, client-id-prefix=app-}\n"
-        "no rule applies to {user=bob, client-id=x}: it has no quota\n"
+        "no rule applies to {user=bob, client-id=app-1}: it has no quota\n"
     )
 
 
