@@ -351,6 +351,19 @@ def test_monitors_have_the_labels_by_which_prometheus_selects() -> None:
     assert manifests["ServiceMonitor", "prod-headroom"]["spec"]["namespaceSelector"] == {"matchNames": ["kafka"]}
 
 
+def test_alerts_have_labels_and_addresses_of_the_values() -> None:
+    values = {
+        "ruleLabels": {"namespace": "kafka"},
+        "runbookUrl": "https://git.example/",
+        "pagesUrl": "https://h.example",
+    }
+    spec = rendered({"prometheusRule": values | {"enabled": True}})["PrometheusRule", "prod-headroom"]["spec"]
+    for alert in (rule for group in spec["groups"] for rule in group["rules"] if "alert" in rule):
+        assert (alert["labels"]["namespace"], "severity" in alert["labels"]) == ("kafka", True)
+        assert alert["annotations"]["runbook_url"] == f"https://git.example/docs/runbooks/{alert['alert']}.md"
+        assert alert["annotations"].get("dashboard_url", "https://h.example/").startswith("https://h.example/")
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
