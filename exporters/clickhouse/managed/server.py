@@ -12,20 +12,26 @@ import fcntl
 import http.client
 import importlib.util
 import os
+import re
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from exporters.clickhouse.client import refuse_old
 from exporters.clickhouse.connection import WRITER, Endpoint
+from exporters.clickhouse.errors import StoreTooOldError
 from exporters.clickhouse.managed.access import users_document, workloads, writer_password
 from exporters.clickhouse.managed.configuration import ServerSettings, server_document, write_document
+from exporters.printable import one_line
 
 _LIBRARY = "_chdb.abi3.so"
 _GUARD = Path(__file__).with_name("write_guard.so")
 _POLL_S = 0.05
+_VERSION_S = 30.0  # for a program of 500 MB on a slow disk
 _PREDECESSOR_S = 30.0
 
 
@@ -35,12 +41,11 @@ class ServerError(Exception):
 
 def find_program(configured: Path | None) -> str:
     """The path of an executable or of the wheel's library. Raises ServerError."""
-    if configured is not None:
-        if configured.is_file() and os.access(configured, os.X_OK):
-            return str(configured.resolve())
+    if configured is not None and not (configured.is_file() and os.access(configured, os.X_OK)):
         raise ServerError(f"cannot run ClickHouse: {configured} is not an executable file")
-    if installed := shutil.which("clickhouse"):
-        return installed
+    if program := str(configured.resolve()) if configured else shutil.which("clickhouse"):
+        _refuse_old_program(program)
+        return program
     # Does not import chdb, which would load 800 MB into this process.
     spec = importlib.util.find_spec("chdb") if sys.platform == "linux" else None
     directories = (spec.submodule_search_locations if spec else None) or ()
@@ -52,6 +57,18 @@ def find_program(configured: Path | None) -> str:
             install = "install a clickhouse executable on PATH (chdb has no server for this system)"
         raise ServerError(f"cannot find a ClickHouse server: {install}, or name a server with --clickhouse")
     return str(library)
+
+
+def _refuse_old_program(program: str) -> None:
+    try:
+        command = [program, "server", "--version"]
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_S, check=False).stdout
+        if version := re.search(r"version (\d+\.\d+[.\d]*)", printed):
+            refuse_old(version[1])
+    except StoreTooOldError as exc:
+        raise ServerError(f"{program}: {exc}; name another with store.server.program, or take it off PATH") from exc
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise ServerError(f"cannot run ClickHouse: {one_line(exc)}") from exc
 
 
 def is_library(program: str) -> bool:

@@ -105,6 +105,9 @@ def test_program_comes_from_configuration_or_path(tmp_path: Path, monkeypatch: p
     assert find_program(program) == str(program)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_program(None) == str(program)
+    program.write_text("#!/bin/sh\necho ClickHouse server version 25.3.2.39 '(official build)'.\n")
+    with pytest.raises(ServerError, match=rf"^{program}: ClickHouse 25\.3\.2\.39 is too old: .*server\.program"):
+        find_program(None)
     monkeypatch.setenv("PATH", "")
     assert find_program(None).endswith("_chdb.abi3.so")
 
