@@ -18,6 +18,7 @@ from quota_metrics.minutes.columns import (
     joined_codes,
     lists,
     numbers,
+    run_of_row,
     seconds_since_epoch,
     starts_of,
 )
@@ -77,6 +78,7 @@ class MinuteRows:
     user: Ints
     client_id: Ints
     broker_id: Ints
+    gateway: Ints
     of_limits: Ints  # key of Intervals; -1: it has none
     cadence_s: Ints
     limit_known: Bools
@@ -95,6 +97,19 @@ class MinuteRows:
 
     def slice(self, start: int, end: int) -> MinuteRows:
         return MinuteRows(*(getattr(self, name)[start:end] for name in self.__slots__))
+
+    def counted(self, sampled: Bools) -> Bools:
+        """The sampled seconds of each row that count: a row of several seconds stands at the end of its interval, where
+        finer ones of its gateway may follow, and counts in none of theirs."""
+        cadence_s = np.maximum(self.cadence_s, 1).astype(np.uint8)
+        if not (cadence_s > 1).any():
+            return sampled
+        meter = joined_codes([self.client, self.minute, self.gateway])
+        order = np.argsort(meter, kind="stable")
+        starts = starts_of(meter[order])
+        cadences_s = np.where(sampled, cadence_s[:, None], np.uint8(60))
+        finest_s = np.minimum.reduceat(cadences_s[order], starts, axis=0)[run_of_row(starts, len(order))]
+        return np.asarray(sampled & (cadence_s[:, None] == finest_s[np.argsort(order)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,7 @@ def table_of(minutes: pa.Table, window_s: int, limits: ClientLimits) -> MinuteTa
     client_ids, (client_id, bucket_client_id, of_client_id, in_bucket_client_id) = encoded(
         minutes["client_id"], minutes["bucket_client_id"], texts[3], texts[10]
     )
+    _, (gateway,) = encoded(minutes["gateway_id"])
     entities, (entity, of_entity) = encoded(minutes["matched_entity"], texts[8])
     deciders, (decided_by,) = encoded(minutes["decided_by"])
     both = [np.concatenate(pair) for pair in ((cluster, of_cluster), (quota_key, of_quota_key), (user, of_user))]
@@ -164,7 +180,7 @@ def table_of(minutes: pa.Table, window_s: int, limits: ClientLimits) -> MinuteTa
     order = order[(samples[order] > 0) | (throttle_ms[order] > 0)]
     rows = (
         *(scope, client, cluster, source, quota_key, window_ms, minute, user, client_id, broker_id),
-        *(_position(key, named[: len(cluster)]), numbers(minutes, "cadence_s", np.int64)),
+        *(gateway, _position(key, named[: len(cluster)]), numbers(minutes, "cadence_s", np.int64)),
         *(numbers(minutes, "limit_known", np.bool_), numbers(minutes, "limit", np.float64), entity, bucket_user),
         *(bucket_client_id, numbers(minutes, "area", np.float64), summed, samples),
         *(throttle_ms, decided_by, numbers(minutes, "implied_sum", np.float64)),

@@ -1,6 +1,7 @@
 """Windows of usage, made of rows of usage_1m: one row per client, broker and window.
 
-1. rates: per client the sum of its rows, second by second, over gateways and whatever quota they know;
+1. rates: per client the sum of its rows, second by second, over gateways and whatever quota they know; of one gateway
+   that of the finest interval;
 2. members: per client the buckets (metric tags) to which it belongs in the window, as its rows know them, else as
    ClientLimits says; nearly always one for the whole window. `exact_rules` says what holds otherwise;
 3. buckets: the sum of all clients that share one, second by second, the limit that counts, who takes most.
@@ -118,7 +119,8 @@ class _Computation:
 
     def _clients(self) -> _ClientWindows:
         rows, sampled = self._rows, self._row_sampled
-        rates = self._row_rates if sampled.all() else np.where(sampled, self._row_rates, 0.0)
+        counted = rows.counted(sampled)
+        rates = self._row_rates if counted.all() else np.where(counted, self._row_rates, 0.0)
         first = starts_of(rows.client)
         of_row = run_of_row(first, len(rows.client))
         area = rows.area
@@ -229,12 +231,12 @@ class _Computation:
         order = np.argsort(of_member, kind="stable")
         client, of_member = client[order], of_member[order]
         rates, sampled, area = _taken(clients.rates, client), _taken(clients.sampled, client), clients.area[client]
+        covered, elapsed_s = clients.covered[client], clients.elapsed_s[client]
         if held is not None:
             held = held[order]
-            part = is_split[client]
             rates, sampled = rates * held, sampled & held
-            area = np.where(part, 1000 * rates.sum(axis=1), area)
-        covered, elapsed_s = clients.covered[client], clients.elapsed_s[client]
+            within = np.arange(self._window_s) < elapsed_s[:, None]
+            area = np.where(held.all(axis=1), area, 1000 * np.where(within, rates, 0.0).sum(axis=1))
         return _Members(client, of_member, held, rates, sampled, area, covered, elapsed_s), claims, place
 
     def _windows(self, clients: _ClientWindows, members: _Members, claims: Claims, claim_place: Ints) -> dict[str, Any]:

@@ -33,6 +33,7 @@ _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("bytes", "requests", "throttled_requests"), pa.uint64()),
     **dict.fromkeys(("interval_ms", "muted_ms"), pa.uint32()),
 }
+_STALLS = [1] * 18 + [2, 3]  # how many intervals a row covers: its process was stopped
 _HOSTILE = [math.nan, math.inf, -math.inf, -5.0, 1e16, 1e308]
 
 # Samples of many clients that ClickHouse makes itself: one a second of each, one quota for each.
@@ -96,7 +97,7 @@ def drawn(random_: random.Random) -> list[Row]:
                 random_.choice(_HOSTILE) if random_.random() < 0.03 else float(random_.randrange(1000)),
                 random_.choice([0.5, 20.0, 700.0, 90_000.0, math.nan, -3.0]) if random_.random() < 0.02 else 0.0,
                 random_.choice(["g1", "g2"]),
-                cadence,
+                cadence * random_.choice(_STALLS),
                 limit,
                 limit_known,
                 user,
@@ -139,7 +140,7 @@ def changing(random_: random.Random, *, minutes: int = 3, prefix: str = "") -> l
                 float(random_.randrange(0, 600)),
                 random_.choice([20.0, 700.0, 4000.0]) if random_.random() < 0.01 else 0.0,
                 gateway,
-                cadence,
+                cadence * random_.choice(_STALLS),
                 limit if known else None,
                 known,
                 user if known and limit is not None and by_user else "",

@@ -1,7 +1,8 @@
 """Reference of the windows of usage: plain loops, second by second, from the definitions of docs/levels.md.
 
 Written without the code that it checks: a row counts in the second that contains its ts, rates are summed per second
-over gateways and clients, and each second of a bucket has one limit.
+over gateways and clients, and each second of a bucket has one limit. A row of several seconds has no rate in those in
+which its gateway has a row of fewer seconds of the client.
 """
 
 from __future__ import annotations
@@ -164,16 +165,21 @@ def _client(rows: list[Row], window: int, until: int, window_ms: int) -> _Client
     if not own and not muting:
         return None
     seconds = window_ms // 1000
-    meters: dict[object, list[float]] = defaultdict(list)
+    meters: dict[tuple[str, object, int, int], list[float]] = defaultdict(list)
     for row in own:
         n, first = slot_of(row, window, window_ms)
         quota = (row.limit_known, row.limit, row.matched_entity, row.bucket_user, row.bucket_client_id)
         meters[row.gateway_id, quota, n, first].append(row.rate)
     rates, sampled = [0.0] * seconds, [False] * seconds
-    bare_area = 0.0
-    for (_, _, n, first), values in meters.items():  # type: ignore[misc]
+    finest: dict[tuple[str, int], int] = {}
+    for gateway, _, n, first in meters:
         for second in range(first, min(first + max(n, 1), seconds)):
-            rates[second] += sum(values) / len(values)
+            finest[gateway, second] = min(max(n, 1), finest.get((gateway, second), seconds))
+    bare_area = 0.0
+    for (gateway, _, n, first), values in meters.items():
+        for second in range(first, min(first + max(n, 1), seconds)):
+            if max(n, 1) == finest[gateway, second]:
+                rates[second] += sum(values) / len(values)
             sampled[second] = True
         bare_area += 1000 * sum(values) / len(values) if n == 0 else 0.0
     area = bare_area + sum(row.rate * min(row.interval_ms, window_ms) for row in own)

@@ -127,6 +127,14 @@ def test_muted_time_is_the_maximum_over_gateways(clickhouse: RunningClickHouse) 
     assert [(row.window_start_ms, row.muted_ms, row.throttle_ms) for row in reported] == [(START, 9000.0, 700.0)]
 
 
+def test_a_stall_of_the_gateway_doubles_no_second(clickhouse: RunningClickHouse) -> None:
+    seconds = [*range(21), 25, *range(26, 60)]
+    rows = [Row(START + at * 1000, "u", "c", 1, 80.0, 0.0, "g", 5000 if at == 25 else 1000) for at in seconds]
+    insert(clickhouse.store, rows, "stall")
+    (row,) = computed(clickhouse, "stall", START, START + MINUTE)
+    assert (row.usage, row.usage_p95, row.usage_max) == (80.0, 80.0, 80.0)
+
+
 @pytest.mark.parametrize("step_s", [1, 10])
 def test_rows_of_other_collectors_are_averaged_at_any_interval(clickhouse: RunningClickHouse, step_s: int) -> None:
     rows = [Row(START + at * 1000, "u", "c", 1, 80.0) for at in range(0, 60, step_s)]
