@@ -66,7 +66,7 @@ class Usage(NamedTuple):
     mean: float = 0.0
     p95: float = 0.0
     peak: float = 0.0
-    growth_per_week: float | None = None  # relative; None with less than seven days
+    growth_per_week: float | None = None  # relative; None with less than two weeks
 
 
 class Demand(NamedTuple):

@@ -81,13 +81,13 @@ def _usage(
     """What is wanted of each key, by cluster. Raises StoreError."""
     job_run.begin("measuring what clients want")
     buckets_of_default = fleet.assigned(clients.placed, hours.when)
-    free = _by_key(needs(history_of(read_usage(spark, clickhouse, hours, buckets_of_default))), limited=False)
+    usage = read_usage(spark, clickhouse, hours, buckets_of_default)
+    free = _by_key(needs(history_of(usage), hours.when), limited=False)
     kept: _Demands = {}
     if clients.in_force:
         job_run.begin("measuring the quotas in force")
-        kept = _by_key(
-            needs(history_of(read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours)))), limited=True
-        )
+        usage = read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours))
+        kept = _by_key(needs(history_of(usage), hours.when), limited=True)
     clients_of = fleet.clients_of_rules(clients.placed)
     for cluster, key in sorted({(count["cluster"], count["quota_key"]) for count in hours.counts}):
         in_force = clients.in_force.get(cluster, fleet.InForce({}, frozenset()))

@@ -22,12 +22,12 @@ from spark_jobs.clickhouse.runs import started
 from spark_jobs.clickhouse.source import NothingToReadError, arrow_schema, collected, read
 from spark_jobs.options import TeamOptions
 from spark_jobs.time_range import TimeRange
+from spark_jobs.transforms.demand import growth_per_week, is_whole_day, of_week_before
 
 NAME = "team_report"
 
 _DAY_MS = 86_400_000
 _HOUR_S = 3_600
-_FEWEST_DAYS = 7  # less history gives no growth figure
 _GB = 1e9
 _CLIENT = ("user", "client_id")
 _SUMS = ("bytes_in", "bytes_out", "requests", "throttled_requests", "muted_ms")
@@ -91,10 +91,10 @@ def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
     )
     by_hour = of_team.groupBy("team", "hour_s").agg(F.sum("bytes").alias("bytes"))
     peaks = by_hour.groupBy("team").agg((F.max("bytes") / _HOUR_S).alias("peak_bytes_per_s"))
-    by_day = by_hour.groupBy("team", F.expr("hour_s div 86400").alias("day")).agg(F.sum("bytes").alias("bytes"))
-    by_day = by_day.where(F.col("day").between(-(-when.from_ms // _DAY_MS), when.to_ms // _DAY_MS - 1))
-    slope = F.try_divide(F.regr_slope(F.col("bytes").cast("double"), F.col("day").cast("double")) * 7, F.avg("bytes"))
-    growth = by_day.groupBy("team").agg(F.when(F.count("*") >= _FEWEST_DAYS, slope).alias("growth_per_week"))
+    of_day = F.sum("bytes").cast("double").alias("of_day")
+    by_day = by_hour.groupBy("team", F.expr("hour_s div 86400").alias("day")).agg(of_day).where(is_whole_day(when))
+    by_day = by_day.withColumn("week_before", of_week_before("team"))
+    growth = by_day.groupBy("team").agg(growth_per_week().alias("growth_per_week"))
     sums = of_team.groupBy("team").agg(
         F.first("contact").alias("contact"),
         F.first("page").alias("page"),

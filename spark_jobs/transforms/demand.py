@@ -10,13 +10,16 @@ import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as F
 
+from spark_jobs.time_range import TimeRange
+
 if TYPE_CHECKING:
     import pandas as pd  # the driver of quota-suggest does without
 
 QUOTA = ("cluster", "source", "quota_key", "user", "client_id")
 BUCKET = (*QUOTA, "broker_id")
 _STEPS_OF_DAY = 288
-_FEWEST_DAYS = 7  # less history gives no growth figure
+_DAY_MS = 86_400_000
+_FEWEST_DAYS = 14  # from first to last; less history gives no growth figure
 _STEP_MS = 300_000.0
 # Enough buckets per task to amortise the start of a Python worker; enough tasks to keep each one small.
 _TASKS = 64
@@ -68,15 +71,34 @@ def _muted_share() -> Column:
     return F.least(F.col("muted_ms") / _STEP_MS, F.lit(1.0))
 
 
-def needs(history: DataFrame) -> DataFrame:
+def is_whole_day(when: TimeRange) -> Column:
+    """Whether `day`, counted from the epoch, lies wholly in the range."""
+    return F.col("day").between(-(-when.from_ms // _DAY_MS), when.to_ms // _DAY_MS - 1)
+
+
+def of_week_before(*keys: str) -> Column:
+    """`of_day` of the same weekday one week before, NULL without it."""
+    return F.first("of_day").over(Window.partitionBy(*keys).orderBy("day").rangeBetween(-7, -7))
+
+
+def growth_per_week() -> Column:
+    """The median change of `of_day`, which is NULL for days that are not whole, to `week_before`, as a share of its
+    mean: weekdays differ without growth."""
+    day = F.when(F.col("of_day").isNotNull(), F.col("day"))
+    change = F.percentile(F.col("of_day") - F.col("week_before"), 0.5)
+    return F.when(F.max(day) - F.min(day) >= _FEWEST_DAYS - 1, F.try_divide(change, F.avg("of_day")))
+
+
+def needs(history: DataFrame, when: TimeRange) -> DataFrame:
     """Per quota and bucket what it uses and needs at the broker at which that is most: a limit holds at each broker.
 
     Usage under throttling is a lower bound of demand. While the broker reads them, clients send at usage / (1 - muted
     share): that is the upper bound, because a backlog is sent in it as well. The demand is known where it is known at
-    all brokers: where clients were muted for nearly all of the time, it is not. Input: rows of `history_of`."""
+    all brokers: where clients were muted for nearly all of the time, it is not. Input: rows of `history_of` in the
+    range."""
     need = F.coalesce("demand_high", "demand_low")
     # One shuffle: days, brokers and buckets are then groups within the partitions.
-    at_brokers = _at_brokers(history.repartition(*QUOTA)).withColumn("need", need)
+    at_brokers = _at_brokers(history.repartition(*QUOTA), when).withColumn("need", need)
     is_known = F.bool_and(F.col("demand_high").isNotNull())
     of_busiest = F.struct("broker_id", "newest", "demand_source", "growth_per_week")
     buckets = at_brokers.groupBy(*QUOTA).agg(
@@ -98,24 +120,26 @@ def needs(history: DataFrame) -> DataFrame:
     )
 
 
-def _at_brokers(history: DataFrame) -> DataFrame:
+def _at_brokers(history: DataFrame, when: TimeRange) -> DataFrame:
     """Each bucket at each broker, in units of its key: usage is counted whichever limit was in force. Of members that
     share it the one counts that was muted longest: a broker may throttle one and not the other."""
     used, day = F.col("p95") * F.col("limit"), F.expr(f"step div {_STEPS_OF_DAY}")
     of_buckets = history.groupBy(*_OF_BUCKET).agg(F.max("muted_ms").alias("muted_ms"))
     steps = of_buckets.withColumns(
         {"used": used, "day": day, "muted": _muted_share(), "wanted": wanted_share() * F.col("limit")}
-    ).withColumn("day_p95", F.percentile("used", 0.95).over(Window.partitionBy(*BUCKET, "day")))
+    )
+    day_p95 = F.percentile("used", 0.95).over(Window.partitionBy(*BUCKET, "day"))
+    steps = steps.withColumn("of_day", F.when(is_whole_day(when), day_p95))
+    steps = steps.withColumn("week_before", of_week_before(*BUCKET))
     is_known = F.count("wanted") >= 0.99 * F.count("*")
     demand = F.percentile(F.coalesce("wanted", "used"), 0.99)
-    growth = F.try_divide(F.regr_slope("day_p95", "day") * 7, F.avg("day_p95"))
     return steps.groupBy(*BUCKET).agg(
         F.max_by(F.struct("limit", "matched_entity"), "step").alias("newest"),
         F.avg(F.col("mean") * F.col("limit")).alias("usage_mean"),
         F.percentile("used", 0.95).alias("usage_p95"),
         F.percentile("used", 0.99).alias("demand_low"),
         F.max("used").alias("usage_peak"),
-        F.when(F.count_distinct("day") >= _FEWEST_DAYS, growth).alias("growth_per_week"),
+        growth_per_week().alias("growth_per_week"),
         F.avg((F.col("muted_ms") > 0).cast("double")).alias("throttled_share"),
         F.max(F.when(F.col("muted_ms") > 0, F.struct("step", "limit"))).alias("throttled"),
         F.count_distinct("day").alias("days"),

@@ -16,6 +16,7 @@ from spark_jobs.cli import app
 from spark_jobs.clickhouse.queries import USAGE_SCHEMA
 from spark_jobs.jobs.throttle_forecast import forecasts
 from spark_jobs.jobs.usage_windows import history_of
+from spark_jobs.time_range import TimeRange
 from spark_jobs.transforms.demand import MUTED_SHARE, needs
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS
 from spark_jobs.transforms.forecast_scores import METHODS
@@ -135,18 +136,26 @@ def test_forecast_is_by_the_limit_in_force(spark: SparkSession) -> None:
     ]
 
 
-def test_growth_is_that_of_the_daily_usage(spark: SparkSession) -> None:
-    """Seven days grow by a tenth a day, with a limit that was lower at first; six days are too few."""
+def test_growth_is_that_from_week_to_week(spark: SparkSession) -> None:
+    """Weekends are low, limits differ by the day, and the range begins and ends within days of which nothing counts."""
+
+    def used(day: int, growth: float) -> float:
+        return (10.0 if day % 7 in (2, 3) else 100.0) + growth * (day // 7)  # 1970-01-03 was a Saturday
+
+    first, last = 8, 22
     rows = [
-        ("c", "gateway", "producer_byte_rate", name, "", 1, day * 288 + step, limit, "user", used, used, 0.0)
-        for name, days in (("grows", 7), ("young", 6))
-        for day in range(days)
-        for step in range(288)
-        for limit in (500.0 if day < 3 else 1000.0,)
-        for used in ((100.0 + 10 * day) / limit,)
+        ("c", "gateway", PRODUCE, name, "", 1, hour * 12, limit, "user", rate / limit, rate / limit, 0.0)
+        for name, end, growth in (("same", last, 0.0), ("grows", last, 20.0), ("young", last - 3, 20.0))
+        for hour in range((first * 24) - 9, (end + 1) * 24 + 9)
+        for day, limit in ((hour // 24, 500.0 + hour // 24),)
+        for rate in (used(day, growth) if first <= day <= last else 5000.0,)
     ]
-    growth = {row["user"]: row["growth_per_week"] for row in needs(spark.createDataFrame(rows, HISTORY)).collect()}
-    assert growth == {"grows": pytest.approx(70 / 130), "young": None}
+    when = TimeRange((first * 24 - 9) * 60 * MINUTE, ((last + 1) * 24 + 9) * 60 * MINUTE)
+    growth = {
+        row["user"]: row["growth_per_week"] for row in needs(spark.createDataFrame(rows, HISTORY), when).collect()
+    }
+    mean = np.mean([used(day, 20.0) for day in range(first, last + 1)])
+    assert growth == {"same": 0.0, "grows": pytest.approx(20 / mean), "young": None}
 
 
 def test_bucket_is_throttled_with_any_of_its_members(spark: SparkSession) -> None:
@@ -157,7 +166,7 @@ def test_bucket_is_throttled_with_any_of_its_members(spark: SparkSession) -> Non
         for step, limit, held_ms in ((0, 2e5, 150_000.0), (1, 2e5, 150_000.0), (2, 2e5, 150_000.0), (3, 4e5, 0.0))
         for user, rank, muted_ms in (("free", 1, 0.0), ("held", 2, held_ms), ("idle", 3, 0.0))
     ]
-    (bucket,) = needs(history_of(spark.createDataFrame(members, USAGE_SCHEMA))).collect()
+    (bucket,) = needs(history_of(spark.createDataFrame(members, USAGE_SCHEMA)), TimeRange(0, 4 * 300_000)).collect()
     assert (bucket["throttled_share"], bucket["demand_high"] / bucket["demand_low"]) == (0.75, 2.0)
     assert (bucket["demand_source"], bucket["limit"], bucket["throttled_limit"]) == (MUTED_SHARE, 4e5, 2e5)
 
