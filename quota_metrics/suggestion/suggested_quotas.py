@@ -120,12 +120,16 @@ class ThrottledClient(NamedTuple):
 
 class Replayed(NamedTuple):
     """How many clients of a quota would have been throttled, for which share of the time at most, and the longest share
-    for which one was. `longest`: those that were or would have been, the longest time first."""
+    for which one was. `longest`: those that were or would have been, the longest time first. Of `of_days` with usage
+    `days` were replayed, each with at least `busiest` clients (None: all)."""
 
     clients: int = 0
     share: float = 0.0
     share_before: float = 0.0
     longest: Sequence[ThrottledClient] = ()
+    days: int = 0
+    of_days: int = 0
+    busiest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,9 @@ class Suggestion:
 
     def replayed(self, replay: Replayed) -> Suggestion:
         """With what the replay says of its clients."""
+        covered = f" on {replay.days} of {replay.of_days} days" if replay.days < replay.of_days else ""
+        if replay.busiest is not None:
+            covered += f" for the busiest {replay.busiest} clients"
         text = "its recorded bytes would never have been throttled"
         if replay.clients:
             share = exact_share_text(replay.share)
@@ -164,7 +171,7 @@ class Suggestion:
             throttled_share=replay.share,
             throttled_clients=replay.clients,
             longest_throttled=replay.longest,
-            reason=f"{self.reason}; replayed, {text}{was}",
+            reason=f"{self.reason}; replayed{covered}, {text}{was}",
         )
 
 

@@ -62,7 +62,7 @@ def run(options: SuggestOptions) -> list[dict[str, Any]]:
         }
         if options.replay and options.source == "gateway":
             job_run.begin("replaying the suggested limits")
-            suggested = suggested_replay.with_replay(spark, clickhouse, suggested, fleet.days(hours), options.when)
+            suggested = suggested_replay.with_replay(spark, clickhouse, suggested, fleet.days(hours))
         made_at_ms = time.time_ns() // 1_000_000
         moments = {"made_at": made_at_ms, "from_time": options.when.from_ms, "to_time": options.when.to_ms}
         times = {name: datetime.fromtimestamp(ms / 1000, UTC) for name, ms in moments.items()}

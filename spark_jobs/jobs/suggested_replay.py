@@ -5,7 +5,6 @@ Spark distributes the days. A day begins with empty windows: what waited at midn
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from quota_metrics.what_if.answer import BUDGET_OF_PLAN, UnrecordedClusterError,
 from spark_jobs.clickhouse.queries import schema
 from spark_jobs.clickhouse.source import arrow_schema, collected, in_tasks
 from spark_jobs.jobs.fleet import Day, stored_names
-from spark_jobs.time_range import TimeRange
 
 Suggested = Mapping[tuple[str, str], Sequence[Suggestion]]  # by cluster and quota key
 
@@ -38,9 +36,7 @@ _SCHEMA = schema(
 )
 
 
-def with_replay(
-    spark: SparkSession, clickhouse: ClickHouse, suggested: Suggested, days: Sequence[Day], when: TimeRange
-) -> Suggested:
+def with_replay(spark: SparkSession, clickhouse: ClickHouse, suggested: Suggested, days: Sequence[Day]) -> Suggested:
     """The suggestions with what the replay says of those that change a quota of bytes. Raises StoreError."""
     alterations = {
         key: [QuotaAlteration(change.entity, {key[1]: change.suggested_limit}) for change in of_key if change.changes]
@@ -67,20 +63,14 @@ def with_replay(
         rows_of_key[alterable[row["number"]][:2]].append(row)
     replayed = dict(suggested)
     for key, rows in rows_of_key.items():
-        unanswered = [alterable[row["number"]] for row in rows if row["clients"] < 0]
-        length_ms = when.to_ms - when.from_ms - sum(day.to_ms - day.from_ms for day in unanswered)
-        name = f"{key[1]} of cluster {key[0]!r}"
-        if unanswered:
-            gaps = f"{len(unanswered)} days of {name} were not replayed: their rows are no longer stored"
-            sys.stderr.write(f"headroom: {gaps}\n")
-        part = [row["examined"] for row in rows if 0 <= row["examined"] < row["clients"]]
-        if part:
-            gaps = f"on {len(part)} days the replay of {name} examined the busiest clients only, {min(part)} at least"
-            sys.stderr.write(f"headroom: {gaps}\n")
-        if length_ms > 0:
-            outcomes = _by_rule(rows, length_ms)
+        covers = {row["number"]: row for row in rows if row["user"] is None}
+        answered = [alterable[number] for number, row in covers.items() if row["clients"] >= 0]
+        some = [row["examined"] for row in covers.values() if row["examined"] < row["clients"]]
+        nothing = Replayed(days=len(answered), of_days=len(covers), busiest=min(some, default=None))
+        if answered:
+            outcomes = _by_rule(rows, sum(day.to_ms - day.from_ms for day in answered), nothing)
             replayed[key] = [
-                suggestion.replayed(outcomes.get(suggestion.entity, Replayed())) if suggestion.changes else suggestion
+                suggestion.replayed(outcomes.get(suggestion.entity, nothing)) if suggestion.changes else suggestion
                 for suggestion in suggested[key]
             ]
     return replayed
@@ -100,8 +90,8 @@ def _throttled(what_if: WhatIfAnswer, question: WhatIfQuestion) -> Iterator[dict
             yield {**of_client, **names, **times, "examined": 0, "clients": 0}
 
 
-def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int) -> dict[Entity, Replayed]:
-    """Each client counts once, at its worst broker."""
+def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int, nothing: Replayed) -> dict[Entity, Replayed]:
+    """Each client counts once, at its worst broker. `nothing`: of a quota of which no client was throttled."""
     sums: dict[tuple[Entity, tuple[str, str], int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in rows:
         if row["user"] is not None:
@@ -117,10 +107,8 @@ def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int) -> dict[Entity, 
     for rule, clients in worst.items():
         before, after = zip(*clients.values(), strict=True)
         longest = sorted(clients.items(), key=lambda client: (-max(client[1]), client[0]))[:_MOST_NAMED]
-        replayed[rule] = Replayed(
-            sum(after_ms > 0 for after_ms in after),
-            max(after) / length_ms,
-            max(before) / length_ms,
-            [ThrottledClient(*names, before_ms / 1000, after_ms / 1000) for names, (before_ms, after_ms) in longest],
-        )
+        throttled = [ThrottledClient(*names, *(ms / 1000 for ms in both)) for names, both in longest]
+        share, share_before = max(after) / length_ms, max(before) / length_ms
+        count = sum(after_ms > 0 for after_ms in after)
+        replayed[rule] = nothing._replace(clients=count, share=share, share_before=share_before, longest=throttled)
     return replayed

@@ -312,6 +312,8 @@ def test_the_replay_is_part_of_the_reason() -> None:
     assert some.reason.endswith(
         "3 of its clients would have been throttled, up to 0.01 % of the time, recorded is up to 25.0 %"
     )
+    part = default.replayed(Replayed(days=2, of_days=7, busiest=4000)).reason
+    assert "; replayed on 2 of 7 days for the busiest 4000 clients, its recorded bytes would never" in part
 
 
 @given(st.lists(st.tuples(st.floats(0.5, 1e9), st.floats(1.0, 50.0), st.booleans()), min_size=1, max_size=40))

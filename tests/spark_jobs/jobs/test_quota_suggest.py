@@ -89,7 +89,7 @@ def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhou
     planted = {names[number]: wanted(history[number]) for number in OUTLIERS}
     highest = max(wanted(history[number]) for number in range(CLIENTS) if number not in OUTLIERS)
 
-    when = TimeRange(START, MIDNIGHT, 60)
+    when = TimeRange(START - 5 * DAY * MINUTE, MIDNIGHT, 60)
     rows = quota_suggest.run(SuggestOptions(clickhouse.url, when, cluster="fleet"))
 
     default, own = rows[0], rows[1:]
@@ -104,7 +104,9 @@ def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhou
     assert default["throttled_clients"] == 1
     # The bytes of that minute take so long, but for those that wait over delivery.timeout.ms (120 s) and fail.
     late_s = 60 * 3e6 / default["suggested_limit"] - 60
-    assert 120 < default["throttled_share"] * (DAY + 120) * 60 < late_s
+    (after_s,) = default["replay_after_s"]
+    assert 120 < after_s < late_s
+    assert default["throttled_share"] == pytest.approx(after_s / (2 * DAY * 60))  # of the days with usage
     assert "1 of them want more than the limit at their peak, up to 3.0 MB/s" in default["reason"]
     assert "195 of 200 client ids want at most" in default["reason"]
     stored = "SELECT client_id, suggested_limit, reason FROM headroom.quota_suggestions_now WHERE cluster = 'fleet'"
