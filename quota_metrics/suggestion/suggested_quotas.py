@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -199,7 +200,7 @@ def _default(usage: KeyUsage) -> Suggestion | None:
         limit = current
     elif current is not None and any(bucket.throttled_share for bucket in within):
         limit = max(current, limit)  # it is not lowered where it throttles
-    days = max(bucket.days for bucket in free)
+    days = statistics.median_low(bucket.days for bucket in within)
     is_certain = len(free) >= FEWEST and all(bucket.is_certain for bucket in within)
     return Suggestion(
         Kind.DEFAULT,
@@ -313,7 +314,7 @@ def _kept_rules(usage: KeyUsage, raised: Sequence[Suggestion]) -> Iterator[Sugge
         if limit is None or not buckets:
             continue
         most = max(buckets, key=lambda bucket: bucket.peak)
-        days = max(bucket.days for bucket in buckets)
+        days = statistics.median_low(bucket.days for bucket in buckets)
         would_fit = fitting(max(most.peak, most.need, 1.0), usage.quota_key)
         reason = (
             f"at the peak {rate_text(most.peak, usage.quota_key)} of {rate_text(limit, usage.quota_key)} are used,"

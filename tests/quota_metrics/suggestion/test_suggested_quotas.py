@@ -300,6 +300,8 @@ def test_few_clients_or_unknown_demands_make_a_default_uncertain() -> None:
     assert judged([demand(name, 100.0) for name in "abc"])[0].confidence == "low"
     assert judged([demand(name, 100.0) for name in "abcd"])[0].confidence == "high"
     assert judged([demand("a", 90.0, high=None), *(demand(name, 100.0) for name in "bcd")])[0].confidence == "low"
+    new = [demand(name, 100.0, days=1) for name in "bcd"]
+    assert judged([demand("canary", 100.0, days=8), *new])[0].confidence == "low"
 
 
 def test_the_replay_is_part_of_the_reason() -> None:
