@@ -20,6 +20,7 @@ _STEPS = DAY // HOURS  # of an hour
 _FORGETTING = 0.95  # weight of a day, per day of its age
 _SHARPNESS = 8
 _FEWEST_WEEKS = 2  # with less history there is no growth
+_PAIRS = 3  # of days of the same weekday, from which half of what distinguishes them is believed
 _PEAK = 0.9  # quantile of a day that is its peak
 _APART = 6  # hours after which the remaining distance is measured
 _MOST_LEFT = 0.98  # of a distance, after _APART hours
@@ -73,7 +74,9 @@ def _left(level: Array) -> float:
 
 
 def _errors(highest: Array) -> tuple[float, float]:
-    """How far days of the same weekday, and other days, were apart. Equal with less than eight days."""
+    """How far days of the same weekday, and other days, were apart. Equal with less than eight days, and nearly so with
+    few more: by chance two days are alike."""
     apart = {gap: float(np.abs(highest[gap:] - highest[:-gap]).mean()) for gap in range(1, min(8, len(highest)))}
     other = float(np.mean([error for gap, error in apart.items() if gap != 7])) + 1e-3
-    return apart.get(7, other) + 1e-3, other
+    same, pairs = apart.get(7, other) + 1e-3, max(len(highest) - 7, 0)
+    return same + (other - same) / (1 + (pairs / _PAIRS) ** 2), other
