@@ -5,8 +5,6 @@ a hundred times as much as others. An authenticated principal, or else the sourc
 choose: budgets count by it.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 

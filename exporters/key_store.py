@@ -3,8 +3,6 @@
 `cryptography` is imported when the first store is read, because most installations have PEM files only.
 """
 
-from __future__ import annotations
-
 import secrets
 import ssl
 import tempfile

@@ -1,7 +1,5 @@
 """Sockets that listen, and the addresses at their ends. `::` takes clients of both families, as in Java."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Sequence

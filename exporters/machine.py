@@ -4,8 +4,6 @@ A container on a node of 192 cores sees all of them, but may use half a core, fo
 and in the groups above it, of version 1 or 2.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

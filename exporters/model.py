@@ -3,8 +3,6 @@
 Names are Kafka's where Kafka has one, and contain the unit. Identity comes from the connection, never from a payload.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum

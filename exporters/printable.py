@@ -1,7 +1,5 @@
 """Makes client-made text safe to print on a terminal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

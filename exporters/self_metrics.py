@@ -6,8 +6,6 @@ group client-metrics), have the broker's name in Prometheus' form: kafka_server_
 (kafka_client_*) are off by default, and their number of series is limited by configuration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Nothing that somebody reads as a whole is cut: numbers, commands, and names of u
 room goes below its row, or its column is left out, which the last line says.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

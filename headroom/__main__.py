@@ -1,7 +1,5 @@
 """The console script, and `python -m headroom`."""
 
-from __future__ import annotations
-
 import sys
 
 

@@ -1,7 +1,5 @@
 """The two clocks, which are passed as parameters: wall time for records, monotonic time for decisions."""
 
-from __future__ import annotations
-
 import time
 from typing import Final
 

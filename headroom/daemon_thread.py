@@ -1,7 +1,5 @@
 """Runs a blocking call beside the event loop, in a thread that nothing waits for."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Errors that prevent Headroom from starting, or a command from running; messages are one line."""
 
-from __future__ import annotations
-
 
 class ServeError(Exception):
     """Headroom cannot start; the message is one line."""

@@ -1,7 +1,5 @@
 """HEADROOM_PURE=1 runs the Python source of every module, even where a wheel contains it compiled."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader

@@ -1,7 +1,5 @@
 """The owners of users, client ids and topics: the file of the setting `owners`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headroom.errors import ServeError

@@ -3,8 +3,6 @@
 For `headroom subscriptions preview` and the page of subscriptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final

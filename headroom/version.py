@@ -1,7 +1,5 @@
 """`headroom --version`: version, build, Python and ClickHouse engine."""
 
-from __future__ import annotations
-
 import platform
 from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES

@@ -3,8 +3,6 @@
 Units are decimal, as in Kafka's quotas: 1 MB/s is 1,000,000 bytes per second.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey

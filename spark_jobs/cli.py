@@ -5,8 +5,6 @@ A command has the flags of its job's options class, and refuses those of other j
 (recorded in job_runs as a failure).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

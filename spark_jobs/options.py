@@ -4,8 +4,6 @@ A field that is `Annotated` with a `typer.Option` is a flag of the command (`cli
 `--from` and `--to` is `when`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

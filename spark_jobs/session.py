@@ -7,8 +7,6 @@ loaded are mapped by the next ones. Without it each job parses and verifies some
 short job. A JVM ignores an archive of other jars or of another Java.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import os

@@ -6,8 +6,6 @@ A worker then starts with half of the CPU. numpy, pyarrow and pandas are left to
 they are imported, and a forked process has none of its parent's threads (see pyspark/daemon.py).
 """
 
-from __future__ import annotations
-
 import clickhouse_connect  # noqa: F401
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager

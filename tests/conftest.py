@@ -1,7 +1,5 @@
 """What tests of all packages share, started once for the session: a broker, a JVM with Kafka's classes, ClickHouse."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Sizes of folders, files and functions, and maps of packages."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -6,8 +6,6 @@ user and client id: all rows of a client are on one shard, and a join by client 
 tables without a client id are on the first shard.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -3,8 +3,6 @@
 Imported late: urllib3 and the client library are slow to import, and only a statement needs them.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from functools import cache

@@ -1,7 +1,5 @@
 """What a statement raises, and ClickHouse's error codes (src/Common/ErrorCodes.cpp): parsed and classified."""
 
-from __future__ import annotations
-
 import re
 
 from exporters.printable import one_line

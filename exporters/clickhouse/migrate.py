@@ -6,8 +6,6 @@ the table behind; a waiting process drops it once no statement of a migration ha
 Migrations set LOG_COMMENT, by which system.processes identifies their statements.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

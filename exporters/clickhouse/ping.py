@@ -1,7 +1,5 @@
 """Whether a ClickHouse server is there: GET /ping, which it answers without running a query, however busy it is."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Sequence
 from contextlib import closing

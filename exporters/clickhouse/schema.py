@@ -7,8 +7,6 @@ share, `{{settings_of_views}}` what views that join or aggregate set (profile.py
 the caller.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from hashlib import sha256

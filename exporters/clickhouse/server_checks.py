@@ -5,8 +5,6 @@ A profile that cannot work is refused by each connection: see profile.py.
 `headroom serve` refuses what would lose, double or split rows; `headroom store check` reports all.
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import time

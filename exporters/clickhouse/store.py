@@ -4,8 +4,6 @@
 stored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import uuid

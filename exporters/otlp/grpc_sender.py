@@ -1,7 +1,5 @@
 """OTLP/gRPC: one unary call per request."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import grpc

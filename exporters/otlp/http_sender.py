@@ -1,7 +1,5 @@
 """OTLP/HTTP with protobuf: one POST per request."""
 
-from __future__ import annotations
-
 import gzip
 from contextlib import suppress
 from typing import Any, Final

@@ -4,8 +4,6 @@ The specification counts a wrong token among the errors that are not retried. A 
 while the data waits, so those are errors of their own.
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 MAX_RETRY_AFTER_S = 60.0  # upper bound of a delay that a receiver asks for

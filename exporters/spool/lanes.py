@@ -4,8 +4,6 @@ Those who pay for most have writers of their own, and there their quiet connecti
 clients may be one payer, behind one address, and one of them must not make the others wait. Sans-I/O.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from exporters.identity import payer_of

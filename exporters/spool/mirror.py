@@ -6,8 +6,6 @@ frees a segment's blocks when both have finished. A segment that still has both 
 the first reader would link it anew after a restart and its records would be read twice.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -8,8 +8,6 @@ with the same deduplication token. Both files are allocated when they are create
 thereby free segments, on a full disk.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from contextlib import suppress

@@ -21,8 +21,6 @@ Versions of Headroom with more or fewer JSON fields can read each other's record
 ones take the default of exporters/model.py. A change of the binary layout needs a new FORMAT.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import struct

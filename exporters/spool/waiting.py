@@ -1,7 +1,5 @@
 """What waits in a spool, found in its files alone: independent of the reader, which may hang. Read-only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path

@@ -5,8 +5,6 @@ process loses no flushed record; a power loss loses at most the records that wer
 segments of their own (`PushSpool`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

@@ -1,7 +1,5 @@
 """The model of `headroom plan`: a workload times the figures that `make scale` and `make bench` measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path

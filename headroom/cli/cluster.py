@@ -1,7 +1,5 @@
 """Shared by commands that query a cluster or the store: options, connection, error messages."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator

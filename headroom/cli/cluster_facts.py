@@ -1,7 +1,5 @@
 """`headroom cluster show`: the facts of a cluster that figures depend on."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

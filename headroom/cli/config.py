@@ -1,7 +1,5 @@
 """`headroom config check | show | reference | reload`: validates, prints, documents and reloads the settings."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from enum import Enum

@@ -4,8 +4,6 @@ when a gateway is in the path. Brokers see the gateway's address instead of the 
 `headroom gateway share`: the share of the brokers' traffic that passes the gateways.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Heavy imports are inside the commands, so that `headroom --help` is fast; tests/headroom/cli/test_main.py checks that.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib
 import io

@@ -1,7 +1,5 @@
 """Of several commands: output formats, addresses, the data directory, error messages."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`headroom plan`: what a deployment needs, computed from measured figures."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

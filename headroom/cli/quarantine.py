@@ -1,7 +1,5 @@
 """`headroom quarantine list | show | replay`: pushes that could not be decoded or stored, their senders and reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Asks the API of a running `headroom serve`."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

@@ -1,7 +1,5 @@
 """`headroom spool status | inspect | skip`: the unfinished records in the spool of a data directory."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`headroom sql`: runs one statement, streams the result to standard output, prints errors as one line."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import shutil

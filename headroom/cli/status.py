@@ -1,7 +1,5 @@
 """`headroom status`: Headroom's own health in five lines, from the API of a running `headroom serve`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`headroom subscriptions list | describe | alter | delete` (like kafka-client-metrics.sh) and `preview`."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`headroom verify-client`: a sink that checks the telemetry of the client that connects to it."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

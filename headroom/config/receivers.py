@@ -1,7 +1,5 @@
 """Settings of the receivers that are off by default: gRPC and OTLP."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self

@@ -1,7 +1,5 @@
 """The settings as data for `headroom config reference` and docs/settings.md, read from the fields of their models."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from enum import Enum

@@ -3,8 +3,6 @@
 All errors, including unknown HEADROOM_* variables, are collected and reported at once, before anything is opened.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Types of settings: addresses, sizes, times, sections."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated

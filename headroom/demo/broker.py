@@ -1,7 +1,5 @@
 """A real Apache Kafka cluster on free local ports: KRaft, one or more nodes, started in seconds."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

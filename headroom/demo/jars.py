@@ -1,7 +1,5 @@
 """Finds Java 17 and fetches the jars of Apache Kafka 4.3.1 once, with the Ivy in PySpark's wheel."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Eight unmodified Java clients in one JVM, each driven by a Python thread. Telemetry is not configured."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

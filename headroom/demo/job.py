@@ -1,7 +1,5 @@
 """The Spark job and its report in a separate process, so that everything Spark starts ends with it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A JVM with Kafka's classes, driven from Python through py4j: real Java clients, JMX, and Kafka's own Admin."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ The process consumes, prints `consuming` when each consumer has its partition, s
 `produce`, and ends with its stdin. `LibrdkafkaClients` controls it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Child processes that die with this process and do not receive the terminal's Ctrl-C; parts that are made of them."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

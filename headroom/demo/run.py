@@ -1,7 +1,5 @@
 """`headroom demo`: runs a real broker and sixteen real clients, and prints and writes the report of a minute."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sys

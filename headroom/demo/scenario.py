@@ -1,7 +1,5 @@
 """Starts the demo's parts in order (broker, quotas, `headroom serve`, sixteen clients) and stops them in reverse."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

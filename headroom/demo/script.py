@@ -3,8 +3,6 @@
 Producer and consumer of the same family and habit share a topic, so the producer's rate is what its consumer can read.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import product

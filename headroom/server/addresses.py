@@ -4,8 +4,6 @@ one that cannot be opened later.
 The former is not part of startup_check.py: `headroom config check` is used beside a running service, which holds them.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """`headroom serve`: builds all parts, runs them, and stops them in reverse order."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

@@ -4,8 +4,6 @@ The age of what waits comes from the files of the spool, and the losses from the
 neither depends on the storage worker being alive or telling the truth.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping

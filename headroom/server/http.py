@@ -1,7 +1,5 @@
 """The HTTP endpoint: /metrics, the probes, and the routes of headroom.web."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

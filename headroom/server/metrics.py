@@ -1,7 +1,5 @@
 """Headroom's own metrics, read from all parts at each scrape; names come from the catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Connects the web pages to the running service: data sources and access."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace

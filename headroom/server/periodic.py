@@ -1,7 +1,5 @@
 """Periodic tasks of a network process. A failure is logged when it begins and when it ends."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence

@@ -1,7 +1,5 @@
 """What a process may take: open files, what malloc keeps, how often garbage is collected, no core dump."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

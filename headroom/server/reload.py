@@ -5,8 +5,6 @@ level of the log. TLS files are read again on their own when they change. Other 
 restart; with a fault in the new settings nothing changes.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """Checks the files that settings name, and settings that exclude each other, before `headroom serve` opens anything."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

@@ -6,8 +6,6 @@ A count of the worker is therefore compared with the received counts `window_s` 
 count outside this range is a difference.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

@@ -6,8 +6,6 @@ gateways, on the worst broker, of the same window that the pages and `headroom t
 compute none of their own.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -5,8 +5,6 @@ configured names, localhost and IP addresses are accepted, at every path. The pa
 request forgery is not possible; embedding and fetching by other sites is nevertheless refused, by Sec-Fetch-Site.
 """
 
-from __future__ import annotations
-
 import base64
 import hmac
 import ipaddress

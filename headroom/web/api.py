@@ -1,7 +1,5 @@
 """`/api/v1/...`: the data of the pages as JSON, with the column names of the SQL views (docs/api.md)."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Raises BadRequestError for invalid parameters, ConnectionError when the store cannot be read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

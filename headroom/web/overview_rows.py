@@ -1,8 +1,6 @@
 """What the overview adds to each client's row: a short reason, a sparkline, and the question of another limit; the
 sparklines of tiles."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

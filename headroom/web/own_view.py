@@ -4,8 +4,6 @@ The clients of its scope in the newest minute, and by what they can pace themsel
 the quota that they share tells: how many they are, and what all use together.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence

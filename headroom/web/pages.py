@@ -1,7 +1,5 @@
 """The pages: their routes, what each shows, and what a failure says. Renders templates/ with the rows of data.py."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping

@@ -1,7 +1,5 @@
 """The SQL of the pages. Values are parameters ({name:Type}), never text; column names come from closed sets."""
 
-from __future__ import annotations
-
 from exporters.identity import CLAIMED, UNREAD_PRINCIPAL
 from exporters.model import ANONYMOUS
 from quota_metrics.verdict.window import SUMMED

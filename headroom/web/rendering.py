@@ -1,7 +1,5 @@
 """How templates show values: times with their zone, ages, clients' links. jinja2 escapes every value."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """The runbooks of docs/runbooks, which the pages show beside what is wrong."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

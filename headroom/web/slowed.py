@@ -4,8 +4,6 @@ The rule is quota_metrics.verdict.victims. A page looks at the last hour; latenc
 minutes, because one of which only one is known would count as quiet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ A page must not wait for a store that hangs: beside its queries a ping with a sh
 store is there at all. Nothing is asked while nobody looks at pages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """The state of Headroom in five tiles with their last hour, for people: page Status and `headroom status`. Sans-I/O."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The chart of a client: rate, limit and throttling per broker over any range, quota changes and restarts."""
 
-from __future__ import annotations
-
 import re
 import time
 from typing import Final, NamedTuple

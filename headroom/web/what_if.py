@@ -1,8 +1,6 @@
 """The what-if form and `/api/v1/what-if`: questions of one quota over up to six hours, answered by
 quota_metrics.what_if."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from typing import Any, NamedTuple

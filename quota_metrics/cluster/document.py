@@ -1,7 +1,5 @@
 """Facts as JSON, which command, API and page show, and as rows of the store. Sans-I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

@@ -1,8 +1,6 @@
 """Asks the brokers, and reads the facts of the cluster off their responses (kio's entities). What a right or an old
 release does not allow is a fact, too: `unread`."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import Awaitable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ and for followers; only --verify, after the end, removes them. Until then they s
 as after a restart (KIP-73). --replica-alter-log-dirs-throttle limits moves between directories of a broker (KIP-113).
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The controller's validation of an alteration (ClientQuotaControlManager), and the resulting rules. Sans-I/O."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

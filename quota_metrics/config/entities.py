@@ -1,7 +1,5 @@
 """Quota entities, filters and alterations, named as in KIP-546. Sans-I/O."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterable, Mapping

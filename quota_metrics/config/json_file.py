@@ -4,8 +4,6 @@ A null name is the type's default entity, a missing type is not part of the enti
 infinite quota, which a broker accepts and JSON has no number for, is the string "Infinity", as in protobuf's JSON.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

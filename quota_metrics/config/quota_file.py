@@ -16,8 +16,6 @@ GiB), or null: the value must not exist. From the day `expires` on, none of the 
 Each entry is read by itself. One with an error is left out, and the error is named with its line.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """What has to change so that a cluster has the quotas and the subscriptions of a file. Sans-I/O."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json

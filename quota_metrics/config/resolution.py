@@ -5,8 +5,6 @@ determines the metric tags, and the limit is then looked up by the tags. For emp
 applies, as in the broker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias

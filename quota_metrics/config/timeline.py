@@ -1,8 +1,6 @@
 """Quotas over time: the rows of quota_limits from descriptions of a cluster, and from these rows the quotas of clients,
 also as they would be after a change. Sans-I/O."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

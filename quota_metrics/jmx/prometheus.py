@@ -12,8 +12,6 @@ that names may not have: kafka_server_produce_user_alice_client_id_app_byte_rate
 accepted if it matches exactly one known client.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Reads a broker's quota sensors over HTTP, from its Prometheus JMX exporter or Jolokia agent. Blocking."""
 
-from __future__ import annotations
-
 import base64
 import time
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ MBeans: kafka.server:type={Produce|Fetch|Request|ControllerMutation}[,user=U][,c
 A sensor belongs to a quota group, not to a client: `user` or `client_id` is empty where all of them share the quota.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """An asyncio admin client: quotas, nodes, and any request that kio has classes for."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ SASL client mechanisms are generators of the client's next message for the serve
 SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628), each as in Kafka's brokers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -3,8 +3,6 @@
 Blanks and empty parts are left out, as Java and librdkafka do. The port is never left out: librdkafka would take 9092.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 A broker stores them even if it has no telemetry plug-in and therefore does not advertise the telemetry APIs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

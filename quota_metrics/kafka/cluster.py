@@ -1,7 +1,5 @@
 """A cluster's nodes, as values. Imports nothing, so that processes without an admin client can use them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """Errors of requests to a cluster. All derive from ClusterError and have one-line messages."""
 
-from __future__ import annotations
-
 import os
 import ssl
 from typing import Final

@@ -7,8 +7,6 @@ only serve as the schema (their dataclass fields define the wire types), and thi
 A thread that decodes holds the interpreter for 5 ms at a time, while frames wait; so it may be `interrupted` often.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import io

@@ -4,8 +4,6 @@ JaasConfig reads by java.io.StreamTokenizer, whose rules these are: words, strin
 escapes of C, and comments. A number is no value without quotes, and a slash outside quotes begins a comment.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple

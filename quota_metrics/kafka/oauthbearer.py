@@ -4,8 +4,6 @@ Java names both in properties and in the options of its login module, librdkafka
 is of a file, an issuer's endpoint, or unsigned for tests; to get one may block.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -4,8 +4,6 @@ A line that would have no effect by mistake is refused: a misspelled name, and a
 clients honour.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches

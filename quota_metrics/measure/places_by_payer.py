@@ -1,7 +1,5 @@
 """Clients share room: who holds how many places, who loses one to others, and how many events each caused. Sans-I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 

@@ -1,8 +1,6 @@
 """What the throttle times that a broker announced tell: how long a client was muted, and the limit that the broker must
 have used. Sans-I/O."""
 
-from __future__ import annotations
-
 from quota_metrics.verdict.thresholds import MUTED_LOOKBACK_MS
 
 

@@ -4,8 +4,6 @@ KIP-599: a created topic costs its partitions, a deleted one those that it had, 
 (ReplicationControlManager.applyPartitionChangeQuota).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

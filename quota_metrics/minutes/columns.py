@@ -1,7 +1,5 @@
 """Columns of Arrow as numpy arrays: names as integer codes, minutes in the order of their windows."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any, TypeAlias

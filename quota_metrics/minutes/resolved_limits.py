@@ -1,7 +1,5 @@
 """The limits of clients whose rows do not say them, from the history of quotas (quota_limits). Sans-I/O."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

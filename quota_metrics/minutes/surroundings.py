@@ -1,7 +1,5 @@
 """What is known of clients in 60 seconds beside their usage: telemetry and instances. Read from the store."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """Which team each client belongs to, and the rows of client_teams that say so to jobs and views."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from typing import Final, TypeAlias

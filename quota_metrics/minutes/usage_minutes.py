@@ -1,7 +1,5 @@
 """Makes minutes of usage, by the statement of usage_1m.sql: the one of `headroom serve`, and those that a job lacks."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping

@@ -11,8 +11,6 @@ not see the same seconds. A limit that does not decide is none (`state` unknown,
 `rule_limit`): rows name a class that decides (`decided_by`), or the throttle times imply less than half of it.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replays the usage of clients that share a limit at a broker, and skips the time in which they cannot come to it."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 import numpy as np

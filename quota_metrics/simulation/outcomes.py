@@ -5,8 +5,6 @@ may come to the new limit; for others the outcome is known without a replay. Cli
 consumer reads the recorded bytes even if its producer would have been slower.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ mutes its connection for the throttle time, but answers a Fetch without records,
 returns them at a later Fetch. The client's bytes wait while it is muted, until the broker reads again.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from collections.abc import Sequence

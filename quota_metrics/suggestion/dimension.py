@@ -1,7 +1,5 @@
 """By which names a fleet's quotas are: users, client ids, or both; and which clients they are for. Sans-I/O."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 from enum import StrEnum

@@ -7,8 +7,6 @@ it is none of these, the windows after the onset look for new instances of the c
 itself, because what instances send is known when they report it. In words: docs/levels.md.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey

@@ -6,8 +6,6 @@ Named are those with a version of the software that no instance had before; else
 ones, as more instances or as restarted ones. In words: docs/levels.md.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections import Counter
 from collections.abc import Sequence

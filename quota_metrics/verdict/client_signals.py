@@ -6,8 +6,6 @@ STATISTICS.md and 2.16's rd_kafka_telemetry) has neither lag nor failures, and f
 Names: KIP-714's prefix and the groups of the Java client, `producer-metrics` as `producer` and so on.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal, NamedTuple
 
 _PREFIX: Final = "org.apache.kafka."

@@ -1,7 +1,5 @@
 """The verdict about one client in one window, at all its brokers. A series of windows is a fold over the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A producer is judged for producer_byte_rate, a consumer for consumer_byte_rate, 
 docs/levels.md.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey

@@ -3,8 +3,6 @@
 Read it from top to bottom. The definitions in words: docs/levels.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """Numbers and names in the words of reasons. Numbers are rounded half up."""
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

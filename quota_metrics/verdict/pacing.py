@@ -1,7 +1,5 @@
 """The two numbers by which a client can pace itself, from one minute of one of its quotas. Sans-I/O."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey

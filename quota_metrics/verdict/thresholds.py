@@ -4,8 +4,6 @@ Its name stands in the store's enum, in the columns of level_thresholds, on /met
 words: docs/levels.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 

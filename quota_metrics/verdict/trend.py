@@ -1,7 +1,5 @@
 """Lines through a few windows: how a consumer's lag grows, and when a bucket reaches its limit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -6,8 +6,6 @@ more windows in which the heavy client was not busy, and 100 ms above it. Only p
 records.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple, TypeAlias

@@ -1,8 +1,6 @@
 """From what a level follows: a client's window at one broker, what the client reported, what changed; and the memory
 that windows leave for the next one, which a store of minutes can restore."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple

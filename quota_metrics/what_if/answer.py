@@ -1,8 +1,6 @@
 """A what-if question, and its answer: the outcome for each client, and the part of the recording that it covers; which
 clients the changes of a plan hit, and which they would have throttled."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

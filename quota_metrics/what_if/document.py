@@ -1,7 +1,5 @@
 """An answer as JSON: the same on page, API and command."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime

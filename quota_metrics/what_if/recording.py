@@ -6,8 +6,6 @@ limit that the change may give them, even when added up over all clients of the 
 cannot have throttled them, whichever of them share the limit (ClientQuotaManager meters by user, by client id or both).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ insensitive to duplicates, prevent double counting. Names chosen by clients may 
 them valid text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, get_type_hints
 

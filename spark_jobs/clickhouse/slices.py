@@ -11,8 +11,6 @@ client-ids, a slice stays whole. The first two follow the sorting key of usage_1
 its own rows only.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby

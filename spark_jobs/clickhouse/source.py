@@ -6,8 +6,6 @@ planning: about one CPU-second per source on top of the workers. Its column prun
 here, because our queries already name their columns and filters.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

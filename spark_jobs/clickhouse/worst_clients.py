@@ -4,8 +4,6 @@ The report is made in memory, and a row takes about 5 kB: ClickHouse chooses the
 all.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

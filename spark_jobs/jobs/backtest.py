@@ -1,7 +1,5 @@
 """Scores forecasts of the recorded history against simple methods and, where installed, a library. Reads usage_1m."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

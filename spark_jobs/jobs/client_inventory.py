@@ -3,8 +3,6 @@
 Reads client_instances, series, quota_usage and client_software; writes job_runs only.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

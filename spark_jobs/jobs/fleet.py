@@ -1,7 +1,5 @@
 """The clients of a fleet: their names, the rules in force, and the buckets that new quotas would give them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple

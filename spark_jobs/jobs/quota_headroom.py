@@ -3,8 +3,6 @@
 `headroom job quota-headroom` runs it in this process, `spark-submit spark_jobs/jobs/quota_headroom.py` on a cluster.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

@@ -6,8 +6,6 @@ default: then it keeps its rule, which is judged by its own buckets. The rules o
 quota_metrics.suggestion; the replay is that of `headroom quotas what-if`.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

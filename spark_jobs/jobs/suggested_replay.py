@@ -3,8 +3,6 @@
 Spark distributes the days. A day begins with empty windows: what waited at midnight is forgotten.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ ClickHouse adds up each client's hours, without rows that were stored twice; Spa
 of all teams and UNOWNED are the metered bytes, exactly: bytes are added as integers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Forecasts when each bucket reaches its limit at each broker. Reads usage_1m, writes throttle_forecast."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

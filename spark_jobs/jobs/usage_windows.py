@@ -4,8 +4,6 @@ the history of buckets.
 Limits that rows lack are resolved here, by the driver: rows of the gateway and of JMX have theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -10,8 +10,6 @@ suggestions.py      the report of quota-suggest: a table of rows, and the file o
 tables.py           the reports of all jobs but quota-headroom: tables of rows
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from spark_jobs.reports import headroom_report, suggestions, tables

@@ -1,7 +1,5 @@
 """The report of quota-headroom: terminal table, JSON, HTML page, Parquet. Rows are dicts keyed by COLUMNS."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -5,8 +5,6 @@ different SVGs cannot clash and scripts in an SVG do not run. Imported only for 
 of CPU and 230 MB.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any

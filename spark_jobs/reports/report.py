@@ -1,7 +1,5 @@
 """A report: renders the rows of a job as table, JSON, HTML page or Parquet; and the report that is a table of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The report of quota-suggest: a table of rows, and the file of `headroom quotas plan | apply`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The reports of all jobs but quota-headroom: tables of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa

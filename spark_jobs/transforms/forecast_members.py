@@ -9,8 +9,6 @@ which no trend announces, is foreseen by the days before. A level that is outsid
 a further error: calm days say nothing about a rise that none of them had.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

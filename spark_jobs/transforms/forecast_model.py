@@ -12,8 +12,6 @@ Other paths repeat earlier days, and the past errors of both decide how many the
 Hours beyond are drawn from earlier days (`forecast_outlook`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

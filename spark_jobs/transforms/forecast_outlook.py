@@ -8,8 +8,6 @@ Kendall's tau, which is near 0 without a steady direction), and by the distance 
 which that day began. How much of such a distance remains after an hour is learnt from the bucket.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from spark_jobs.transforms.forecast_members import DAY, Array

@@ -2,8 +2,6 @@
 
 The library is statsforecast (MSTL: seasons of a day and a week), used where it is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Mapping
 from statistics import NormalDist

@@ -4,8 +4,6 @@ windows of a client are folded in order by `quota_metrics.verdict`, the same fun
 Quotas are per broker, so a window has a row for each broker of the client. Its verdict is that on the worst one.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Decodes a Push from the spool to a DecodedPush: decompresses it and uses a template where one matches. Sans-I/O."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass, replace
 from typing import NamedTuple

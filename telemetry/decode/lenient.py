@@ -5,8 +5,6 @@ configured with, and collectors in Go pass it on. Their texts get replacement ch
 them; the rest of the message stays as it is.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto

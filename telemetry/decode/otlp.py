@@ -11,8 +11,6 @@ Histograms, exponential histograms and summaries become one kind of row. Kafka c
 applications that use the same receiver do. Fields that a point does not have (sum, min, max) are None, never 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence

@@ -7,8 +7,6 @@ Keys are snake_case: '.' and '-' become '_', so librdkafka's `node.id` and Java'
 client sent them, as text: librdkafka's int 1 becomes '1', Java's string remains 'node-1'.
 """
 
-from __future__ import annotations
-
 import math
 from base64 import b64encode
 from collections.abc import Collection, Iterable

@@ -5,8 +5,6 @@ client.address, client.port; kafka.cluster.id as in the collector's Kafka receiv
 connection: attributes of these names in the payload are replaced.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufError

@@ -1,7 +1,5 @@
 """Which pushes and metrics are forwarded: one subscription's `metrics` and `match`. Sans-I/O."""
 
-from __future__ import annotations
-
 from exporters.model import OTLP_LISTENERS, Push
 from telemetry.subscriptions.kip714_rules import attributes_of
 from telemetry.subscriptions.subscription import (

@@ -3,8 +3,6 @@
 With server names all brokers share one port, and the host name that a client asks for (SNI) tells which is meant.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import re

@@ -17,8 +17,6 @@ Nearly all pushes take a fast path, because their header bytes equal those of an
 (KnownPushes). It only skips parsing the header: rules, spool, queue and answer are the same as for other pushes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import struct
 from collections.abc import Mapping

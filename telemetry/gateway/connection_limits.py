@@ -5,8 +5,6 @@ The owner of the sockets reports events and closes the connections that the meth
 One process decides on quotas on addresses for all (quota_metrics.measure.connection_quotas): that answer is awaited.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass

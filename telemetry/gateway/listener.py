@@ -5,8 +5,6 @@ own TLS server calls a protocol only after the handshake, so that connections wh
 could hold as many of them as there are file descriptors.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

@@ -1,7 +1,5 @@
 """IP networks, and the administrators of a stand-alone sink. Sans-I/O."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable
 from typing import TypeAlias

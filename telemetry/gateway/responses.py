@@ -3,8 +3,6 @@
 Matches the broker's responses with the pending requests and rewrites those that name brokers or API versions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """All client connections to one cluster: opened, counted, drained, closed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Sans-I/O except for the file that subscriptions are stored in. A client that boo
 node without topics, and pushes its metrics there; Kafka's own tools alter its subscriptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache, lru_cache, partial

@@ -4,8 +4,6 @@ Each Produce request and Fetch response is chosen with the same probability, ind
 were read, divided by this probability, are an unbiased estimate of all bytes, whatever the order of the frames.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Final

@@ -8,8 +8,6 @@ client_instance_id, series_id, ts. ClickHouse then neither sorts nor permutes th
 correct, too, and costs twice the CPU in the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ push is also quarantined. While the store accepts nothing (TransientWriteError),
 same token.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

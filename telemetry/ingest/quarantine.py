@@ -3,8 +3,6 @@
 A file is one line of JSON (time, sender, reason), then the payload as received. `headroom quarantine` reads them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import os

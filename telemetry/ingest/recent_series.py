@@ -1,7 +1,5 @@
 """Reads from the store which series were described recently: a restarted worker need not describe them again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -8,8 +8,6 @@ number of series. Batches may be written between two slices. Computing a slice a
 fuller ones, so an interrupted hour starts again at its first slice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

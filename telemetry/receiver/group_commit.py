@@ -4,8 +4,6 @@ A turn that serves many connections flushes several times, while the state of th
 cache: a write costs less than the cache misses of a thousand connections that are visited twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Final

@@ -4,8 +4,6 @@ An authenticated broker plug-in or sidecar states the facts of its client's conn
 is treated as the client itself: its identity is that of its own connection, and it cannot state another.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress

@@ -3,8 +3,6 @@
 Messages: proto/headroom/telemetry/v1/telemetry.proto. The rules are those of the Kafka protocol.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError

@@ -4,8 +4,6 @@ Internal errors are responses with error_code 89, as in the Kafka protocol; gRPC
 `GrpcEndpoint` is what the OTLP server is as well: sockets, TLS, limits, the caller's identity, the message of a call.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import ssl

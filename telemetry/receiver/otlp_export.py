@@ -5,8 +5,6 @@ plug-ins send it, is therefore spooled unchanged; a request of several clients, 
 are push records in the spool, and ingest treats them like pushes over the Kafka protocol.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Final, NamedTuple
 

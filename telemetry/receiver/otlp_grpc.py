@@ -4,8 +4,6 @@ Retryable statuses are returned only where a retry can succeed: UNAVAILABLE, and
 (OTLP specification, "Failures" and "OTLP/gRPC Throttling"). gRPC itself decompresses gzip and deflate.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import grpc

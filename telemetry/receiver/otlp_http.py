@@ -3,8 +3,6 @@
 400 is permanent; 503 with Retry-After asks to retry. Errors are google.rpc.Status in the encoding of the request.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple

@@ -5,8 +5,6 @@ an authenticated sender are trusted. Those of other senders are claims: they are
 with `claimed:` and in the cluster that the receiver is configured for.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import uuid

@@ -5,8 +5,6 @@ data points, and the rest is taken (partial success). Texts that are not UTF-8 g
 is an error if no part of it can be parsed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any, Final, NamedTuple

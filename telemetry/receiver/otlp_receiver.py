@@ -1,7 +1,5 @@
 """Accepts OTLP requests from gRPC and HTTP: parses, splits by client, appends to the spool and waits for the flush."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

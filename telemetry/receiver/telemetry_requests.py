@@ -4,8 +4,6 @@ Sans-I/O. `get` and `push` return values, `answer_get` and `answer_push` bytes o
 Internal errors are answered with THROTTLING_QUOTA_EXCEEDED (89), which clients retry.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field

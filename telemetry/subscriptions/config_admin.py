@@ -9,8 +9,6 @@ codes and messages are theirs. Deliberate differences:
 - All resources together have at most MAX_CHARS.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple

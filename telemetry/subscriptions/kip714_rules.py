@@ -13,8 +13,6 @@ ClientMetricsInstance and ClientMetricsInstanceMetadata; order of checks and cod
 Instances are kept small: they refer to the facts of their connection; the strings that selectors match are built late.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping

@@ -10,8 +10,6 @@ moves that time on. It is empty when that time is as far away as an empty bucket
 comparison and one addition.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -6,8 +6,6 @@ is computed from all prefixes in Java's order, so that it equals a broker's; the
 that another prefix covers.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -12,8 +12,6 @@ the previous subscriptions stay in force.
 Each value may also be a single string, as in kafka-client-metrics.sh. Headroom writes that form and drops comments.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

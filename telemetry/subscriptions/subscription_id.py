@@ -3,8 +3,6 @@
 Source: ClientMetricsManager.computeSubscriptionId.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import crc32c

@@ -4,8 +4,6 @@ Times are compared between an answer and the request that follows, as the listen
 _EARLY earlier than the rule says, because of rounding, and `patience_ms` later, because machines that test are busy.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Final, NamedTuple
 

@@ -4,8 +4,6 @@ Source: KIP-714, sections "Client behavior", "Client telemetry receiver" and the
 PushTelemetry; where it leaves a choice, what Java's and the C client do both passes.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final, NamedTuple
 

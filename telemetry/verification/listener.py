@@ -1,7 +1,5 @@
 """The sockets of a check: a cluster of one node with one topic, which answers telemetry and producers."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Callable, Mapping

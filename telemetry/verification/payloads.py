@@ -3,8 +3,6 @@
 Sans-I/O. telemetry.decode.bounds stops hostile payloads before protobuf allocates anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 

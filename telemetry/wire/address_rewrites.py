@@ -4,8 +4,6 @@ Only the part of a body that holds addresses is decoded; the rest is forwarded u
 its header; each function raises ProtocolError when it cannot be parsed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -5,8 +5,6 @@ broker offers to clients, but only controllers to each other and to brokers, are
 Tests compare this table with their classes (ApiMessageType) and with kio's generated schema.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

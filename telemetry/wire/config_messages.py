@@ -4,8 +4,6 @@ Sans-I/O. Source: Kafka 4.3's message definitions; a test compares with kio's ge
 ProtocolError on a malformed body and on requests over the limits below.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple

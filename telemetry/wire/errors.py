@@ -1,7 +1,5 @@
 """Kafka's error codes, and exceptions for invalid subscriptions and invalid patterns."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

@@ -8,8 +8,6 @@ to the new leader at the address that Metadata gave it, the gateway's.
 Source: FetchResponse.json of Apache Kafka 4.3, versions 16 to 18.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from quota_metrics.kafka.primitives import ProtocolError

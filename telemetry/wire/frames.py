@@ -15,8 +15,6 @@ A request header is version 2 and a response header version 1 (both add tagged f
 version on, ApiVersions responses excepted (RequestHeader and ResponseHeader of Apache Kafka 4.3, KIP-482).
 """
 
-from __future__ import annotations
-
 import struct
 from abc import ABC, abstractmethod
 from typing import Final

@@ -4,8 +4,6 @@ https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt. The header comes be
 byte of what follows: `bytes_wanted` says how many bytes may be read next.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from typing import Final
 

@@ -3,8 +3,6 @@
 Hand-written: a generic codec costs more than the rest of the push path.
 """
 
-from __future__ import annotations
-
 import functools
 import struct
 from typing import Final, NamedTuple

@@ -10,8 +10,6 @@ the id in hexadecimal digits. No topic name contains ID_MARK.
 Source: ProduceRequest.json and FetchResponse.json of Apache Kafka 4.3 and their predecessors; Topic.validate.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator, Mapping
 from typing import Final, TypeAlias

@@ -13,8 +13,6 @@ for each attack: what was sent, what its polite neighbours lost, how late they b
 exits with 1 when a polite client lost something or was late, or when the page Status named not all three.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

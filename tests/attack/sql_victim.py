@@ -1,7 +1,5 @@
 """The SQL endpoint under attack: requests of an attacker, and a writer and a reader that continue to use it."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket

@@ -1,7 +1,5 @@
 """A short run of the fleet: polite clients lose nothing while three hostile ones spend their budgets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

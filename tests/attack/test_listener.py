@@ -1,7 +1,5 @@
 """Attacks on the Kafka listener of a running sink: patterns, administration, memory, floods, invalid bytes."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

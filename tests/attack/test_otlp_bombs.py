@@ -1,7 +1,5 @@
 """OTLP and gRPC requests of some kilobytes that would take gigabytes or stop the worker, beside a Kafka client."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import time

@@ -1,7 +1,5 @@
 """Small pushes that would take disproportionate work to decode are quarantined; all others are stored."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attacks on the authentication of a gateway, while a neighbour that is authenticated pushes and loses nothing."""
 
-from __future__ import annotations
-
 import struct
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Attacks on the SQL endpoint by callers without a password, and by pages in an operator's browser; on all interfaces,
 who needs a password, and which names in a Host header are answered."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket

@@ -1,7 +1,5 @@
 """Readers of the SQL endpoint that use all that they may: ingestion, pages and other readers are served meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket

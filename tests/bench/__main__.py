@@ -5,8 +5,6 @@ python -m tests.bench [MODULE ...] [ROWS ...]: these modules only, whose figures
 sizes for tests.bench.spark_jobs
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

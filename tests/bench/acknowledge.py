@@ -7,8 +7,6 @@ hypervisor reclaims free memory within milliseconds, each fresh page costs about
 in a resident page), a cost that the bare loop, which stores nothing, does not have.
 """
 
-from __future__ import annotations
-
 import select
 import socket
 import sys

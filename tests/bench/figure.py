@@ -1,7 +1,5 @@
 """The output line of a figure, collected by tests.bench.__main__."""
 
-from __future__ import annotations
-
 
 def tell(name: str, value: float, unit: str, ratio: float, baseline: str, *, digits: int = 1) -> None:
     """`ratio` is relative to the baseline of the same run, or to the goal named by `baseline`."""

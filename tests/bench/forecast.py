@@ -8,8 +8,6 @@ Constants were chosen on other shapes and on `forecasts.weeks`, with other seeds
 it is installed. The baseline of a figure is the method that is best in it.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -13,8 +13,6 @@ the packages, if there is one (`make compiled`), as in `make bench`.
 python -m tests.bench.frames [tls|topics]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -7,8 +7,6 @@ separate process.
 python -m tests.bench.instances
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import subprocess

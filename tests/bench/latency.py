@@ -7,8 +7,6 @@ receiver. The processes of `headroom serve`, load and probe are not pinned to co
 python -m tests.bench.latency
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -11,8 +11,6 @@ each has a row once in some seven minutes and a minute has some 14,000 clients. 
 as client instances; some have the series and points of a telemetry client.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time

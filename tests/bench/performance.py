@@ -3,8 +3,6 @@
 python -m tests.bench.performance writes the page again.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -10,8 +10,6 @@ PATIENCE_S; the prediction is for the pushes, rows and merges of that time. Prin
 3 minutes, and twice PATIENCE_S at most.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -7,8 +7,6 @@ of the packages if build/compiled exists (`make compiled`); then once on the sou
 ratio the median of the ratios within each round. python -m tests.bench.shapes
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import signal

@@ -10,8 +10,6 @@ service runs compiled if `make compiled` was run.
 python -m tests.bench.whole_way
 """
 
-from __future__ import annotations
-
 import sys
 
 from exporters.clickhouse.client import with_writer

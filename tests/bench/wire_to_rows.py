@@ -6,8 +6,6 @@ Clients are in steady state: each has pushed once before the measurement starts.
 python -m tests.bench.wire_to_rows
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess

@@ -3,8 +3,6 @@
 No acknowledged point may be lost or stored twice. Each process is killed equally often.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

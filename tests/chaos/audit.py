@@ -1,7 +1,5 @@
 """Compares the rows in ClickHouse with the acknowledged points, and Headroom's counts with each other."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Idempotent producers and groups of Java and librdkafka work through the gateway 
 the gateway none of them may report an error that the direct one does not, and no record may be missing or there twice.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import threading

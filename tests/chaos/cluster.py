@@ -4,8 +4,6 @@ Then the first and the last one are slow for a while, and not dead. There are tw
 points must be stored once, in raw tables and rollups, according to all nodes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

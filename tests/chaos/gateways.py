@@ -6,8 +6,6 @@ One name has the addresses of both gateways, another one that of a load balancer
 record after another. Exits 1 when one that is set up as docs/gateway.md advises has a gap above five seconds.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -10,8 +10,6 @@ readers must see none or all rows of the run; then the job runs again, and its r
 run. Each kill is reported with the seconds that it took, on an idle machine of two cores about 20.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Clients that push unique numbers and record which were acknowledged."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import random

@@ -4,8 +4,6 @@ steps, files that cannot be read or written, no space for positions or the quara
 For each: how many points were acknowledged, how many of them were lost, and how much later clients got their answers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """The run: load, kills at random times, store outage, drain, audit."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal

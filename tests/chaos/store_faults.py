@@ -4,8 +4,6 @@ Every acknowledged point must be stored once or be in a quarantined push; after 
 stored.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Short runs of `make chaos`: processes are killed, the store's disk fills up, the store refuses rows and hangs."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from pathlib import Path

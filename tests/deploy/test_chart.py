@@ -1,7 +1,5 @@
 """The Helm chart, rendered by Helm's own library: manifests and values match their schemas."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Who reaches a gateway of the chart, at which names and ports: services, pods, policies and settings agree. Each bad
 value of the chart is refused by name."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

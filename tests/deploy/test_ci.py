@@ -1,7 +1,5 @@
 """deploy/ci: the workflows match GitHub's schema, and their steps do what they say with a real broker and client."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What is lost with the spool. A copied data directory and a store that starts late: tests/headroom/upgrade."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

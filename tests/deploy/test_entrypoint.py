@@ -3,8 +3,6 @@
 Names of variables and options: Spark's org.apache.spark.deploy.k8s.Constants and KubernetesExecutorBackend.
 """
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

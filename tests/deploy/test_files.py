@@ -3,8 +3,6 @@
 The locks: that of the demo and those of the images are parts of that of the tests, and have all that they need.
 """
 
-from __future__ import annotations
-
 import configparser
 import re
 import subprocess

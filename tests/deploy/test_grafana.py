@@ -1,7 +1,5 @@
 """The Grafana dashboards: every query runs, and what they draw is what levels are."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Minutes and some hundred MB: `make image` runs this where buildah is, and `make test` leaves it out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

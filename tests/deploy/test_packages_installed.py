@@ -1,7 +1,5 @@
 """The wheel and the sdist: built, installed in an empty environment, run without the checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The alert rules are valid, tested for firing and not firing, documented, and use metrics that exist."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

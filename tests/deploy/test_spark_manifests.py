@@ -5,8 +5,6 @@ from which its definitions are generated (api/v1beta2/sparkapplication_types.go 
 that are not listed here are refused.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,8 @@ POD = {
     "envSecretKeyRefs": {"type": "object", "additionalProperties": closed(["name", "key"], name=TEXT, key=TEXT)},
     # As in a pod, see below.
     **{key: {"type": "array"} for key in ("env", "envFrom", "tolerations", "volumeMounts")},
-    **{key: {"type": "object"} for key in ("nodeSelector", "podSecurityContext", "securityContext")},
+    **{key: {"type": "object", "additionalProperties": TEXT} for key in ("annotations", "labels", "nodeSelector")},
+    **{key: {"type": "object"} for key in ("podSecurityContext", "securityContext")},
 }
 TEMPLATE = closed(
     ["driver", "executor", "mainApplicationFile", "sparkVersion", "type"],

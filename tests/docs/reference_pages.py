@@ -1,7 +1,5 @@
 """Writes docs/settings.md, docs/metrics.md, docs/tables.md and the colours of levels on pages: `make docs`."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import tempfile

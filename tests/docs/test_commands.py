@@ -5,8 +5,6 @@ with `...` or `[...]` is no command but the mention of one, as is a span of NAME
 filled.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import signal

@@ -1,7 +1,5 @@
 """Pages whose examples are true: figures of performance.md, levels of levels.md, properties of managed-clusters.md."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

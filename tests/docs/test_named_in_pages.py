@@ -1,7 +1,5 @@
 """Commands, flags, make targets, settings, tables, metrics and files that pages name exist; decisions are short."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shlex

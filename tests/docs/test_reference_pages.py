@@ -1,7 +1,5 @@
 """The generated pages of docs/ are up to date: `make docs` writes them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Threads come from memory and from the container's limits, by files as both versions of cgroups have them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

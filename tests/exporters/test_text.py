@@ -1,7 +1,5 @@
 """Names as they are stored and who pays, then text on a terminal: no cut number, cut short name or wrapped command."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 from hypothesis import given

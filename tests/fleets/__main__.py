@@ -2,8 +2,6 @@
 
 Prints the first differences and ends with `fleets cases=N differences=M`; exits with 1 if there are any."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

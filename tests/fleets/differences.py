@@ -2,8 +2,6 @@
 compares every path of the product with the reference: windows from usage_1m, the live minutes, the job and the job with
 --stream; before and after late rows, and with each row stored twice."""
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -4,8 +4,6 @@ The child runs inputs until its time is over. A finding is reported with the see
 continues after it. A child process is used because native code can abort it.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import logging

@@ -1,7 +1,5 @@
 """Answers to our own requests: whatever a cluster sends, its readers raise ClusterError or return facts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Hostile bytes in authentications: SASL requests and tokens, TLS handshakes, subjects of certificates."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """Seeds for fuzzing: frames and payloads of real clients and brokers, similar administration requests; mutations."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import json

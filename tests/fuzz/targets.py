@@ -3,8 +3,6 @@
 Anything else (another exception, a crash, a hang, memory without bound) is a finding.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """Runs the fuzz targets for a few seconds without findings, and checks that a planted fault is reported."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What does not run is named in one line: platforms, before anything is loaded, and commands without their extra."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A process of Headroom: its core dumps and open files, calls that nobody waits for, what Python says by itself."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

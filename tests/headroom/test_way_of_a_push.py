@@ -1,7 +1,5 @@
 """The way of a push in ARCHITECTURE.md is the one that runs, from its socket to its rows."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import AsyncExitStack

@@ -3,8 +3,6 @@
 Decoders, types of data and what carries every row run as well, and are not listed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import AsyncExitStack, closing

@@ -1,7 +1,5 @@
 """Shared by the tests of real clients: records to send, the telemetry that arrived, and `headroom verify-client`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

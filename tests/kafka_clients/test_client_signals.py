@@ -1,7 +1,5 @@
 """The metrics that levels read exist under these names in a real Java client (KIP-714's names of its metrics)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

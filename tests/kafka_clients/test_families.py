@@ -1,7 +1,5 @@
 """Further client versions and kinds through `headroom serve`, in front of three brokers that they must never reach."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

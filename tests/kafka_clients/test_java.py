@@ -1,7 +1,5 @@
 """The demo's Admin on a real broker."""
 
-from __future__ import annotations
-
 import pytest
 
 from headroom.demo.jvm import Admin

@@ -1,8 +1,6 @@
 """A librdkafka producer that sends one record a request and is far over its quota: the gateway stops reading at its
 limit, as a broker does."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Real Java and librdkafka clients that bootstrap from `headroom serve` without a cluster, and the rows they leave."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Unmodified clients of three families through `headroom serve`, started as a user does: records and telemetry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import kafka as kafka_python

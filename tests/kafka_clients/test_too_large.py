@@ -1,7 +1,5 @@
 """A real Java producer with pushes larger than the gateway buffers: it gets TELEMETRY_TOO_LARGE (118) and continues."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

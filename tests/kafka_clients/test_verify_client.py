@@ -1,7 +1,5 @@
 """`headroom verify-client` checks real clients: Java's producer and librdkafka's pass each rule."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A CA and certificates that it signs, by the openssl command: PEM files for brokers, listeners and clients."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

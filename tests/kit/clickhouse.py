@@ -1,7 +1,5 @@
 """A running ClickHouse server with the schema of deploy/clickhouse, for tests, the bench and chaos runs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 The server inside the chdb wheel has no Keeper of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Iterator

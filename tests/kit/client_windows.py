@@ -1,7 +1,5 @@
 """Windows of a client, as the verdict reads them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from quota_metrics.verdict.window import Window

@@ -1,7 +1,5 @@
 """promtool: from PATH, else unpacked from Debian's package into the checkout."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

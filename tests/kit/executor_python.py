@@ -1,7 +1,5 @@
 """A Python of Spark's executors: with deploy/spark/requirements.txt, and pyspark and py4j as Spark brings them."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import venv
 from collections.abc import Iterator

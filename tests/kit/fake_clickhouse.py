@@ -1,7 +1,5 @@
 """A server that greets a client as ClickHouse does, and answers its statements with given bytes."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

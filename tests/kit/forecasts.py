@@ -4,8 +4,6 @@ The model was tuned on `weeks` and on other shapes, but on none of the nine of S
 five minutes, from a Monday on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np

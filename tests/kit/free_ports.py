@@ -1,7 +1,5 @@
 """Ports beside each other, as a listener and its brokers have them; addresses at which nobody answers."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

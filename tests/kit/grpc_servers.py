@@ -1,7 +1,5 @@
 """A gRPC server of ours in the running loop, with a spool of lists behind it, and its clients."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """The Helm chart, its values and its manifests."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Three minutes of quota usage, and what quota-headroom publishes of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.kit.clickhouse import RunningClickHouse

@@ -3,8 +3,6 @@
 `random_entity` costs a hundredth of hypothesis' `from_type`, which derives a strategy for each of kio's 1,800 types.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import importlib

@@ -1,7 +1,5 @@
 """Rows of usage, and levels of minutes as `headroom serve` computes them."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reference of levels and reasons: plain Python, from the definitions of docs/levels.md, over windows_reference."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """An event loop in a thread of its own, for tests that are not asynchronous themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """Memory of this process, as the kernel counts it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """Connections to each network process of a `headroom serve`, and requests of telemetry clients."""
 
-from __future__ import annotations
-
 import struct
 import time
 from collections.abc import Iterator

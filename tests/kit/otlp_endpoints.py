@@ -1,7 +1,5 @@
 """OTLP endpoints that keep accepted requests and return scripted responses: gRPC by grpcio, HTTP by http.server."""
 
-from __future__ import annotations
-
 import gzip
 import ssl
 from collections import deque

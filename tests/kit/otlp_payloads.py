@@ -1,7 +1,5 @@
 """OTLP metrics as messages and bytes: of ordinary clients, and hostile ones field by field."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue

@@ -1,7 +1,5 @@
 """OTLP receivers of ours in the running loop, with a real spool behind them, and OpenTelemetry's own exporters."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """Points to insert into ClickHouse."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

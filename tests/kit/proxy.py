@@ -1,8 +1,6 @@
 """A forward proxy for HTTP: it refuses everything, or passes it on; it notes what it was asked. And bytes between two
 sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket

@@ -1,8 +1,6 @@
 """A quota callback in Java (KIP-257), compiled for a real broker: all clients have the same limit, but those named
 `limit-NUMBER-...`, which have that one."""
 
-from __future__ import annotations
-
 import subprocess
 import zipfile
 from pathlib import Path

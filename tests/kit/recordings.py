@@ -1,7 +1,5 @@
 """Recordings as the gateway writes them, made of bytes per second: no clock, no cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

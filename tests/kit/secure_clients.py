@@ -5,8 +5,6 @@ returns all of the topic that is committed. `transact` sends values in a transac
 one that is aborted.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real cluster with a listener per security protocol, each with all SASL mechanisms, and users to authenticate."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import shutil

@@ -1,7 +1,5 @@
 """`headroom serve` in front of a secured cluster, its tables, and clients for it."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import subprocess

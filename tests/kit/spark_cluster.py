@@ -1,7 +1,5 @@
 """A stand-alone Spark cluster on this machine, and jobs submitted to it with their packages as a zip file."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The verdict on each client as every surface shows it: page, JSON API, `headroom top`, /metrics, view and job."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Telemetry requests: the subscription id that a push states; bodies, passed to a receiver as a connection does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from telemetry.receiver.telemetry_requests import Answer, TelemetryReceiver

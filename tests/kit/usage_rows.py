@@ -1,7 +1,5 @@
 """Rows of quota_usage: what tests insert, many that ClickHouse makes, and fleets drawn at random."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

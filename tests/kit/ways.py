@@ -1,7 +1,5 @@
 """Which files of the product run: the ways that ARCHITECTURE.md lists are traced, and compared with its tables."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading

@@ -5,8 +5,6 @@ over gateways and clients, and each second of a bucket has one limit. A row of s
 which its gateway has a row of fewer seconds of the client.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Requests and responses of a telemetry client as bytes on a blocking socket."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from typing import NamedTuple

@@ -5,8 +5,6 @@
 run.sh builds and starts the rig, and runs this in its network. AWAY_S=600: for how long the store is away.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

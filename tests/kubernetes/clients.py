@@ -1,7 +1,5 @@
 """Checks: clients of Java and librdkafka inside and outside of the cluster, and OTLP from another namespace."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Checks under load: a rollout, a drain, a kill by the kernel for memory, and a store that is away."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 

@@ -5,8 +5,6 @@
 makes archives of those that the rig runs: Headroom's two, and that of idle pods.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Checks: quota-headroom as the chart's CronJob, and by spark-submit with driver and executor pods."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Checks: the least values, a page by port-forward, an arbitrary user id, IPv6 pods, dry runs, and the end."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

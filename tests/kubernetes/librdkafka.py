@@ -3,8 +3,6 @@
 python librdkafka.py BOOTSTRAP TOPIC GROUP RECORDS
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

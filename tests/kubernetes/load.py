@@ -1,7 +1,5 @@
 """Clients that push unique numbers through the service for as long as checks run, and new clients beside them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -1,7 +1,5 @@
 """The release that most checks look at: two gateways, a ClickHouse elsewhere, a node port, OTLP, the CronJob."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any

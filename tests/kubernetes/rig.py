@@ -1,7 +1,5 @@
 """What checks use: kubectl and helm, and what stands outside the cluster, a Kafka broker and a ClickHouse."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -1,8 +1,6 @@
 """`python -m tests.matrix [BROKER ...]`: all releases and clients, or the brokers named; all of them write the table of
 README.md; `go` builds a program with librdkafka 1.9. Exits 1 when a cell does not work."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -3,8 +3,6 @@
 Each step of a client raises what the client raises.
 """
 
-from __future__ import annotations
-
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ managed server's 25.8: the same rows, from the same samples. Exits 1 when they d
 No such server can be had from a package index; chDB has its engine, in a virtual environment of its own (.cache).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,8 +1,6 @@
 """A table of a page that a run of the matrix writes cell by cell: a run that is interrupted, or of a part, keeps the
 other cells."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

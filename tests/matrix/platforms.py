@@ -7,8 +7,6 @@ schema and the statements of minutes and jobs under the profile, with what a con
 tests/matrix/spark.py.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

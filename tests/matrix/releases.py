@@ -1,7 +1,5 @@
 """Clusters of other Kafka releases: one broker, with ZooKeeper before 3.3, jars from Maven Central by Spark's Ivy."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

@@ -4,8 +4,6 @@ the same rows. Each writes its cell of the table of docs/spark-jobs.md. Exits 1 
 A release is PySpark of PyPI in a virtual environment of its own (.cache), whose other packages are those of the tests.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The short form of `make matrix`: the oldest broker that people run, with the oldest and the newest clients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The short form of `make matrix-platforms`: a profile of each kind, to a level on the page or refused by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

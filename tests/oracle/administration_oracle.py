@@ -5,8 +5,6 @@ valid or not. Left out is what must not be done to a broker (an unknown operatio
 request with a resource twice is never answered), and other resources than CLIENT_METRICS, but those of no known type.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

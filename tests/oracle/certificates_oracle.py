@@ -4,8 +4,6 @@ A certificate has attributes of known and unknown types, in every type of string
 attributes. Some strings are not what their type says.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ Subjects: `properties` (java.util.Properties), `jaas` (JaasContext with Kafka's 
 and getPort), `extensions` (OAuthBearerClientInitialResponse). What Java refuses we refuse.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ lines, which asks ControllerMutationQuotaManager for each topic as ReplicationCo
 left then have to be those of our bucket, which knows the two messages only.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any, Final, NamedTuple
 

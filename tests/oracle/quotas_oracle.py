@@ -5,8 +5,6 @@ Subjects: `resolution` (ClientQuotaManager: limits, metric tags), `rate` (Rate o
 which connections of addresses are admitted, delayed and refused), `mutations` (mutations_oracle.py).
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -1,7 +1,5 @@
 """What the oracles share: drawn cases against Kafka's classes in a JVM, and how differences are printed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 

@@ -6,8 +6,6 @@ terminating push that is refused or comes by another connection, prefixes that a
 be decompressed, null metrics. Time stays below what lets instances expire, which a broker does by its own clock.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import random

@@ -1,7 +1,5 @@
 """`python -m tests.powerloss SEED SECONDS CUTS`: power losses at critical moments of a traced run of the sink."""
 
-from __future__ import annotations
-
 import logging
 import random
 import shutil

@@ -4,8 +4,6 @@ For each power loss the spool is rebuilt from the synced data and read by the re
 with the rows of durable parts it must contain every push acknowledged before.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import struct

@@ -1,7 +1,5 @@
 """Reads the log of `strace -f -yy -xx`: one call per entry, with the lines at which it begins and ends."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A short run of `make powerloss`, and tests of its parts: strace log, disk model, parts of a table."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A broker with a listener for each security protocol, and users with and without rights."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Formatted byte counts, rates, shares and durations."""
 
-from __future__ import annotations
-
 import pytest
 
 from quota_metrics.amounts import (

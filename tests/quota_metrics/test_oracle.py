@@ -1,7 +1,5 @@
 """What we read and compute compared with Java's and Kafka's own classes; `make oracle` draws more cases."""
 
-from __future__ import annotations
-
 import random
 from ipaddress import ip_address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kafka's windows against vectors computed by Kafka's own classes."""
 
-from __future__ import annotations
-
 import math
 
 from quota_metrics.windows import LONG_MAX, LONG_MIN, Rate, TokenBucket, throttle_time_ms

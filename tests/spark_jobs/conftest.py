@@ -1,7 +1,5 @@
 """One Spark session shared by the tests of this directory: it takes seconds to start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Reference of `impact` and its reason: plain Python, from the table of docs/levels.md."""
 
-from __future__ import annotations
-
 from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 

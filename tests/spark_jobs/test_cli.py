@@ -1,7 +1,5 @@
 """`headroom job quota-headroom`: invalid input exits with one line and its exit code before Spark starts."""
 
-from __future__ import annotations
-
 import re
 import socket
 from pathlib import Path

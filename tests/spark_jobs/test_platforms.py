@@ -3,8 +3,6 @@ deploy/spark/requirements.txt: jobs are imported with these packages and Spark's
 executors is in tests/spark_jobs/jobs/test_cluster.py). The daemon of Spark's Python workers forks: what it imports must
 not start threads."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

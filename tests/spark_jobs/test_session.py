@@ -3,8 +3,6 @@ line of a session.
 
 `make setup` writes the archive, so that all Spark tests run with it."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Time ranges: tiling, slices, accepted spellings, and those that --stream computes one after another."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A gateway in this process in front of a real cluster, with a spool and without a storage worker."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path

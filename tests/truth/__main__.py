@@ -10,8 +10,6 @@ of the flagged windows, and the shares of right brokers, culprits, reasons, impa
 0.95.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

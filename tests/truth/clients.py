@@ -1,7 +1,5 @@
 """Drives the real clients of the script: one thread each, at the rate that the script wants at the moment."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

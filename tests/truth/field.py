@@ -1,7 +1,5 @@
 """Three real brokers, ClickHouse, two gateways and the clients of the script; changes of limits and partitions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing

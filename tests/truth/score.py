@@ -1,7 +1,5 @@
 """Compares the rows of quota-headroom with the script. No I/O."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

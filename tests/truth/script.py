@@ -4,8 +4,6 @@ No I/O and no clock; seconds count from the start of the script. The flags come 
 rate of what a client wants, against the limit in force.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The script's own expectations, and how rows are scored against them."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

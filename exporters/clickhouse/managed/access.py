@@ -1,7 +1,5 @@
 """The managed server's users: one writer, the pages, readers; and the limits of the last two."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

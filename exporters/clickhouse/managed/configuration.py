@@ -3,8 +3,6 @@
 Names and meanings: ClickHouse 25.8, programs/server/config.xml and src/Core/ServerSettings.cpp.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ PROGRAM is a `clickhouse` executable or the shared library of the chdb wheel. Th
 complete server; its entry point is exported but undocumented, and requirements.txt pins the wheel by hash.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -5,8 +5,6 @@ The program is the configured one, `clickhouse` on PATH, or the server in the ch
 headroom/server/storage.py runs it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import http.client

@@ -1,7 +1,5 @@
 """Prints plans and drift of quotas: tables, JSON, markdown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Quotas and resolutions on standard output: KIP-546's text, tables, JSON."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """A table on standard output: aligned lines, in a pipe of any length, on a terminal as wide as it is."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Prints the result of `headroom quotas what-if` as a table or JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@
 Prints through headroom.cli.output.
 """
 
-from __future__ import annotations
-
 from headroom.cli.quotas.commands import app
 from headroom.cli.quotas.stale import stale
 

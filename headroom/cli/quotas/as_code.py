@@ -3,8 +3,6 @@
 `suggest` is the job quota-suggest, whose `--output yaml` is such a file.
 """
 
-from __future__ import annotations
-
 import datetime
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Quotas and subscriptions of a cluster: read, checked against what a file can hold, applied."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """`headroom quotas describe | resolve | alter`: KIP-546's command, on a cluster or on a file of quotas."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`headroom quotas stale`: replication throttles that were left over, or are missing on one side."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -3,8 +3,6 @@
 The engine is quota_metrics.what_if, as for page and API.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated

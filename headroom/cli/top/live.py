@@ -1,7 +1,5 @@
 """`headroom top`: clients near a limit, and who costs most, from the API of a running `headroom serve`."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Draws the state of `headroom top` as lines of a given size. Sans-I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """What `headroom top` shows, and what each key does to it. Sans-I/O: rows and keys come in, a new state comes out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

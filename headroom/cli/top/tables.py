@@ -1,7 +1,5 @@
 """The tables of `headroom top`, from the rows of the API: clients and quotas, payers, topics of clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Owns the terminal of `headroom top`: reads keys, draws, and asks the API in threads, so that keys work meanwhile."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

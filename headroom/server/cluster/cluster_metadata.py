@@ -1,8 +1,6 @@
 """The cluster's brokers and owners of delegation tokens: read until the cluster answers, which may be long after the
 start, and again when a client shows that one of them is not known yet."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -3,8 +3,6 @@
 A setting overrides a fact; where the two differ, a warning says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ OTLP or gRPC. A sink is its own cluster, named by --cluster or by a Kafka Uuid t
 data directory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import uuid

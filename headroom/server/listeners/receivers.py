@@ -1,7 +1,5 @@
 """The gRPC and OTLP receivers of `headroom serve`, built from their settings. Imported only if one is configured."""
 
-from __future__ import annotations
-
 import os
 import ssl
 from contextlib import AsyncExitStack

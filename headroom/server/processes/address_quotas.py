@@ -4,8 +4,6 @@ Brokers behind a gateway see its address instead of the clients', so the gateway
 connection_creation_rate to the clients' own addresses.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """Builds the parts that every network process has: spool writer, telemetry receiver, gateway, periodic tasks."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Mapping

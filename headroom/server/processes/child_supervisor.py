@@ -4,8 +4,6 @@ The kinds of processes differ in values (ChildValues) and in what they do with a
 it is ready when it answers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

@@ -5,8 +5,6 @@ secret. It sends its parent {"counts": {...}} every second. At {"stop"} it exits
 after the next start.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

@@ -6,8 +6,6 @@ look for that, so they cost next to nothing. When it dies, another one takes its
 begin to compute, so no lock is needed. A computation that two of them did is harmless, because the newest counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

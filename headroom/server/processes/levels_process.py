@@ -5,8 +5,6 @@ LevelsWorker is its parent's side; messages.py has the protocol. Its settings in
 60 seconds that they are about. A store that is away is asked again.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import uuid

@@ -13,8 +13,6 @@ authenticated with an unknown token, {"exchanges"} for the usage meter, {"topics
 The other processes: storage_process.py, levels_process.py, forward_process.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO

@@ -4,8 +4,6 @@ Started by network_processes.py; messages.py has the protocol. At {"stop"} it an
 it exits at once when its parent dies.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import sys

@@ -7,8 +7,6 @@ unreachable server is a fault, and the worker retries. At {"stop"} the worker dr
 parent died, it exits without draining; the next worker waits for it, and the next parent for that worker.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

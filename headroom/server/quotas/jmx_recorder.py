@@ -3,8 +3,6 @@
 A failing broker is logged when it begins and stops failing, one without sensors once; nothing else is affected.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence

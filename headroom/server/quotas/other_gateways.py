@@ -4,8 +4,6 @@ A throttle time does not say which quota caused it, and one gateway sees only it
 parts of the others the meter names the quota that the broker applied.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

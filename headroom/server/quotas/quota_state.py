@@ -1,7 +1,5 @@
 """Quotas in the gateway: rules, the cluster's facts, limits of clients and addresses, what is measured and written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace

@@ -4,8 +4,6 @@ From Produce 13 and Fetch 13 on the wire has ids of topics. The cluster is asked
 known yet; a topic whose name it does not tell is written by its id, in Kafka's spelling.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -12,8 +12,6 @@ SaslServerAuthenticator of Apache Kafka 4.3, KIP-43 (tokens as raw frames after 
 - Tokens, passwords among them, are read and dropped; no message or log entry contains one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

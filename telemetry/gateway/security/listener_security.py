@@ -3,8 +3,6 @@
 The TLS context of a listener is built from files, and built again when they change.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import ssl

@@ -6,8 +6,6 @@ The name is a claim: it counts only after the broker accepted the authentication
 (KIP-48) is not in it: the cluster lists owners (DescribeDelegationToken).
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import itertools

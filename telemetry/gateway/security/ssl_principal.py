@@ -3,8 +3,6 @@
 Sources: SslPrincipalMapper and DefaultKafkaPrincipalBuilder of Apache Kafka 4.3.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

@@ -9,8 +9,6 @@ Not reproduced: buckets of more than 8 elements in tables of 64 or more become r
 to collide; the ids of such sets differ from a broker's.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 from collections import Counter

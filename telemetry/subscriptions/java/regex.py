@@ -7,8 +7,6 @@ the end. Three constructs are spelled out, because hardly a pattern does without
 terminators), \s (Java has the vertical tab), \Q...\E.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -4,8 +4,6 @@ Java knows short names of nine attributes. Others it prints by their object iden
 the certificate: `2.5.4.5=#13...` for a serialNumber, which X.509 libraries print in other ways.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple

@@ -8,8 +8,6 @@ build, and the lowest and the highest value show the noise. Rows per CPU-second 
 managed ClickHouse server need another chDB than this tree's.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

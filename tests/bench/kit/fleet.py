@@ -1,7 +1,5 @@
 """A fleet that pushes captured payloads of real clients, with values that change per client."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

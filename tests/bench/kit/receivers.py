@@ -5,8 +5,6 @@ nothing and grants INTERVAL_MS. `headroom` has our connection, rules, and a spoo
 acknowledgement; its clock advances on each call, so that no push is too early. `reader` finishes segments as they come.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import struct

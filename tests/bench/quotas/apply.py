@@ -3,8 +3,6 @@
 kafka-configs.sh changes one entity with each call: some calls are timed, and 1,000 take as many times longer.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

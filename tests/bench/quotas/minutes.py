@@ -8,8 +8,6 @@ Then `headroom serve` over rows that arrive each second: from the end of the
 second in which a client was throttled for the first time until `/api/v1/headroom` says `throttled`.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

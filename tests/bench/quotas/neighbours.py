@@ -7,8 +7,6 @@ computes. Then p99 of a frame of 200 B through the gateway while a process as th
 without a pause, beside the same while it is stopped, in turns.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import statistics

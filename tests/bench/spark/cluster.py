@@ -6,8 +6,6 @@ CPU is that of Spark and its Python workers: driver, master, workers and executo
 The master and its workers run already, the driver's start counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -7,8 +7,6 @@ by the cache of the request before. What-if questions look at an hour of one use
 goal of their own.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time

@@ -8,8 +8,6 @@ the time that an undisturbed one takes, half of the kills after the first rows a
 must equal those of one run over all rows that nobody disturbed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Which node of a cluster receives a statement, what errors say, and what the client sends."""
 
-from __future__ import annotations
-
 import base64
 import pickle
 

@@ -1,7 +1,5 @@
 """Two replicas of one shard: deduplication by token, an unavailable node, roles, retention."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Addresses, passwords and proxies of ClickHouse servers: which are accepted, printed, asked; which user may write."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Migrations: interrupted, by several processes at once, over a database of another release or changed by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 

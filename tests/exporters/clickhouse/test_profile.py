@@ -1,8 +1,6 @@
 """Statements mean the same under profiles of other people, or the connection is refused by the setting's name; views
 say the same to dashboards and people, whose connections set nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The SQL files as migrations, also rendered for a cluster; promised columns, tokens, granules."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What a store keeps and joins, its errors for rows that a server does not accept, and what is on disk when it confirms
 rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An external server over https: its CA, certificate login, compression, a database of another name, its backups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple

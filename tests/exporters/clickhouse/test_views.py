@@ -4,8 +4,6 @@ tests/spark_jobs/jobs/test_agreement.py draws the rows of minutes; which windows
 tests/quota_metrics/minutes/test_windows.py.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A failed write ends the managed server of the chdb wheel, so that no incomplete part becomes active."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

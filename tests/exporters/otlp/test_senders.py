@@ -1,7 +1,5 @@
 """Both senders against real endpoints: what is retried, what is not, and when (OpenTelemetry Protocol, Failures)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Spools in a temporary directory: writing, reading to the end, a simulated full disk; a writer and a reader of one."""
 
-from __future__ import annotations
-
 import resource
 import signal
 from collections.abc import Iterator

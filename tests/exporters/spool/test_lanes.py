@@ -1,7 +1,5 @@
 """PushSpool and the reader's turns: a flood waits behind itself."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import closing

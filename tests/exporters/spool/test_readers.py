@@ -1,7 +1,5 @@
 """Readers of a spool: positions survive faults, a backlog is counted; a mirror, and the age of what is not stored."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict
 from pathlib import Path

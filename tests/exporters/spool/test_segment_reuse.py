@@ -1,7 +1,5 @@
 """Overwritten segments return none of their old records and lose no new ones."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Then its writing side: bounded, and a failed flush or sync loses nothing that was acknowledged.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

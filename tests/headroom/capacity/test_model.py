@@ -1,7 +1,5 @@
 """The capacity plan multiplies the workload by measured figures, and grows with each of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """`headroom quarantine list | show | replay` and `headroom spool status | inspect | skip`, on a data directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import orjson

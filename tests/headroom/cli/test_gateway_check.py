@@ -1,8 +1,6 @@
 """`headroom gateway check` and `cluster show` as a user runs them, and a gateway in front of the same brokers while a
 right is revoked."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """What `headroom gateway check` says of quotas on addresses, ACLs with hosts and callback classes."""
 
-from __future__ import annotations
-
 import pytest
 
 from headroom.cli.gateway import fact_findings, mechanism_findings, single_address

@@ -1,7 +1,5 @@
 """The top level of the command line: lazy imports, command groups, version, completion."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`headroom store check`: says by name what does not fit, before the first row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,8 +1,6 @@
 """Tables in a real terminal of 80 x 24 and 200 x 50: no cut number, short name or command. Exit codes and messages of
 `headroom top` and `headroom status`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

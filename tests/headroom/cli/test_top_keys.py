@@ -1,7 +1,5 @@
 """What keys do to the state of `headroom top`, and keys typed into it in a real terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import replace

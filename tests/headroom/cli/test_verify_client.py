@@ -1,7 +1,5 @@
 """`headroom verify-client`: its reports and its exit status, with a client that breaks off."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Settings from flags, environment and file: precedence, names and values that are refused, what valid ones mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Starting and stopping real brokers."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

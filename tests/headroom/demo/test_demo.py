@@ -1,7 +1,5 @@
 """`headroom demo` ends as its script says: levels, limits, telemetry of its clients, and usage as the broker has it."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

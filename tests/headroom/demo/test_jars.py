@@ -1,7 +1,5 @@
 """Java and the Kafka jars are found, refused or fetched; fake scripts stand in for `java`."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Child processes end with their parent."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

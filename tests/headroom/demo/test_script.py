@@ -1,7 +1,5 @@
 """The clients of the demo, and the pace of its producers."""
 
-from __future__ import annotations
-
 import pytest
 
 from exporters.model import ANONYMOUS

@@ -1,7 +1,5 @@
 """`headroom serve` forwards to an OTLP endpoint (mutual TLS) that stops and restarts."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Health, which says what is late or lost, and /metrics as Prometheus and `promtool check metrics` read it."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """The HTTP endpoint under peers that send nothing, read nothing, or send what is not HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

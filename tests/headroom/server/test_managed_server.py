@@ -1,7 +1,5 @@
 """`headroom serve --data`: its ClickHouse server is restarted when it dies, stopped last, and never orphaned."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

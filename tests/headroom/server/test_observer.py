@@ -1,7 +1,5 @@
 """`headroom serve --observe`: observing a cluster without a gateway."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Periodic tasks: with a bug, and those that record quotas, topics and sensors while spool, disk or brokers fail."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence

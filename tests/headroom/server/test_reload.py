@@ -1,7 +1,5 @@
 """SIGHUP and `headroom config reload`: what is taken over, what is named, and that nothing ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

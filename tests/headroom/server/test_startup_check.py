@@ -1,7 +1,5 @@
 """What `headroom serve` refuses before it starts anything, with exit code 2: also addresses that cannot be opened."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What /metrics shows of the store's contents."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

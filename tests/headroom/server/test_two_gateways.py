@@ -1,8 +1,6 @@
 """Two gateways with one broker and one store: their usage adds up to the broker's, the quota that
 throttles a client of both is named, and one may be killed."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -5,8 +5,6 @@ has the points 0 to 19 of one client, its spool the points 20 to 39, which were 
 Its tables keep rows forever, as an operator may set them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """Shared fixtures of the page tests: a Headroom whose store has clients at every level, and a real Chromium."""
 
-from __future__ import annotations
-
 import shutil
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A service with five hours of usage of clients whose demand has a shape; the jobs' forecasts and reports of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

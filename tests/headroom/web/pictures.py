@@ -4,8 +4,6 @@ python -m tests.headroom.web.pictures writes build/pictures/PAGE-WIDTH-THEME.png
 of the forecasts that the job makes of it, and of the jobs' reports.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What axe says of every page, in three widths and two themes; the pictures are left in build/pictures."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Browser
 

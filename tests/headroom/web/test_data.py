@@ -1,7 +1,5 @@
 """What the pages ask the store, and how often; queries while it hangs. The store is one that counts."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The forms of the quota and subscription pages: with JavaScript, without it, and what they refuse."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 from playwright.sync_api import Browser, expect

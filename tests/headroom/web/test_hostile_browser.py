@@ -1,7 +1,5 @@
 """A hostile browser: scripts in names on every page, requests from other sites, foreign Host headers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from urllib.parse import urlencode
 

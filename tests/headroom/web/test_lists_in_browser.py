@@ -1,7 +1,5 @@
 """Long lists and clients that stopped: nothing is left out without a word. Names that are empty, times of one zone."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A page that stays open: it says how old its numbers are, and changes them without disturbing its reader."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The pages in a real Chromium: loading, filtering, refreshing and plotting."""
 
-from __future__ import annotations
-
 import re
 
 import httpx

@@ -1,7 +1,5 @@
 """The SQL of the pages over rows of two clusters, of idle hours and of other sources; who makes a client slow."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What pages show, without a store: reasons, units, links, what may be copied, runbooks, the five tiles of Status."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`headroom top` and `headroom status` beside a running service; teams on the API, on pages and in `top`."""
 
-from __future__ import annotations
-
 import html
 import json
 from pathlib import Path

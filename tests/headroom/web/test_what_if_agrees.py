@@ -1,7 +1,5 @@
 """One what-if engine: API, page and command give the same numbers and the same text, over drawn recordings."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,8 +1,6 @@
 """`python -m tests.kafka_clients.franz_go`: builds the client beside this file with `go`, has `headroom verify-client`
 check it, and fails unless it passes every rule."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """The jars of another version of Kafka's Java client."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headroom.demo.jars import Progress, fetch_once

@@ -1,7 +1,5 @@
 """JVM options of a broker whose JMX tests read."""
 
-from __future__ import annotations
-
 from headroom.demo.processes import LOOPBACK
 
 

@@ -1,7 +1,5 @@
 """The quotas that a file declares, for tests of what writes such files."""
 
-from __future__ import annotations
-
 from quota_metrics.config.quota_file import DeclaredQuota, parse_declared_file
 
 

@@ -1,7 +1,5 @@
 """Records written and read by clients of several families."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A ClickHouse server with users whose profiles are other people's."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What stands between Headroom and ClickHouse elsewhere: chproxy, a gateway with a path, a load balancer."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import itertools

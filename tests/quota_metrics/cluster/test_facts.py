@@ -1,7 +1,5 @@
 """What follows from the facts of a cluster: releases, windows, remarks, and which throttles are of no use."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The facts of real brokers: configured ones, and those that refuse a user without rights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

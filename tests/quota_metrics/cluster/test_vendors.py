@@ -1,7 +1,5 @@
 """What brokers answer: fewer versions and APIs than Apache's newest, odd answers, and very many topics."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

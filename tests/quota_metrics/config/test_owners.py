@@ -1,7 +1,5 @@
 """Owners of clients: the first whose patterns fit, and faults of the file."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from hypothesis import given

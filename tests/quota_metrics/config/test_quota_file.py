@@ -1,7 +1,5 @@
 """The YAML file of quotas: what it means, every error of a bad one, what it changes, and how that is brought back."""
 
-from __future__ import annotations
-
 import datetime
 import math
 

@@ -1,7 +1,5 @@
 """Entities, and the eight levels. Limits and tags of odd names are compared with Kafka's classes (test_oracle.py)."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping

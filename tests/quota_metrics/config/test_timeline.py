@@ -1,7 +1,5 @@
 """Which rows a change of quotas creates, which quotas were in force when, and which clients a change affects."""
 
-from __future__ import annotations
-
 import math
 
 from exporters.model import QuotaLimit, RecordKind

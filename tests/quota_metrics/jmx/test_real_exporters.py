@@ -1,7 +1,5 @@
 """The sensors of a real broker, as other people's exporters show them: all read the same as the broker's own JMX."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Quota sensors: expositions of exporters, Jolokia's bulk read, and one scrape over HTTP."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """A fake broker with scripted answers, and functions that build the answers."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The admin client against fake brokers: given answers, invalid ones, silence; the first broker that answers."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, cast
 from uuid import UUID

@@ -1,7 +1,5 @@
 """SASL conversations by the examples of the RFCs and with dishonest servers; TLS by a client's properties."""
 
-from __future__ import annotations
-
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kafka's types and kio's entities are read as they are written; of other bytes comes nothing but ProtocolError."""
 
-from __future__ import annotations
-
 import random
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """No security property of Java or librdkafka is without effect in silence."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Client properties as Java parses them, their values, and the resulting connection settings."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

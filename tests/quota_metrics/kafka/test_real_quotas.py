@@ -3,8 +3,6 @@
 Values are so large that no client of the shared broker is throttled; all are removed at the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import subprocess

@@ -1,7 +1,5 @@
 """Every security protocol and mechanism against a real broker, and the message when one fails."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What throttle times tell: the limit that a broker must have used, and how long a client was muted."""
 
-from __future__ import annotations
-
 import random
 from statistics import mean
 

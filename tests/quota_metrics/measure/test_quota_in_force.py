@@ -1,7 +1,5 @@
 """The quotas of clients as columns of quota_usage, the function of quotas.callback, and quotas on addresses."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys

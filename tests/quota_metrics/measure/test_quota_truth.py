@@ -1,7 +1,5 @@
 """Throttled clients through the gateway: our numbers, the JMX exporter's and Jolokia's against the broker's by JMX."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Sums by client and topic within bounds, and the places that clients pay for."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given

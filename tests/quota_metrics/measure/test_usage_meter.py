@@ -1,7 +1,5 @@
 """What counts as usage, for which client, and how long the meter keeps it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """What a service remembers. After a restart it has the types that the verdict declares: compiled, it takes no others.
 How many clients are matched with teams in an hour, whatever names clients make up: their store is one that counts."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The limits of clients whose rows do not say them, by the history of limits."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any, NamedTuple, TypeAlias
 

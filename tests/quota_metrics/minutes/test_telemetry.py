@@ -1,7 +1,5 @@
 """What clients report, by window, from points on a real server."""
 
-from __future__ import annotations
-
 import random
 from statistics import correlation, linear_regression
 

@@ -1,7 +1,5 @@
 """usage_1m on a real server: minutes are computed when they are missing or rows arrived late, and no others."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Windows of minutes on a real server: random rows against a reference implementation, and hand-made cases."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The effect of a quota change on a recording: who is affected, throttled or freed, and why; the brokers' windows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The replay against hand-computed cases of Kafka's rules, invariants for random loads, and the time that it skips."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hypothesis import given, settings

@@ -4,8 +4,6 @@ Throttled seconds are the same thing in all three places: the union of the
 throttle times in the responses that the gateway saw, until the end of the load.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

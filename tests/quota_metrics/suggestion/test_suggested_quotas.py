@@ -1,7 +1,5 @@
 """Suggested quotas: whom they are for, what a fleet needs, what changes, and what the reasons say."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

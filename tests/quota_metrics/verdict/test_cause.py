@@ -1,7 +1,5 @@
 """What changed at the onset of a level, each cause by an example; and what changed among the instances of a client."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import pytest

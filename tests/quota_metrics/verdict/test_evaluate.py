@@ -1,7 +1,5 @@
 """A client's windows, folded: levels that stay, onsets with their causes, what is forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

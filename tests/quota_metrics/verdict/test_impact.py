@@ -1,7 +1,5 @@
 """What a client feels: each symptom by an example, and drawn clients against a reference."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any

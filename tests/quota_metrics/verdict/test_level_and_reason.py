@@ -1,7 +1,5 @@
 """The numbers, the level, its memory and the words of the reason."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

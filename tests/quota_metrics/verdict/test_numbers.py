@@ -1,7 +1,5 @@
 """Numbers in reasons, and those by which a client paces itself, beside Kafka's formula written down anew."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

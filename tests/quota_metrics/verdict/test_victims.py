@@ -1,7 +1,5 @@
 """Clients that are slow because of another one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,8 +1,6 @@
 """Windows that are staged and published: a block that is sent again counts once, and a run whose staged rows a replica
 does not show yet fails, so that what was published before stays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,8 +1,6 @@
 """What job_runs says of runs: failures of the server are recorded once it is back, and runs wait for earlier ones. How
 their rows are divided into inserts."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """How a read is split into slices of time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

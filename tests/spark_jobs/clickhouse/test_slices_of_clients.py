@@ -1,7 +1,5 @@
 """Slices of a part of the clients give the windows of all of them: random rows on a real server."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,8 +1,6 @@
 """One verdict on every surface: drawn rows and telemetry, and the same level, numbers, reason and impact of job, view,
 API, page, top and /metrics, which are those of references in plain Python."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

@@ -1,8 +1,6 @@
 """The live minute and the job agree, minute by minute: of planted changes they tell the same cause, and of some of the
 fleets that `python -m tests.fleets 2000` compares each path computes what the reference does."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple

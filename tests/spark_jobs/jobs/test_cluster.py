@@ -3,8 +3,6 @@ yields the rows of a local session: packages by --py-files, and executors whose 
 alone. Its event log is one that the history server reads, and does not contain ClickHouse's password.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The job end to end: from ClickHouse through Spark to ClickHouse."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

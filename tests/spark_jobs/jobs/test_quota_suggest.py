@@ -1,7 +1,5 @@
 """quota-suggest: the default and the outliers of a fleet with a known law of traffic, and quotas that do not fit."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """Consecutive runs: which windows they replace, late rows, and recovery after a killed run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

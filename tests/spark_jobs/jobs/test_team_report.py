@@ -1,7 +1,5 @@
 """team-report: the sums of all teams and of nobody's clients are the metered bytes, to the byte."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

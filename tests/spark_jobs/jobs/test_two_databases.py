@@ -1,7 +1,5 @@
 """Two Headrooms on one ClickHouse server, in databases of their own: each reads and writes all it has in its own."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Jobs read minutes of usage_1m, which they bring up to date first, also those whose rows are gone. In a cluster with
 `quota.window.num=31` bursts that it allows are not critical."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The jobs over weeks and their reports, end to end on a real server with two days of rows per minute."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime, timedelta

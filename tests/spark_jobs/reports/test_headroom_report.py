@@ -1,7 +1,5 @@
 """The report of quota-headroom in its four formats, and the plots of reports, also with hostile names."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Reports that are tables of rows, and the file of quota-suggest, which the parser of `headroom quotas plan` reads."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import Any

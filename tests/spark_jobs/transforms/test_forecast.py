@@ -1,7 +1,5 @@
 """Forecast and backtest on generated weeks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Rows of quota_utilization: what Spark finds of a client in a window meets in one verdict, folded in order."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

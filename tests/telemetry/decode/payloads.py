@@ -1,7 +1,5 @@
 """OTLP payloads, hand-written and captured, and the rows of the decoder for them: by template and by otlp.decode."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Container
 from dataclasses import replace

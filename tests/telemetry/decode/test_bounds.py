@@ -3,8 +3,6 @@
 Then every codec of Kafka: valid, truncated, with trailing bytes, and as a decompression bomb.
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """Which clients, series and structures the caches of templates and of known series keep, and which they evict."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Container
 from dataclasses import replace

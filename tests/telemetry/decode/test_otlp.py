@@ -1,7 +1,5 @@
 """Each OTLP kind, and unusual or invalid payloads of real and hostile clients, with texts that are no UTF-8."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """For any payload, decoding by template gives the rows of otlp.decode, in bounded memory."""
 
-from __future__ import annotations
-
 import math
 import random
 import struct

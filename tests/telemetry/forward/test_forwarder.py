@@ -1,7 +1,5 @@
 """Spool to an OTLP endpoint that is unavailable, refuses, rejects points or restarts; and to Headroom's receivers."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which parts of a push are forwarded, and the client that they name."""
 
-from __future__ import annotations
-
 import gzip
 from typing import Any
 

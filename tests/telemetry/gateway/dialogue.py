@@ -1,7 +1,5 @@
 """Both ends of a proxied connection, and frames of requests and responses for it."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Mapping
 

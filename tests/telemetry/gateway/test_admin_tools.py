@@ -4,8 +4,6 @@ The output is the same byte for byte, errors included, except for the address in
 and the output for several resources is sorted: its order depends on all resources that a broker ever held.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

@@ -1,7 +1,5 @@
 """telemetry/gateway/broker_ports.py: open ports, several processes at the same ones, server names, networks."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """100,000 records of mixed sizes up to 1 MB, through the gateway and directly, by two families: same checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import time

@@ -1,7 +1,5 @@
 """A proxied connection without sockets: bytes of a client and a broker in, bytes for both out."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

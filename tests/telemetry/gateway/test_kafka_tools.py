@@ -1,7 +1,5 @@
 """Kafka's own performance tools and Kafka Streams (exactly once) through the gateway, unmodified."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterator

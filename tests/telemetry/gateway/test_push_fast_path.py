@@ -1,7 +1,5 @@
 """The fast path of a push gives the same answers and records as the full path, for any input."""
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

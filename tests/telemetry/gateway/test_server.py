@@ -1,7 +1,5 @@
 """The gateway's sockets and their limits: unreachable brokers, clients that reset, send invalid bytes or are idle."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

@@ -1,7 +1,5 @@
 """A spool, a store that keeps rows in memory, and an ingester over them."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A push that the store or the worker cannot process is isolated, and the rest of its batch is stored once.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

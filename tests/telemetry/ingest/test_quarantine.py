@@ -1,7 +1,5 @@
 """The quarantine keeps refused pushes unmodified: the newest ones, within its limits, each once."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

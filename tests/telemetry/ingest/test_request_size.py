@@ -1,7 +1,5 @@
 """A proxy before the store refuses large requests: batches are written in parts, each row once."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

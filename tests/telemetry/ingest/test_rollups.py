@@ -1,7 +1,5 @@
 """Rollups: when hours are computed and in which slices; repeated computations agree with the raw points."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

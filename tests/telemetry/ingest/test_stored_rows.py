@@ -1,7 +1,5 @@
 """Every kind of record through the storage worker into a ClickHouse server, points in the order of its sorting key."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The group commit: when it flushes, and that answers keep their order whenever it does."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The gRPC server over real sockets: the protocol's rules, who may state an identity, late flushes, hostile calls."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """telemetry/proto: the committed Python code matches the .proto file, and the wheel includes both."""
 
-from __future__ import annotations
-
 import importlib
 import tomllib
 from pathlib import Path

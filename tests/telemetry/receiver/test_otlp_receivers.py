@@ -1,7 +1,5 @@
 """The OTLP receivers over real sockets: OpenTelemetry's own exporters, authorization, and hostile callers."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from collections.abc import Callable

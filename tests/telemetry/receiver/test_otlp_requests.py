@@ -1,7 +1,5 @@
 """OTLP requests to spool records: whom attributes name, what cannot be parsed, splitting by client, limits."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

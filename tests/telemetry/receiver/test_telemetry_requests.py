@@ -1,7 +1,5 @@
 """telemetry/receiver/telemetry_requests.py: answers, records, payloads validated on receipt, faults, invalid bytes."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import struct

@@ -1,7 +1,5 @@
 """telemetry/subscriptions/config_admin.py and config_messages.py: each rule alone, and compared with a real broker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

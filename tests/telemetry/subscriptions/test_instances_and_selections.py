@@ -1,7 +1,5 @@
 """The attributes of an instance, and which instances are evicted; which subscriptions match, and what they request."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

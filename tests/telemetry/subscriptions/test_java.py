@@ -1,7 +1,5 @@
 """What is Java's in subscriptions, beside a live JDK: iteration orders, patterns, subjects of certificates."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

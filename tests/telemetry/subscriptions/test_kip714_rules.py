@@ -4,8 +4,6 @@ Where that test uses two threads, this one sends two requests in one millisecond
 test's counts of JMX metrics have no counterpart.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace

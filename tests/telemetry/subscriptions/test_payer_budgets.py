@@ -1,7 +1,5 @@
 """telemetry/subscriptions/payer_budgets.py: who pays, what is refused, and when a payer is served again."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

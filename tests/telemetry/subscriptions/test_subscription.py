@@ -1,7 +1,5 @@
 """Subscriptions: Kafka's validator test and Kafka's own class, then files: read, refused as a whole, written."""
 
-from __future__ import annotations
-
 import random
 import stat
 from pathlib import Path

@@ -3,8 +3,6 @@
 Then what producers are answered, by kio's schema of each version that they are offered.
 """
 
-from __future__ import annotations
-
 import gzip
 import random
 import struct

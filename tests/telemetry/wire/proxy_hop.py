@@ -1,7 +1,5 @@
 """Load balancers: one that begins each connection with a PROXY header, and one before several gateways."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import itertools

@@ -1,7 +1,5 @@
 """Bytes of connections: PROXY protocol headers, then frames, which any split of the stream leaves the same."""
 
-from __future__ import annotations
-
 import ipaddress
 
 import pytest

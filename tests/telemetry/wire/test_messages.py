@@ -1,7 +1,5 @@
 """Messages that are rewritten or read, version by version, with kio's generated schema as a second implementation."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import struct

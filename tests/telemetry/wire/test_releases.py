@@ -1,8 +1,6 @@
 """The table of APIs and the rewritten responses beside the classes of other releases of Kafka, which have versions that
 the newest one removed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

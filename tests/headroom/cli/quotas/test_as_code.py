@@ -1,7 +1,5 @@
 """`headroom quotas plan | export | drift` on files and a recording, and their exit statuses. No cluster."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

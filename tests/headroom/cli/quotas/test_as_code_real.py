@@ -1,7 +1,5 @@
 """`headroom quotas plan | apply | export | drift` on a real broker, beside Kafka's own ConfigCommand."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """`headroom quotas` on files, and its messages for invalid input. No cluster."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`headroom quotas what-if` on a real ClickHouse with a generated recording, and its error messages."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`headroom subscriptions` on a sink in this process, and its messages for invalid input."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`headroom subscriptions preview` over a store: which clients would match, and the cost."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

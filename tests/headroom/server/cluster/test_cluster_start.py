@@ -1,7 +1,5 @@
 """`headroom serve` whose cluster does not answer at the start lives, says why it is not ready, and serves later."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,8 +1,6 @@
 """Facts of the cluster in `headroom serve`: settings override them with a warning, changes are taken once, and they are
 read when brokers come, go or move."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """The addresses and ports that clients see at listeners, clients of IPv4 and IPv6 at one, and a cluster that is not
 Apache's."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

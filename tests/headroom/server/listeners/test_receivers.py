@@ -1,7 +1,5 @@
 """The gRPC and OTLP receivers of `headroom serve`: from the socket to rows."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

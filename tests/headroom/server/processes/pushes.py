@@ -1,7 +1,5 @@
 """Pushes of one client to a Headroom that runs."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

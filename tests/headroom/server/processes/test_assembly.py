@@ -1,7 +1,5 @@
 """headroom/server/processes/assembly.py: when pushes are synced to disk, and the clock of the rules."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -1,8 +1,6 @@
 """One supervisor for every kind of child process. Messages arrive unchanged, secrets included, and nothing else does.
 Which exchanges a network process reports, and that their number is bounded."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import subprocess

@@ -1,8 +1,6 @@
 """The child processes of `headroom serve`: their files are private, they have their parent's proxies and none of its
 secrets, and a storage worker that hangs is replaced."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """When levels are computed, over a store and a clock that are not there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, cast

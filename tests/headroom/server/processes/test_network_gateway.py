@@ -1,7 +1,5 @@
 """A gateway of two network processes in front of the shared broker: usage, subscriptions, listeners."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import uuid

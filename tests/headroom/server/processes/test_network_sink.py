@@ -1,7 +1,5 @@
 """A stand-alone sink of several network processes: one port, one spool, one set of subscriptions, one sum."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

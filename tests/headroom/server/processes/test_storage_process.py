@@ -1,8 +1,6 @@
 """The storage process: its first message, its exit after a fatal fault, how long it collects, when its progress makes
 Headroom not ready, and the difference between its counts and those of its parent."""
 
-from __future__ import annotations
-
 import errno
 import random
 import subprocess

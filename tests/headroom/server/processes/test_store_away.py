@@ -1,8 +1,6 @@
 """`headroom serve --clickhouse` while the server is away or refuses: it accepts pushes and writes them later, says so
 at /readyz, and stays in service for Kafka's clients."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

@@ -1,7 +1,5 @@
 """headroom/server/processes/address_quotas.py: whose limits hold for which broker."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import socket

@@ -1,7 +1,5 @@
 """Brokers whose limits a class decides (client.quota.callback.class), not the rules: the verdict says so."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

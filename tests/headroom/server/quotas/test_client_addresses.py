@@ -1,8 +1,6 @@
 """Quotas on addresses behind a load balancer with PROXY headers and two network processes: the gateway serves, refuses
 and delays as many connections as the broker does by itself."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """A broker with `quota.window.num=31`: what it allows is not critical."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

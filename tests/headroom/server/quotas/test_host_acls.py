@@ -1,7 +1,5 @@
 """An ACL that denies an address, before which the gateway stands: what the gateway hides is said."""
 
-from __future__ import annotations
-
 import socket
 from html import unescape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who may read the pages: Host headers, tokens, proxies, other sites; and what an application reads of others."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

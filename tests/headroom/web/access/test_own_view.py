@@ -1,7 +1,5 @@
 """Tokens of applications: each sees its own clients at /api/v1/me, and 403 at every other route."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A secured cluster of three brokers, and gateways in front of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hostile clients at a TLS listener, and a broker that misbehaves: bounded, counted, and other clients are served."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """TLS at the listener and at the brokers: client certificates, principals by mapping rules, files that change."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl

@@ -1,8 +1,6 @@
 """Each security protocol, mechanism and client family through a gateway to a real cluster of three brokers: the same
 records come back, and usage and telemetry name the user that the broker authenticated."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 

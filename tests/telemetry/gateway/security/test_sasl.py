@@ -1,7 +1,5 @@
 """SASL through a proxied connection: users in tokens, what is forwarded in each state, owners of delegation tokens."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

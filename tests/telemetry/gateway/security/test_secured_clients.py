@@ -1,7 +1,5 @@
 """Clients of a secured cluster of three brokers: server names, certificates on both sides, refusals, renewed logins."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

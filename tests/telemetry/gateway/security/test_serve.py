@@ -1,7 +1,5 @@
 """`headroom serve` in front of a secured cluster: flags, tables that name the user, and no password anywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

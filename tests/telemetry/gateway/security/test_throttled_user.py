@@ -1,7 +1,5 @@
 """A throttled user: the broker's JMX, the tables and the report of the job name the same one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Estimates of bytes by topic against what a script sent: unbiased, and nothing passes differently for being read."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections import Counter
