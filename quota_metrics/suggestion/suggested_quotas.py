@@ -10,17 +10,22 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from exporters.model import QuotaKey
 from quota_metrics.amounts import exact_share_text, rate_text
 from quota_metrics.config.broker_refusals import is_whole
 from quota_metrics.config.entities import Entity, Rules, entity_of_names, entity_text
 from quota_metrics.suggestion.dimension import Dimension, is_nameable, keeps, level
 from quota_metrics.verdict.thresholds import LARGEST_RATE, Thresholds
+from quota_metrics.windows import QuotaWindow
 
 FULL: Final = Thresholds().critical  # utilisation (99th percentile) above which a quota is too low
 TARGET: Final = Thresholds().warn  # share of a suggested limit that the demand takes
 _SPREAD: Final = 4  # (third quartile / median) to this power above the third quartile: outliers
 _LEAST_FENCE: Final = 2.0  # in third quartiles: where all want about the same
 _DIGITS: Final = 2
+# A broker takes a Produce of any size and mutes for as long as it is of the limit: the window holds the largest batch
+# (Kafka's default of max.message.bytes).
+_BATCH_RATE: Final = 1_048_588 / QuotaWindow().full_s
 FEWEST: Final = 4  # clients of a default; fewer show no spread
 MEDIUM_DAYS: Final = 2
 HIGH_DAYS: Final = 7
@@ -195,7 +200,9 @@ def _default(usage: KeyUsage) -> Suggestion | None:
         return None
     majority = bulk([bucket.need for bucket in free])
     within = [bucket for bucket in free if bucket.need <= majority.fence]
-    limit, current = fitting(majority.highest, usage.quota_key), _limit(usage, usage.dimension.default)
+    least = TARGET * _BATCH_RATE if usage.quota_key == QuotaKey.PRODUCER_BYTE_RATE.value else 0.0
+    limit = fitting(max(majority.highest, least), usage.quota_key)
+    current = _limit(usage, usage.dimension.default)
     if current is not None and majority.highest <= FULL * current and current < FAR_TOO_HIGH * limit:
         limit = current
     elif current is not None and any(bucket.throttled_share for bucket in within):
@@ -227,6 +234,8 @@ def _why_default(
     )
     if majority.size < everyone:
         yield f"the others want more than {rate_text(majority.fence, key)}"
+    if limit > max(fitting(majority.highest, key), current or 0.0):
+        yield "one batch of 1 MiB fits into the window of the limit, so that it mutes nobody for minutes"
     above = [bucket.peak for bucket in within if bucket.peak > limit]
     if above:
         yield f"{len(above)} of them want more than the limit at their peak, up to {rate_text(max(above), key)}"

@@ -28,7 +28,7 @@ from quota_metrics.suggestion.suggested_quotas import (
     suggestions,
 )
 
-KEY = "producer_byte_rate"
+KEY = "consumer_byte_rate"
 USERS = Fleet(users=20, clients=60, most_of_user=5)
 
 
@@ -177,10 +177,11 @@ def judged(
     rules: dict[Entity, float] | None = None,
     kept: list[Demand] | None = None,
     clients_of: Counter[Entity] | None = None,
+    key: str = KEY,
 ) -> list[Suggestion]:
-    in_force = {entity: {KEY: value} for entity, value in (rules or {}).items()}
+    in_force = {entity: {key: value} for entity, value in (rules or {}).items()}
     usage = KeyUsage(
-        KEY, Dimension.USER, "20 users", in_force, free, kept or [], clients_of or Counter(), frozenset(in_force)
+        key, Dimension.USER, "20 users", in_force, free, kept or [], clients_of or Counter(), frozenset(in_force)
     )
     return suggestions(usage)
 
@@ -233,6 +234,14 @@ def test_the_default_in_force_stays_where_it_fits(current: float, throttled: flo
     rows = judged(fleet(demand("u", 100.0, throttled_share=throttled)), {DEFAULT: current})
     assert (rows[0].limit, rows[0].suggested_limit) == (current, suggested)
     assert ("the default in force stays" in rows[0].reason) == (current == suggested)
+
+
+@pytest.mark.parametrize(("current", "suggested"), [(None, 110_000.0), (150.0, 150.0), (100.0, 110_000.0)])
+def test_a_new_default_of_producers_takes_a_batch(current: float | None, suggested: float) -> None:
+    rules = {} if current is None else {DEFAULT: current}
+    rows = judged(fleet(demand("big", 5000.0)), rules, key="producer_byte_rate")
+    assert (rows[0].suggested_limit, bool(of(Kind.OWN, rows))) == (suggested, suggested < 5000)
+    assert ("one batch of 1 MiB fits" in rows[0].reason) == (suggested == 110_000.0)
 
 
 def test_a_name_that_no_quota_can_have_is_reported_without_a_limit() -> None:
