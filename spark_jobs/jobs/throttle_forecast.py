@@ -131,14 +131,16 @@ def _report_row(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
         moments[name] = made_at + timedelta(milliseconds=STEP_MS * steps) if is_expected else None
     wanted = row.pop("wanted")
     reported = {**row, "made_at": made_at, **moments}
-    return {**reported, "reason": _reason(reported, wanted)}
+    return {**reported, "reason": explain_forecast(reported, wanted)}
 
 
-def _reason(row: dict[str, Any], wanted: float) -> str:
+def explain_forecast(row: dict[str, Any], wanted: float) -> str:
+    """The reason of a row. `wanted`: demand, like utilization a share of the limit; below it neither is 100 %."""
     hours = HORIZON * STEP_MS // 3_600_000
-    now, chance = f"at {row['utilization']:.0%} of the limit", f"{row['confidence']:.0%}"
+    used, demand = (f"{min(share, 0.99) if share < 1 else share:.0%}" for share in (row["utilization"], wanted))
+    now, chance = f"at {used} of the limit", f"{row['confidence']:.0%}"
     if wanted > row["utilization"] + _HELD_BACK:
-        now += f" (throttled, wanting about {wanted:.0%})"
+        now += f" (throttled, wanting about {demand})"
     if wanted >= 1:
         return f"{now}: it is reached"
     if row["hits_limit_at"] is None:

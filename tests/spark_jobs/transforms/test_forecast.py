@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from spark_jobs.jobs.throttle_forecast import explain_forecast
 from spark_jobs.transforms.demand import recorded
 from spark_jobs.transforms.forecast_members import crps
 from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, Forecast, forecast
@@ -130,6 +131,14 @@ def test_steps_without_a_row_are_zero_and_shares_are_of_the_newest_limit() -> No
     shares = recorded(pd.DataFrame(rows), 13)
     assert (shares.wanted.tolist(), shares.used.tolist()) == ([0.5, 0.0, 0.7, 0.0], [0.4, 0.0, 0.3, 0.0])
     assert (shares.first_step, shares.limit) == (10, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("used", "wanted", "said"), [(0.999, 0.999, "at 99% of the limit: not"), (0.9, 1.2, "wanting about 120%): it is")]
+)
+def test_reason_says_100_percent_from_the_limit_on(used: float, wanted: float, said: str) -> None:
+    row = {"utilization": used, "confidence": 0.1, "hits_limit_at": None, "within_7d": None}
+    assert said in explain_forecast(row, wanted)
 
 
 @pytest.fixture(scope="module")
