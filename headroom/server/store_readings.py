@@ -36,14 +36,17 @@ _MAX_NAME_CHARS = 255
 _QUOTA_TYPE = {quota_key: bean for bean, (quota_key, _rate) in BEANS.items()}  # as in the broker's metrics
 
 # Utilisation and limit as text, because JSON has no infinity: a limit of 0 is exceeded by any usage. A row without a
-# throttle time of its own mutes by the one that was announced before.
+# throttle time of its own mutes by the one that was announced before. A bucket that both sources measured counts once.
 _CLIENTS: Final = """
 SELECT cluster, quota_key, user, client_id, source, team, toString(h.utilization) AS mean,
        toString(h.utilization_p95) AS p95, muted_ms / (1000 * window_s) AS muted, toFloat64(level) AS level,
        impact, usage, if(throttle_ms > 0, throttle_ms, toFloat64(muted_ms)) / 1000 AS throttle_s,
        if(limit_known, toString(ifNull(h.limit, inf)), NULL) AS bound, count() OVER () AS clients
 FROM headroom_now AS h
-WHERE window_start = fromUnixTimestamp({window_s:UInt32}) AND source = {source:String}
+WHERE window_start = fromUnixTimestamp({window_s:UInt32})
+  AND (source = {source:String} OR (cluster, quota_key, bucket_user, bucket_client_id) NOT IN (
+      SELECT n.cluster, n.quota_key, n.bucket_user, n.bucket_client_id FROM headroom_now AS n
+      WHERE n.window_start = fromUnixTimestamp({window_s:UInt32}) AND n.source = {source:String}))
 ORDER BY h.level DESC, greatest(h.utilization, h.utilization_p95) DESC NULLS LAST, cluster, quota_key, user, client_id
 LIMIT {clients:UInt32}
 """
@@ -62,9 +65,9 @@ class StoreReadings:
         newest_s: Callable[[], int] = lambda: 0,
         now_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`source`: who measured the usage that is shown. `max_client_series`: budget of kafka_client_*, of which a
-        client has nine, the worst first; 0 switches them off. `newest_s`: start of the newest 60 seconds whose levels
-        can be read."""
+        """`source`: who measured the usage that is shown; of buckets that it does not see, the other.
+        `max_client_series`: budget of kafka_client_*, of which a client has nine, the worst first; 0 switches them off.
+        `newest_s`: start of the newest 60 seconds whose levels can be read."""
         self._store = store
         self._source = source
         self._clients = max_client_series // _SERIES_OF_A_CLIENT

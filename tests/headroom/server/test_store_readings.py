@@ -49,7 +49,8 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
             ("a", {"limit": 100.0}),
             ("b", {"limit": None, "muted_ms": 15}),
             (256 * "c", {"limit": 1.0}),
-            ("by jmx", {"limit": 1.0, "source": "jmx"}),  # of another source than is shown
+            ("", {"limit": 100.0, "source": "jmx", "bucket_client_id": "a"}),  # of the bucket of `a`
+            ("direct", {"limit": 100.0, "source": "jmx"}),  # it bypasses the gateway
         ):
             client = {"user": "u", "client_id": name, "bucket_user": "u", "bucket_client_id": name, **more}
             usage = [sample("c", 1000 * at_s, 90.0, **client) for at_s in range(minute_s - 240, minute_s + 360)]
@@ -73,15 +74,19 @@ def test_readings_show_jobs_known_issues_and_window_levels(tmp_path: Path) -> No
         assert contents.readings()[catalogue.JOB_SUCCESS] == {"quota-headroom": 1_767_225_660}
         shown = contents.readings()
         limited, muted = (("c", "Produce", "u", name, "gateway") for name in ("a", "b"))
-        assert shown[catalogue.WINDOW_UTILIZATION] == {(*limited, "mean"): 0.9, (*limited, "p95"): 0.9}
-        assert shown[catalogue.WINDOW_MUTED] == {limited: 0, muted: 0.015}
-        assert shown[catalogue.CLIENT_LEVEL] == {(*limited, "payments"): 2, (*muted, UNOWNED): 4}
-        assert shown[catalogue.CLIENT_LIMIT] == {limited: 100, muted: float("inf")}
-        assert shown[catalogue.CLIENT_USAGE] == {limited: 90, muted: 90}
-        assert shown[catalogue.CLIENT_UTILIZATION] == {limited: 0.9}
-        assert shown[catalogue.CLIENT_THROTTLE] == {limited: 0, muted: 0.9}  # by a throttle time from before
+        direct = ("c", "Produce", "u", "direct", "jmx")
+        statistics = ("mean", "p95")
+        assert shown[catalogue.WINDOW_UTILIZATION] == {
+            (*of, name): 0.9 for of in (limited, direct) for name in statistics
+        }
+        assert shown[catalogue.WINDOW_MUTED] == {limited: 0, muted: 0.015, direct: 0}
+        assert shown[catalogue.CLIENT_LEVEL] == {(*limited, "payments"): 2, (*muted, UNOWNED): 4, (*direct, UNOWNED): 2}
+        assert shown[catalogue.CLIENT_LIMIT] == {limited: 100, muted: float("inf"), direct: 100}
+        assert shown[catalogue.CLIENT_USAGE] == {limited: 90, muted: 90, direct: 90}
+        assert shown[catalogue.CLIENT_UTILIZATION] == {limited: 0.9, direct: 0.9}
+        assert shown[catalogue.CLIENT_THROTTLE] == {limited: 0, muted: 0.9, direct: 0}  # by a throttle time from before
         assert shown[catalogue.SERIES_LEFT_OUT] == 9  # the client with the long name
-        assert shown[catalogue.CLIENT_IMPACT] == {limited: 1, muted: -1}
+        assert shown[catalogue.CLIENT_IMPACT] == {limited: 1, muted: -1, direct: -1}
 
 
 def test_outdated_window_levels_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
