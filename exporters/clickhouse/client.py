@@ -52,6 +52,8 @@ _ASK_TIMEOUT_S = 5.0
 _CONNECT_TIMEOUT_S = 10
 _GREETING_LOCK = threading.Lock()
 _COMPLETE = {"wait_end_of_query": "1"}  # an error has its status, and no part of a result is taken for the result
+# An error is none of the rows; texts of other collectors may not be UTF-8.
+_OF_JSON = {"http_write_exception_in_output_format": "0", "output_format_json_validate_utf8": "1"}
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # bytes in a statement of the command line, which are in literals of it
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -117,7 +119,7 @@ class ClickHouse:
         """
 
         def read(client: Client) -> bytes:
-            plain = settable(client.server_settings, {"http_write_exception_in_output_format": "0"})
+            plain = settable(client.server_settings, _OF_JSON)
             stream = client.raw_stream(sql, _bound(parameters), {**_COMPLETE, **plain}, "JSONEachRow")
             with closing(cast(io.IOBase, stream)) as answer:
                 return cast(bytes, answer.read(max_bytes + 1))

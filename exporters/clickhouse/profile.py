@@ -108,7 +108,6 @@ ASSUMED: Final[Mapping[str, str]] = MappingProxyType(
         "output_format_json_quote_decimals": "0",
         "output_format_json_quote_denormals": "0",
         "output_format_json_skip_null_value_in_named_tuples": "0",
-        "output_format_json_validate_utf8": "1",
         "session_timezone": "UTC",
         # an insert that is confirmed is stored, once
         "async_insert": "0",

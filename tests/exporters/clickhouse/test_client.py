@@ -121,6 +121,9 @@ def test_parameters_reach_the_server_unchanged(clickhouse: RunningClickHouse) ->
     asked = "SELECT {one:String} AS one, {many:Array(String)} AS many, {flag:Bool} AS flag, {number:Int64} AS number"
     parameters = {"one": hostile, "many": [hostile, ""], "flag": True, "number": -(2**60)}
     assert reader.rows(asked, parameters) == [parameters]
+    assert reader.rows("SELECT unhex('61FF') AS name") == [
+        {"name": "a\N{REPLACEMENT CHARACTER}"}
+    ]  # another collector's
     assert reader.rows("SELECT nan AS a, 1 / 0 AS b, toUInt64(-1) AS c") == [{"a": None, "b": None, "c": 2**64 - 1}]
 
 
