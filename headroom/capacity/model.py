@@ -146,7 +146,7 @@ def plan(work: Workload, figures: Figures) -> list[Line]:
             "gateway.max_connections",
             ceil(work.connections / (gateways - 1)),
             "",
-            "setting of each gateway (20000 unless set), with one of them away",
+            "setting of each gateway, with one of them away",
         ),
         Line("spool disk", spool, "bytes", f"{work.outage_h:g} h without ClickHouse; all gateways together"),
         *_clickhouse_lines(work, figures),

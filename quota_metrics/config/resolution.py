@@ -130,9 +130,9 @@ class Resolver:
         names = {USER: user, CLIENT_ID: client_id}
 
         def fits(kind: str, name: str | None) -> bool:
-            if name is None or (kind == "client-id-prefix" and client_id is None):
-                return True
-            return (client_id or "").startswith(name) if kind == "client-id-prefix" else name == names.get(kind, name)
+            if kind == "client-id-prefix" and name is not None and client_id is not None:
+                return client_id.startswith(name)
+            return name is None or name == names.get(kind, name)
 
         return [rule for rule in self._not_understood.get(key, ()) if all(fits(*part) for part in rule.entity)]
 

@@ -38,15 +38,15 @@ _COMPLETE_AFTER_S: Final = 5.0  # by then the rows of a window are stored
 WATERMARK_MARGIN_MS = 60_000  # an insert in progress may become visible after rows received later
 
 
-class Report(NamedTuple):
-    """The latest complete window per client and quota key, worst first, of at most `options.most` clients; with
-    `options.fail_on`, the levels of all that the options name."""
+class LevelReport(NamedTuple):
+    """The latest complete window per client and quota key, worst first, of at most `options.most` clients; and
+    the levels of all that the options name, for `options.fail_on`."""
 
     rows: list[dict[str, Any]]
     levels: Collection[str] = ()
 
 
-def run(options: HeadroomOptions, version: int = 0) -> Report:
+def run(options: HeadroomOptions, version: int = 0) -> LevelReport:
     """Runs the job and returns its report.
 
     All windows of the range are written; a later run over the same windows replaces them. A run whose range ends now
@@ -74,7 +74,7 @@ def run(options: HeadroomOptions, version: int = 0) -> Report:
             for earlier in late:
                 run(replace(options, when=earlier, recent=False), job_run.version)
             if not job_run.rows_in:
-                return Report([])
+                return LevelReport([])
             if job_run.rows_in >= MANY_ROWS:
                 plan_for_many_rows(spark)
             with progress(NAME, spark.sparkContext):
@@ -83,16 +83,18 @@ def run(options: HeadroomOptions, version: int = 0) -> Report:
                 job_run.rows_out = _stage(spark, clickhouse, thresholds, job_run, hours)
         job_run.begin("publishing windows")
         job_run.publish(job_run.rows_out)
-        job_run.stats.update(worst_clients.levels(clickhouse, job_run))
-        levels = worst_clients.levels(clickhouse, job_run, options.user, options.client_id) if options.fail_on else ()
+        levels = worst_clients.levels(clickhouse, job_run)
+        job_run.stats.update(levels)
+        if options.fail_on and (options.user or options.client_id):
+            levels = worst_clients.levels(clickhouse, job_run, options.user, options.client_id)
         rows = worst_clients.worst(clickhouse, job_run, headroom_report.COLUMNS, options)
         if not options.top and len(rows) == options.most:
             sys.stderr.write(f"headroom: these are the {len(rows)} worst clients; quota_utilization has all\n")
         job_run.clear()
-    return Report(rows, levels)
+    return LevelReport(rows, levels)
 
 
-def stream(options: HeadroomOptions) -> Report:
+def stream(options: HeadroomOptions) -> LevelReport:
     """Runs the job over windows that have ended or receive rows, until stopped, or once with `options.once`. Returns
     the last report.
 
@@ -100,7 +102,7 @@ def stream(options: HeadroomOptions) -> Report:
     rows had arrived. A stream that was killed begins with the rows that arrived since then, so none is lost or counted
     twice. Raises ValueError, JavaError, StoreError.
     """
-    report = Report([])
+    report = LevelReport([])
     batch = replace(options, stream=False, once=False, recent=True)
     with source_errors(), session(NAME, options.master):
         while True:

@@ -97,7 +97,7 @@ def stream_ranges(monkeypatch: pytest.MonkeyPatch, when: TimeRange, takes_s: lis
         nonlocal now_s
         now_s += seconds
 
-    def job(options: HeadroomOptions) -> quota_headroom.Report:
+    def job(options: HeadroomOptions) -> quota_headroom.LevelReport:
         nonlocal now_s
         assert (options.recent, options.stream) == (True, False)
         if len(batches) == len(takes_s):
@@ -107,7 +107,7 @@ def stream_ranges(monkeypatch: pytest.MonkeyPatch, when: TimeRange, takes_s: lis
         now_s += takes_s[len(batches) - 1]
         if not takes_s[len(batches) - 1]:
             raise NothingToReadError("nothing")
-        return quota_headroom.Report([])
+        return quota_headroom.LevelReport([])
 
     monkeypatch.setattr(quota_headroom, "session", lambda *_: nullcontext())
     monkeypatch.setattr(quota_headroom, "run", job)
