@@ -22,6 +22,7 @@ class QuotaWindow(NamedTuple):
     samples: int = 11
     window_ms: int = 1000
     before_3_8: bool = False  # as in `Rate`
+    is_assumed: bool = False  # the broker has no window: its throttle times follow from something else
 
     @property
     def length_ms(self) -> int:

@@ -97,6 +97,7 @@ class BrokerFacts:
     client_metrics: bool | None = None  # whether it knows CLIENT_METRICS (KIP-714, 3.7); None: not known
     sources: Mapping[str, int] = field(default_factory=dict)  # ConfigSource of each of REPLICATION_RATES
     moves_log_dirs: bool | None = None  # asked of brokers that throttle it; None: not known
+    lacks_window: bool = False  # it described itself without a quota window, as no broker of Kafka's does
 
     @property
     def is_described(self) -> bool:
@@ -180,6 +181,7 @@ class ClusterFacts:
                     release=broker.release or old.release,
                     sources=broker.sources if broker.configs else old.sources,
                     client_metrics=old.client_metrics if broker.client_metrics is None else broker.client_metrics,
+                    lacks_window=broker.lacks_window or (old.lacks_window and not broker.is_described),
                 )
                 for broker in self.brokers
                 for old in [before.get(broker.broker_id, broker)]

@@ -165,7 +165,8 @@ async def _read_broker(admin: KafkaAdmin, broker_id: int) -> tuple[BrokerFacts, 
     finalized = None if level is None else release_of_level(level)
     facts = _broker_facts(broker_id, versions, configs)
     if configs and facts.quota_window is None:
-        means = "Kafka's default of 11 x 1 s, or the settings are used for its rates"
+        facts = replace(facts, lacks_window=True)
+        means = "Kafka's default of 11 x 1 s, or the settings are used for its rates; throttle times imply no limit"
         unread.append(Unread(f"quota window of broker {broker_id}", "nothing", means, "its configuration has none"))
     if LOG_DIRS_RATE in facts.limits():
         means = f"whether {LOG_DIRS_RATE} is left over is not known"

@@ -248,7 +248,10 @@ class UsageMeter:
             usage.rate.record(partitions, now_ms)
 
     def _imply(self, client: _Client, usage: _Usage, throttle_ms: int, now_ms: int) -> None:
-        """Estimates the limit that the broker used, once all that is in the broker's window was seen."""
+        """Estimates the limit that the broker used, once all that is in the broker's window was seen. Not of a broker
+        without one: Redpanda's token bucket holds one second, so that a burst would imply a fraction of the limit."""
+        if usage.window.is_assumed:
+            return
         quota, bucket, rate = self._seen_of_bucket(client, usage, now_ms)
         others = self._others.get(bucket) if self._has_others else 0.0
         if self._has_others:

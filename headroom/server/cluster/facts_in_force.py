@@ -66,11 +66,16 @@ class FactsInForce:
         Kafka's default."""
         window = self._windows.get(broker_id)
         if window is None:
-            window = self.facts.window_at(broker_id) or _KAFKAS_DEFAULT
+            known = self.facts.window_at(broker_id)
+            window = known or _KAFKAS_DEFAULT
             if broker_id != CONTROLLER:
-                samples = self._config.window_num or window.samples
-                window_ms = self._config.window_size_ms or window.window_ms
-                window = window._replace(samples=samples, window_ms=window_ms)
+                samples, window_ms = self._config.window_num, self._config.window_size_ms
+                window = window._replace(
+                    samples=samples or window.samples,
+                    window_ms=window_ms or window.window_ms,
+                    is_assumed=(known or samples or window_ms) is None
+                    and any(broker.lacks_window for broker in self.facts.brokers),
+                )
             self._windows[broker_id] = window
         return window
 

@@ -142,7 +142,7 @@ def test_broker_that_has_little_leaves_facts_unread() -> None:
 def test_broker_that_does_not_describe_itself_is_not_known(answer: Answer) -> None:
     facts = asked(read_facts, answers={DESCRIBE_CONFIGS: answer})
     assert unread(facts) == {"configuration of broker 1"}
-    assert {broker.quota_window for broker in facts.brokers} == {None}
+    assert {(broker.quota_window, broker.lacks_window) for broker in facts.brokers} == {(None, False)}
     assert asked(read_callback_classes, answers={DESCRIBE_CONFIGS: answer}) == ()
 
 
@@ -152,6 +152,7 @@ def test_broker_that_does_not_describe_itself_is_not_known(answer: Answer) -> No
 def test_window_that_a_broker_does_not_tell_is_said_to_be_a_default(configs: list[dict[str, str]]) -> None:
     facts = asked(read_facts, answers={DESCRIBE_CONFIGS: described(configs)})
     assert unread(facts) == {"quota window of broker 1"}
+    assert facts.broker(1).lacks_window
 
 
 @pytest.mark.parametrize("is_future", [False, True])

@@ -14,7 +14,8 @@ from quota_metrics.measure.throttle_times import MutedTime
 from quota_metrics.measure.usage_meter import FETCH, PRODUCE, UsageMeter
 from quota_metrics.simulation.outcomes import Seen, Simulation
 from quota_metrics.simulation.usage import ClientAtBroker
-from quota_metrics.windows import QuotaWindow, throttle_time_ms
+from quota_metrics.verdict.thresholds import UNEXPLAINED
+from quota_metrics.windows import QuotaWindow, TokenBucket, throttle_time_ms
 from tests.kit.recordings import columns
 
 START_MS = 1_700_000_000_000
@@ -66,6 +67,30 @@ def test_implied_limit_is_the_brokers(limit: float, api_key: int, bursty: bool, 
             implied += [row.implied_limit for row in meter.samples(now_ms) if row.implied_limit]
     assert len(implied) >= 2
     assert mean(implied) == pytest.approx(limit, rel=0.1)
+
+
+def implied_in_bursts(window: QuotaWindow, limit: float, api_key: int) -> list[float]:
+    """By a broker like Redpanda's (atomic_token_bucket): the bucket holds one second of the limit, the throttle time
+    is what it lacks, and a throttled Fetch has its records. Each 30 s the client takes for 4 s what it gets."""
+    meter, bucket = UsageMeter("c", window_at=lambda _: window), TokenBucket(1, 1000, limit)
+    size, free_ms, implied = int(limit / 10), START_MS, []
+    for now_ms in range(START_MS, START_MS + 90_000, 10):
+        if now_ms >= free_ms and (now_ms - START_MS) % 30_000 < 4_000:
+            bucket.record(size, now_ms)
+            throttle_ms = round(max(-bucket.measure(now_ms) / limit * 1000, 0))
+            request, response = (size, 50) if api_key == PRODUCE else (80, size)
+            meter.exchange(Exchange("alice", "app", "", 1, api_key, request, response, throttle_ms, now_ms))
+            free_ms = now_ms + throttle_ms
+        if now_ms % 1000 == 0:
+            implied += [row.implied_limit for row in meter.samples(now_ms) if row.implied_limit]
+    return implied
+
+
+@pytest.mark.parametrize("api_key", [PRODUCE, FETCH])
+def test_no_estimate_by_a_broker_that_has_no_window(api_key: int) -> None:
+    """The rule of windows would tell of another limit than the one that throttles."""
+    assert mean(implied_in_bursts(QuotaWindow(), 1e6, api_key)) < UNEXPLAINED * 1e6
+    assert implied_in_bursts(QuotaWindow(is_assumed=True), 1e6, api_key) == []
 
 
 def test_no_estimate_before_the_window_was_seen_whole() -> None:

@@ -72,6 +72,21 @@ def test_brokers_windows_are_in_force_and_followed() -> None:
     assert list(one.differences()) == []
 
 
+@pytest.mark.parametrize(("settings", "may_be"), [({}, True), ({"window_num": 11}, False)])
+def test_window_of_brokers_that_have_none_is_assumed(settings: dict[str, int], may_be: bool) -> None:
+    """Also while they do not answer, and of a broker that never did. A broker that refused to tell may have one, and
+    the settings may say that it has."""
+    none, silent = BrokerFacts(1, lacks_window=True), BrokerFacts(1)
+    for read, is_assumed in (
+        ([ClusterFacts("id", (none, BrokerFacts(2)))], True),
+        ([ClusterFacts("id", (none,)), ClusterFacts("id", (silent,))], True),
+        ([ClusterFacts("id", (none,)), facts(11)], False),
+        ([ClusterFacts("id", (silent,))], False),
+    ):
+        one, _ = after(settings, *read)
+        assert {one.window_at(broker_id).is_assumed for broker_id in (1, 2)} == {is_assumed and may_be}
+
+
 def test_failed_reading_keeps_the_facts() -> None:
     one, rows = after({}, facts(31))
     with pytest.raises(BrokerUnreachableError):
