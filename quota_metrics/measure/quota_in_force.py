@@ -163,6 +163,6 @@ def _foreign(resolver: Resolver, quota_key: str, user: str, client_id: str | Non
 
 def _in_force(limit: float | None, entity: str, tags: Tags) -> QuotaInForce:
     limited = limit is not None and limit <= LARGEST_RATE  # false for NaN, with which Kafka never throttles
-    return QuotaInForce(
-        limit if limited else None, True, entity, desanitize(tags.get(USER, "")), tags.get(CLIENT_ID, "")
-    )
+    # A callback class may meter by tags of its own. Different tags are different buckets.
+    names = [desanitize(tags[tag]) if tag == USER else f"{tag}={tags[tag]}" for tag in sorted(tags) if tag != CLIENT_ID]
+    return QuotaInForce(limit if limited else None, True, entity, ";".join(names), tags.get(CLIENT_ID, ""))

@@ -75,6 +75,20 @@ def test_callback_overrides_the_configuration_and_none_leaves_it() -> None:
     assert in_force.of_sensor(row._replace(user="bob")).limit == 10.0
 
 
+def test_clients_share_a_callbacks_limit_by_all_its_tags() -> None:
+    """As in GroupedUserQuotaCallback and Strimzi's StaticQuotaCallback, whose tags are not Kafka's."""
+    groups = {
+        "alice": {"group": "a"},
+        "amy": {"group": "a"},
+        "bob": {"group": "b"},
+        "eve": {"user": "eve", "group": "b"},
+    }
+    in_force = QuotasInForce(QuotaCallback(lambda _key, user, _client_id, _broker: (groups[user], 5.0)))
+    in_force.configure({})
+    buckets = [in_force.of_client(PRODUCER, user, "x", 1)[3:5] for user in groups]
+    assert buckets == [("group=a", ""), ("group=a", ""), ("group=b", ""), ("group=b;eve", "")]
+
+
 def test_rule_of_another_vendors_entity_makes_the_limit_unknown() -> None:
     prefix = entity_of({"client-id-prefix": "app-"})
     in_force = quotas({entity_of({"user": "alice"}): {PRODUCER: 7.0}, prefix: {PRODUCER: 5.0}})
