@@ -156,6 +156,6 @@ def preview_of(
 
 def usual_points(software_name: str, software_version: str) -> int:
     """Points per push of a client of this software, with all metrics."""
-    if "java" in software_name:
-        return JAVA_POINTS
-    return LIBRDKAFKA_POINTS if "rdkafka" in f"{software_name} {software_version}" else OTHER_POINTS
+    if "rdkafka" in f"{software_name} {software_version}" or software_name.startswith("confluent-kafka-"):
+        return LIBRDKAFKA_POINTS
+    return JAVA_POINTS if "java" in software_name else OTHER_POINTS

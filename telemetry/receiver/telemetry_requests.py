@@ -34,8 +34,8 @@ _NONE: Final = ErrorCode.NONE  # enum member access is slow in Python 3.11
 _PUSH: Final = RecordKind.PUSH
 RETRY: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 # Brokers and the Java and C clients spell "all metrics" as ALL_METRICS. KIP-714 and the message schema spell it "".
-# Clients written from those (franz-go 1.22) read ALL_METRICS as a prefix that matches nothing, and push nothing.
-_SPELL_ALL_AS_KIP_714: Final = frozenset({"kgo"})
+# Clients written from those (franz-go 1.22, Dekaf) read ALL_METRICS as a prefix that matches nothing, and push nothing.
+_SPELL_ALL_AS_KIP_714: Final = frozenset({"kgo", "dekaf"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,12 +88,17 @@ def _text(key: str, value: Any) -> str:
     if value is None:
         return ""
     if key == MATCH and isinstance(value, dict):
-        value = [f"{criterion}={pattern}" for criterion, pattern in value.items()]
+        value = [f"{criterion}={_scalar(criterion, pattern)}" for criterion, pattern in value.items()]
     if key in (METRICS, MATCH) and isinstance(value, list):
-        return ",".join(str(element) for element in value)
+        return ",".join(_scalar(key, element) for element in value)
+    return _scalar(key, value)
+
+
+def _scalar(key: Any, value: Any) -> str:
+    """YAML reads `yes`, `3.10` and nothing as other values than text."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         return str(value)
-    raise ValueError(f"{key}: {value!r} is neither text nor a list of it")
+    raise ValueError(f"{key}: {value!r} is neither text nor a list of it: put it in quotes")
 
 
 class SubscriptionFile:

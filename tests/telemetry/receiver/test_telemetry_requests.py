@@ -118,10 +118,13 @@ def test_granted_get_has_the_documented_bytes() -> None:
     assert answer.body == expected
 
 
+@pytest.mark.parametrize("software", ["kgo", "dekaf"])
 @pytest.mark.parametrize(("metrics", "requested"), [("*", [""]), ("org.apache.", ["org.apache."])])
-def test_franz_go_receives_an_empty_prefix_for_all_metrics(metrics: str, requested: list[str]) -> None:
+def test_client_by_the_letter_of_kip_714_receives_an_empty_prefix(
+    metrics: str, requested: list[str], software: str
+) -> None:
     sink = Sink(metrics)
-    sink.connection = replace(CONNECTION, software_name="kgo", software_version="v1.22.2")
+    sink.connection = replace(CONNECTION, software_name=software, software_version="v1.22.2")
     reader = Reader(sink.get().body, 26 + 5 + 9)
     assert [reader.compact_string() for _ in range(reader.compact_array_length())] == requested
 

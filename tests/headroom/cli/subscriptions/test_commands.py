@@ -138,6 +138,8 @@ def test_unreachable_store_exits_with_1(sink: RunningSink) -> None:
         ("apache-kafka-java", "4.3.1", JAVA_POINTS),
         ("librdkafka", "2.16.0", LIBRDKAFKA_POINTS),
         ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", LIBRDKAFKA_POINTS),
+        ("confluent-kafka-javascript", "1.6.1-librdkafka-2.12.0", LIBRDKAFKA_POINTS),
+        ("confluent-kafka-dotnet", "2.12.0", LIBRDKAFKA_POINTS),
         ("kgo", "1.22", OTHER_POINTS),
         ("unknown", "unknown", OTHER_POINTS),
     ],
