@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exporters.clickhouse.client import ClickHouse
+from quota_metrics.config.resolution import CLIENT_KEYS
 from quota_metrics.minutes.columns import joined_codes
 from quota_metrics.minutes.memories import MINUTE_MS, AsOf, Client, Cluster, restored
-from quota_metrics.minutes.records import paused_collector
+from quota_metrics.minutes.records import paused_collector, records
+from quota_metrics.minutes.resolved_limits import recorded_limits
 from quota_metrics.minutes.surroundings import Around, ClientFacts, read_around
 from quota_metrics.minutes.teams import Teams
 from quota_metrics.minutes.usage_minutes import insert_in_parts, last_seconds, store_minute
@@ -63,7 +65,7 @@ class LiveLevels:
         """Writes a minute that has ended, beside older computations of it, and its rows of usage_1m. Raises
         StoreError."""
         start_ms = 1000 * start_s
-        windows = windows_of(store_minute(self._store, start_ms), WINDOW_S, start_ms + MINUTE_MS)
+        windows = self._windows(store_minute(self._store, start_ms), start_ms)
         around = read_around(self._store, start_ms, telemetry=telemetry and windows.num_rows > 0)
         before = self._as_of(start_ms)
         judged = _judged(windows, before, around, thresholds)
@@ -79,10 +81,19 @@ class LiveLevels:
         rows = last_seconds(self._store, start_ms)
         if not rows.num_rows:
             return
-        windows = windows_of(rows, WINDOW_S, start_ms + MINUTE_MS)
+        windows = self._windows(rows, start_ms)
         around = read_around(self._store, start_ms, telemetry=telemetry)
         before = self._as_of(start_ms - start_ms % MINUTE_MS)
         self._write("headroom_live", start_ms, _judged(windows, before, around, thresholds), around)
+
+    def _windows(self, rows: pa.Table, start_ms: int) -> pa.Table:
+        """Rows that others insert may lack the limit: the history of quotas has it, as for a job."""
+        end_ms = start_ms + MINUTE_MS
+        unknown = rows.filter(pc.equal(rows["limit_known"], pa.scalar(0))).select(
+            ["cluster", "quota_key", "user", "client_id"]
+        )
+        clients = {client for client in records(unknown, lambda *names: names) if client[1] in CLIENT_KEYS}
+        return windows_of(rows, WINDOW_S, end_ms, recorded_limits(self._store, clients, start_ms, end_ms))
 
     def _as_of(self, minute_ms: int) -> AsOf:
         if minute_ms not in self._known:

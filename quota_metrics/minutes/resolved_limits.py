@@ -1,20 +1,31 @@
-"""The limits of clients whose rows do not say them, from the history of quotas (quota_limits). Sans-I/O."""
+"""The limits of clients whose rows do not say them, from the history of quotas (quota_limits)."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple, TypeAlias
 
+from exporters.clickhouse.client import ClickHouse
 from exporters.model import DEFAULT_ENTITY, QuotaLimit
 from quota_metrics.config.entities import entity_text
 from quota_metrics.config.resolution import Resolution, bucket_names
 from quota_metrics.config.timeline import Pair, epochs
-from quota_metrics.minutes.rows import LimitInterval
+from quota_metrics.minutes.records import records, statement
+from quota_metrics.minutes.rows import ClientLimits, LimitInterval
 from quota_metrics.verdict.thresholds import LARGEST_RATE
 
 ClientKey: TypeAlias = tuple[str, str, str, str]  # cluster, quota key, user, client-id
 _NO_LIMIT = -1.0
+
+
+def recorded_limits(
+    store: ClickHouse, clients: Collection[ClientKey], from_ms: int, to_ms: int, cluster: str = ""
+) -> ClientLimits:
+    """`resolved_limits` by the stored history. Raises StoreError."""
+    span = {"to_ms": to_ms, "cluster": cluster}
+    history = records(store.table(statement("limits"), span), QuotaLimit) if clients else []
+    return ClientLimits(resolved_limits(clients, history, from_ms, to_ms) if history else {})
 
 
 def resolved_limits(

@@ -76,18 +76,11 @@ _SPARK_TYPES: Final[Mapping[object, type[T.DataType]]] = {
 }
 USAGE_SCHEMA = schema(**{name: _SPARK_TYPES[kind] for name, kind in get_type_hints(Window).items()})
 
-# Clients whose rows do not carry the limit that was in force, and the history of limits: a null value means removal.
+# Clients whose rows do not carry the limit that was in force.
 UNRESOLVED_CLIENTS = f"""
 SELECT DISTINCT cluster, quota_key, u.user AS user, u.client_id AS client_id
 FROM usage_1m AS u
 WHERE {OF_MINUTES} AND {OF_CLUSTER} AND limit_known = 0 AND quota_key IN {CLIENT_KEYS!r}
-"""  # noqa: S608 - made of our own words
-LIMITS = f"""
-SELECT cluster, toValidUTF8(l.user) AS user, toValidUTF8(l.client_id) AS client_id, '' AS ip, quota_key,
-       toUnixTimestamp64Milli(valid_from) AS valid_from_ms, value
-FROM quota_limits AS l FINAL
-WHERE l.ip = '' AND valid_from < fromUnixTimestamp64Milli({{to_ms:Int64}}) AND quota_key IN {CLIENT_KEYS!r}
-  AND {OF_CLUSTER}
 """  # noqa: S608 - made of our own words
 
 # What clients report per window; their instances, seen when their id was assigned and at each push; what instances of

@@ -13,7 +13,7 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.model import ANONYMOUS, DEFAULT_ENTITY, QuotaKey
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, entity_of_names
 from quota_metrics.config.resolution import Resolver
-from quota_metrics.minutes.records import records
+from quota_metrics.minutes.records import records, statement
 from quota_metrics.minutes.resolved_limits import ClientKey
 from quota_metrics.minutes.rows import ClientLimits, LimitInterval
 from quota_metrics.simulation.outcomes import KEYS
@@ -120,7 +120,7 @@ def days(hours: CountedRange) -> list[Day]:
 
 def rules_in_force(clickhouse: ClickHouse, when: TimeRange, cluster: str) -> dict[str, InForce]:
     """Of each cluster of which rules were recorded. Raises StoreError."""
-    history = clickhouse.rows(queries.LIMITS, {"to_ms": when.to_ms, "cluster": cluster})
+    history = clickhouse.rows(statement("limits"), {"to_ms": when.to_ms, "cluster": cluster})
     newest: dict[tuple[str, Entity, str], tuple[int, float | None]] = {}
     for row in sorted(history, key=lambda row: int(row["valid_from_ms"])):
         entity = entity_of_names(row["user"], row["client_id"])

@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.model import QuotaLimit
 from quota_metrics.minutes.records import records
-from quota_metrics.minutes.resolved_limits import resolved_limits
+from quota_metrics.minutes.resolved_limits import recorded_limits
 from quota_metrics.minutes.rows import ClientLimits
 from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import windows_of
@@ -60,8 +59,7 @@ def limits_of(clickhouse: ClickHouse, hours: CountedRange) -> ClientLimits:
     when = hours.when
     span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": hours.source, "cluster": hours.cluster}
     clients = records(clickhouse.table(queries.UNRESOLVED_CLIENTS, span), lambda *names: names)
-    history = records(clickhouse.table(queries.LIMITS, span), QuotaLimit)
-    return ClientLimits(resolved_limits(clients, history, when.from_ms, when.to_ms))
+    return recorded_limits(clickhouse, clients, when.from_ms, when.to_ms, hours.cluster)
 
 
 def slices_of(clickhouse: ClickHouse, hours: CountedRange, cores: int, limits: ClientLimits) -> list[dict[str, Any]]:

@@ -24,7 +24,8 @@ FROM (
            if(own, intDiv(at_ms, 1000) - intDiv(at_ms, 1000) % greatest(cadence, 1), -1) AS slot,
            own * rate * least(interval_ms, 60000) AS row_area,
            if(isFinite(throttle_ms) AND throttle_ms > 0, toInt64(ceil(least(throttle_ms, 1e9))), 0) AS announced_ms,
-           toUInt32(if(interval_ms = 0, least(announced_ms, {{muted_lookback_ms}}), least(muted_ms, interval_ms, 60000)))
+           if(muted_ms = 0 AND gateway_id = '', announced_ms, toInt64(muted_ms)) AS muted, -- others may not count it
+           toUInt32(if(interval_ms = 0, least(announced_ms, {{muted_lookback_ms}}), least(muted, interval_ms, 60000)))
                AS length_ms,
            if(own AND isFinite(implied_limit) AND implied_limit <= {{largest_rate}}, implied_limit, 0) AS implied
     FROM (

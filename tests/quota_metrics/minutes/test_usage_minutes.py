@@ -11,7 +11,8 @@ import pytest
 from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.usage_minutes import SampleTable, complete, last_seconds, minutes, store_minute
 from tests.kit.clickhouse import RunningClickHouse
-from tests.kit.usage_rows import MINUTE, START, changing, drawn, insert, stored_minute
+from tests.kit.levels import compute_levels
+from tests.kit.usage_rows import MINUTE, START, changing, drawn, insert, insert_limits, stored_minute
 from tests.kit.windows_reference import Row
 
 pytestmark = pytest.mark.clickhouse
@@ -140,3 +141,16 @@ def test_the_last_seconds_begin_within_a_minute(clickhouse: RunningClickHouse) -
     insert(clickhouse.store, rows, "last-seconds")
     (row,) = [row for row in last_seconds(store, start).to_pylist() if row["cluster"] == "last-seconds"]
     assert (row["rates"], row["samples"]) == ([float(at) for at in range(60)], 60)
+
+
+def test_rows_of_other_collectors_say_what_a_gateway_adds_to_its_own(clickhouse: RunningClickHouse) -> None:
+    """Such rows have no limit, which the history of quotas has, and an interval, but no muted time."""
+    start = time.time_ns() // 1_000_000 // MINUTE * MINUTE - 45 * MINUTE
+    insert_limits(clickhouse.store, "others", start - MINUTE, {"u": 100.0})
+    rows = [Row(start + 1000 * at, "u", "c", 1, 50.0, 300.0 * (at == 9), interval_ms=1000) for at in range(60)]
+    insert(clickhouse.store, rows, "others")
+    compute_levels(clickhouse.store, start // 1000)
+    stored_levels = ClickHouse((clickhouse.writer,)).rows(
+        "SELECT level, limit, muted_ms, matched_entity FROM headroom_minutes WHERE cluster = 'others'"
+    )
+    assert stored_levels == [{"level": "critical", "limit": 100.0, "muted_ms": 300, "matched_entity": "user=u"}]
