@@ -35,6 +35,7 @@ class PlanReport:
     hits: Mapping[tuple[Entity, str], list[Names]] | None = None
     answer: WhatIfAnswer | None = None
     harmed: Sequence[ClientOutcome] = field(default=())
+    is_whole: bool = True  # no entry of the file was left out
 
     @property
     def harmed_clients(self) -> int:
@@ -47,8 +48,9 @@ class PlanReport:
 
     @property
     def passes(self) -> bool:
-        """Whether the harm is within --max-harm. Clients that were not examined may be harmed."""
-        return self.max_harm is None or (self.harmed_clients <= self.max_harm and self.is_complete)
+        """Whether the harm is within --max-harm. Clients that were not examined may be harmed, by entries that were
+        not read, too."""
+        return self.max_harm is None or (self.harmed_clients <= self.max_harm and self.is_complete and self.is_whole)
 
     @property
     def not_replayed(self) -> list[str]:
@@ -62,6 +64,8 @@ class PlanReport:
     def summary(self) -> list[str]:
         changes = len(self.plan.all_changes)
         lines = [f"{count_text(changes, 'change')} of values" if changes else "nothing changes"]
+        if not self.is_whole:
+            lines.append("not all could be read: what was left out is on standard error")
         unmanaged = len(self.plan.unmanaged) + len(self.plan.unmanaged_subscriptions)
         if unmanaged:
             lines.append(f"not in the file, and kept without --prune: {count_text(unmanaged, 'value')}")

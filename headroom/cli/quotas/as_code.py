@@ -82,7 +82,7 @@ def plan(
         planned, state, is_complete = _planned(
             file, bootstrap_server, from_file, command_config, timeout_ms, prune=prune
         )
-        report = PlanReport(planned, max_harm)
+        report = PlanReport(planned, max_harm, is_whole=is_complete)
         if planned.changes and replay:
             replayed = alterations_of([change for change in planned.changes if change.key in KEYS])
             question = WhatIfQuestion(replayed, *time_range(since), cluster)

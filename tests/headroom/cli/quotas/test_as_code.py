@@ -83,6 +83,10 @@ def test_plan_names_those_that_a_bad_limit_throttles(tmp_path: Path, rules: str,
     assert (found["harmed_clients"], found["passes"]) == (2, False)
     assert run(*asking, "--max-harm", "2").exit_code == 0
     assert run(*asking).exit_code == 0
+    unreadable = written(tmp_path, "quotas: [{user: bob, producer_byte_rate: 5}]")
+    result = run("plan", "-f", unreadable, *asking[3:], "--max-harm", "2", "--output", "json")
+    assert (result.exit_code, document(result)["passes"]) == (2, False)
+    assert "not all could be read" in document(result)["summary"][1]
 
 
 @pytest.mark.clickhouse
