@@ -105,7 +105,7 @@ SELECT cluster, toValidUTF8(i.principal) AS user, toValidUTF8(i.client_id) AS cl
 FROM client_instances AS i
 WHERE {OF_CLUSTER}
 GROUP BY cluster, user, client_id, i.client_instance_id
-HAVING last_seen_ms >= {{from_ms:Int64}}
+HAVING last_seen_ms >= {{from_ms:Int64}} AND min(i.first_seen) < fromUnixTimestamp64Milli({{to_ms:Int64}})
 """  # noqa: S608 - made of our own words
 INSTANCES_SCHEMA = schema(
     **dict.fromkeys((*_CLIENT, "software_name", "software_version"), T.StringType),

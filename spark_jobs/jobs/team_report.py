@@ -4,6 +4,7 @@ ClickHouse adds up each client's hours, without rows that were stored twice; Spa
 of all teams and UNOWNED are the metered bytes, exactly: bytes are added as integers.
 """
 
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from quota_metrics.config.owners import Owners, parse_owners
+from quota_metrics.verdict.thresholds import MUTED_LOOKBACK_MS
 from spark_jobs import cli
 from spark_jobs.clickhouse.queries import IN_RANGE, OF_CLUSTER, schema
 from spark_jobs.clickhouse.runs import started
@@ -30,16 +32,25 @@ _GB = 1e9
 _CLIENT = ("user", "client_id")
 _SUMS = ("bytes_in", "bytes_out", "requests", "throttled_requests", "muted_ms")
 
+# JMX and other collectors may announce throttle times, which overlap, and not count the muted time.
 HOURS = f"""
-SELECT toValidUTF8(user) AS user, toValidUTF8(client_id) AS client_id,
-       toInt64(toUnixTimestamp(toStartOfHour(ts))) AS hour_s,
-       toInt64(sumIf(bytes, quota_key = 'producer_byte_rate')) AS bytes_in,
-       toInt64(sumIf(bytes, quota_key = 'consumer_byte_rate')) AS bytes_out,
-       toInt64(sum(requests)) AS requests, toInt64(sum(throttled_requests)) AS throttled_requests,
-       toInt64(sum(muted_ms)) AS muted_ms
-FROM quota_usage FINAL
-WHERE {IN_RANGE} AND source = {{source:String}} AND {OF_CLUSTER}
-  AND quota_key IN ('producer_byte_rate', 'consumer_byte_rate')
+SELECT user, client_id, hour_s, toInt64(sumIf(bytes, quota_key = 'producer_byte_rate')) AS bytes_in,
+       toInt64(sumIf(bytes, quota_key = 'consumer_byte_rate')) AS bytes_out, toInt64(sum(requests)) AS requests,
+       toInt64(sum(throttled_requests)) AS throttled_requests, toInt64(sum(muted_ms)) AS muted_ms
+FROM (
+    SELECT toValidUTF8(u.user) AS user, toValidUTF8(u.client_id) AS client_id, quota_key,
+           toInt64(toUnixTimestamp(toStartOfHour(ts))) AS hour_s, sum(u.bytes) AS bytes, sum(u.requests) AS requests,
+           sum(u.throttled_requests) AS throttled_requests,
+           sum(u.muted_ms) + intervalLengthSumIf(
+               toUnixTimestamp64Milli(ts),
+               toInt64(toUnixTimestamp64Milli(ts) + least(throttle_ms, {MUTED_LOOKBACK_MS})),
+               u.muted_ms = 0 AND gateway_id = '' AND throttle_ms > 0
+           ) AS muted_ms
+    FROM quota_usage AS u FINAL
+    WHERE {IN_RANGE} AND source = {{source:String}} AND {OF_CLUSTER}
+      AND quota_key IN ('producer_byte_rate', 'consumer_byte_rate')
+    GROUP BY user, client_id, quota_key, hour_s, cluster, broker_id
+)
 GROUP BY user, client_id, hour_s
 """  # noqa: S608 - made of our own words
 HOURS_SCHEMA = schema(**dict.fromkeys(_CLIENT, T.StringType), **dict.fromkeys(("hour_s", *_SUMS), T.LongType))
@@ -61,6 +72,8 @@ def run(options: TeamOptions) -> list[dict[str, Any]]:
         rows = collected(teams(read(spark, clickhouse, HOURS, HOURS_SCHEMA, days), owners, when)).to_pylist()
         if not rows:
             raise NothingToReadError("no usage was recorded in this time")
+        if options.source == "jmx":
+            sys.stderr.write("headroom: brokers expose no bytes and requests by JMX: these, shares and costs are 0\n")
         job_run.rows_out = len(rows)
     length_s, prices, capacity = (when.to_ms - when.from_ms) / 1000, owners.prices, owners.capacity
     rates = (("bytes_in", capacity.in_bytes_per_s), ("bytes_out", capacity.out_bytes_per_s))

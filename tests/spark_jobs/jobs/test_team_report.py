@@ -70,3 +70,24 @@ def test_teams_and_unowned_are_the_metered_bytes(
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
     assert payments["growth_per_week"] is None  # less than a week
     assert teams[UNOWNED]["clients"] == 2
+
+
+@pytest.mark.parametrize(("source", "interval_ms"), [("gateway", 0), ("gateway", 1000), ("jmx", 0)])
+def test_throttle_times_that_overlap_count_once(
+    spark: SparkSession,
+    clickhouse: RunningClickHouse,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    interval_ms: int,
+) -> None:
+    """Others announce throttle times and do not count the muted time."""
+    owners, cluster = tmp_path / "owners.yaml", f"announced-{source}-{interval_ms}"
+    owners.write_text(OWNERS)
+    ends = [FRIDAY_MS + 1000 * at for at in (1, 2, 3, 60)]
+    usage = {"throttle_ms": 1500.0, "source": source, "interval_ms": interval_ms}
+    insert_usage(clickhouse.store, cluster, ends, 1.0, user="payments-1", client_id="app", **usage)
+    when = TimeRange(FRIDAY_MS, FRIDAY_MS + HOUR_MS, 60)
+    options = TeamOptions(clickhouse.url, when, cluster=cluster, owners=owners, source=source)
+    assert [row["throttled_s"] for row in team_report.run(options)] == [5.0]
+    assert ("brokers expose no bytes" in capsys.readouterr().err) == (source == "jmx")
