@@ -7,6 +7,6 @@ forecast_model.py       forecasts utilisation in steps of five minutes, and when
 forecast_outlook.py     forecasts the greatest utilisation of each of the next 168 hours by drawing earlier days
 forecast_scores.py      scores forecasts on history with a rolling origin, against simple forecasts and a library's
 verdicts.py             the verdict on each client in each window: usage is correlated with telemetry, instances and
-                        teams by joins, then the windows of a client are folded in order by `quota_metrics.verdict`,
-                        the same functions as in the service
+                        teams, then the windows of a client are folded in order by `quota_metrics.verdict`, the same
+                        functions as in the service
 """

@@ -1,5 +1,5 @@
-"""The verdict on each client in each window: usage is correlated with telemetry, instances and teams by joins, then the
-windows of a client are folded in order by `quota_metrics.verdict`, the same functions as in the service.
+"""The verdict on each client in each window: usage is correlated with telemetry, instances and teams, then the windows
+of a client are folded in order by `quota_metrics.verdict`, the same functions as in the service.
 
 Quotas are per broker, so a window has a row for each broker of the client. Its verdict is that on the worst one.
 """
@@ -32,11 +32,9 @@ INSTANCE_LOOKBACK_MS: Final = 3_600_000
 _CLIENT: Final = ("cluster", "user", "client_id")
 # Sorts compare the first eight bytes of the first column without reading the row: a hash decides nearly all of them.
 _HASH: Final = "client_hash"
-_SERIES: Final = (_HASH, *_CLIENT, "source", "quota_key")
 _BYTE_KEYS: Final = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
 _TELEMETRY: Final = tuple(name for name in Telemetry._fields if name != "lag_per_min")
 _LAG: Final = ("lag_windows", "lag_records")
-_NOTHING: Final = Surroundings()
 
 
 def correlated(
@@ -48,34 +46,33 @@ def correlated(
     observed: DataFrame,
 ) -> DataFrame:
     """The rows of usage with what else is known of the client in the window, those of a client in one partition, in the
-    order of windows. The schemas are those of `queries`."""
-    usage = usage.repartition(*_CLIENT).withColumn(_HASH, F.xxhash64(*_CLIENT))
+    order of windows. Before them are its instances, and before those of a window what instances report of their bytes,
+    each in a row of its own: some clients have thousands, which in each of their windows would not fit into a worker.
+    The schemas are those of `queries`."""
+    rows = usage
+    for name, known in (("instance", instances), ("byte_report", byte_reports)):
+        of_client = known.select(*_CLIENT, F.struct(*known.drop(*_CLIENT).columns).alias(name))
+        rows = rows.unionByName(of_client, allowMissingColumns=True)
+    rows = rows.repartition(*_CLIENT).withColumn(_HASH, F.xxhash64(*_CLIENT))
     # Structs that are null where nothing was reported.
     telemetry = telemetry.select(*_CLIENT, "window_start_ms", F.struct(*_TELEMETRY, *_LAG).alias("telemetry"))
     joined = (
-        usage.join(telemetry, on=[*_CLIENT, "window_start_ms"], how="left")
-        .join(_of_client(instances, "instances"), on=list(_CLIENT), how="left")
-        .join(_of_client(byte_reports, "byte_reports"), on=list(_CLIENT), how="left")
+        rows.join(telemetry, on=[*_CLIENT, "window_start_ms"], how="left")
         .join(F.broadcast(teams), on=["user", "client_id"], how="left")
         .join(F.broadcast(observed), on=["cluster", "window_start_ms"], how="left")
     )
-    columns = [*Window._fields, "telemetry", "instances", "byte_reports", "team", "observed_before"]
-    return joined.sortWithinPartitions(*_SERIES, "window_start_ms", "broker_id").select(*columns)
-
-
-def _of_client(rows: DataFrame, name: str) -> DataFrame:
-    """The rows of each client, as an array."""
-    columns = [column for column in rows.columns if column not in _CLIENT]
-    return rows.groupBy(*_CLIENT).agg(F.collect_list(F.struct(*columns)).alias(name))
+    at = F.coalesce("window_start_ms", "byte_report.window_start_ms")  # null, which is first, of instances
+    order = (_HASH, *_CLIENT, at, "source", "quota_key", "broker_id", "instance.instance", "byte_report.instance")
+    return joined.sortWithinPartitions(*order).select(*Window._fields, *_Row._fields[1:])
 
 
 class _Row(NamedTuple):
-    """A row of `correlated`."""
+    """A row of `correlated`. Where it is an instance or a report of bytes, the window has names of the client only."""
 
     window: Window
     telemetry: dict[str, Any] | None
-    instances: list[dict[str, Any]] | None
-    byte_reports: list[dict[str, Any]] | None
+    instance: dict[str, Any] | None
+    byte_report: dict[str, Any] | None
     team: str | None
     observed_before: int | None
 
@@ -84,6 +81,8 @@ class _Row(NamedTuple):
 class _Series:
     """What is remembered of a client and quota from window to window."""
 
+    instances: list[dict[str, Any]]  # as the reports, those of the client
+    reports: deque[ByteReport]  # since the oldest onset whose cause is still told
     memory: Memory = field(default_factory=Memory)
     usage: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)  # (start, usage of the bucket) by broker
 
@@ -102,15 +101,30 @@ class Fold:
         """Rows of windows before `when` only leave their memory."""
         rows = (row for batch in batches for row in _rows_of(batch))
         made: list[tuple[Any, ...]] = []
-        for _, of_series in groupby(rows, key=lambda row: row.window[:5]):
-            series = _Series()
-            for _, of_window in groupby(of_series, key=lambda row: row.window.window_start_ms):
-                if (row := self._verdict(series, list(of_window))) is not None:
+        for _, of_client in groupby(rows, key=lambda row: (row.window.cluster, *row.window[3:5])):
+            instances: list[dict[str, Any]] = []
+            reports: deque[ByteReport] = deque()
+            quotas: dict[tuple[str, ...], _Series] = {}
+            for (_, quota), alike in groupby(of_client, key=lambda row: (row.window.window_start_ms, row.window[1:3])):
+                series = quotas.setdefault(quota, _Series(instances, reports))
+                of_window = [row for row in alike if not self._is_noted(series, row)]
+                if of_window and (row := self._verdict(series, of_window)) is not None:
                     made.append(row)
-            if len(made) >= _BATCH_ROWS:
-                yield from _batches(made)
-                made = []
+                if len(made) >= _BATCH_ROWS:
+                    yield from _batches(made)
+                    made = []
         yield from _batches(made)
+
+    def _is_noted(self, series: _Series, row: _Row) -> bool:
+        """Whether the row is an instance or a report of bytes, which all series of the client then have."""
+        if row.instance is not None:
+            series.instances.append(row.instance)
+        if row.byte_report is not None:
+            series.reports.append(ByteReport(**row.byte_report))
+            oldest_ms = series.reports[-1].window_start_ms - CAUSE_WINDOWS * self.when.window_ms
+            while series.reports[0].window_start_ms < oldest_ms:
+                series.reports.popleft()
+        return row.instance is not None or row.byte_report is not None
 
     def _verdict(self, series: _Series, rows: list[_Row]) -> tuple[Any, ...] | None:
         """Of one window of the series; None for one that is not reported."""
@@ -121,39 +135,37 @@ class Fold:
         brokers = [row.window for row in rows if is_worth_a_row(row.window)]
         if not brokers:
             return None
-        software = self._software(rows[0])
-        around = self._surroundings(rows[0], series.memory, software[0])
+        software = self._software(series, start_ms)
+        around = self._surroundings(series, rows[0], software[0])
         verdicts, series.memory = evaluate(brokers, around, series.memory, self.thresholds, self.when.window_ms)
         if start_ms < self.when.from_ms:
             return None
         worst = next(verdict for verdict in verdicts if verdict.is_worst)
         return self._row(worst, around.telemetry, rows[0], software, self._trend(series, worst.window))
 
-    def _surroundings(self, row: _Row, memory: Memory, software_name: str) -> Surroundings:
+    def _surroundings(self, series: _Series, row: _Row, software_name: str) -> Surroundings:
         columns, window = row.telemetry, row.window
-        telemetry = _NOTHING.telemetry
+        telemetry = Telemetry()
         if columns is not None:
             minutes = [ago * self.when.window_ms / 60_000 for ago in columns["lag_windows"]]
             trend = lag_per_min(minutes, columns["lag_records"])
             telemetry = Telemetry._make((*(columns[name] for name in _TELEMETRY), trend))
         changes: tuple[InstanceChange, ...] = ()
-        onset, start_ms = memory.onset, window.window_start_ms
-        if row.instances and onset is not None and not onset.cause:
+        onset, start_ms = series.memory.onset, window.window_start_ms
+        if onset is not None and not onset.cause:
             since_ms = start_ms - (CAUSE_WINDOWS + 1) * self.when.window_ms
-            if any(instance["first_ms"] >= since_ms for instance in row.instances):
-                instances = [seen_instance(**instance) for instance in row.instances]
-                reports = [ByteReport(**report) for report in row.byte_reports or ()]
-                changes = changes_before(instances, reports, start_ms, self.when.window_ms)
+            if any(instance["first_ms"] >= since_ms for instance in series.instances):
+                instances = [seen_instance(**instance) for instance in series.instances]
+                changes = changes_before(instances, series.reports, start_ms, self.when.window_ms)
         return Surroundings(telemetry, software_name, changes, bool(row.observed_before))
 
-    def _software(self, row: _Row) -> tuple[str, str, int]:
+    def _software(self, series: _Series, start_ms: int) -> tuple[str, str, int]:
         """Software of the instance that was seen last, and the number of instances. Those seen within an hour before
         the window's end count, because a muted client cannot push; those that terminated before the window do not."""
-        start_ms = row.window.window_start_ms
         end_ms = start_ms + self.when.window_ms
         alive = [
             instance
-            for instance in row.instances or ()
+            for instance in series.instances
             if instance["first_ms"] < end_ms
             and instance["last_ms"] >= end_ms - INSTANCE_LOOKBACK_MS
             and (not instance["terminated"] or instance["last_ms"] >= start_ms)

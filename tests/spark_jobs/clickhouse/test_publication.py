@@ -150,7 +150,7 @@ def block(run: str) -> pa.Table:
     """The verdicts on two clients of whom nothing but usage is known."""
     windows = [client_window(0.9, client_id=client_id, window_start_ms=WHEN.from_ms) for client_id in ("a", "b")]
     columns: dict[str, list[Any]] = dict(zip(Window._fields, map(list, zip(*windows, strict=True)), strict=True))
-    names = ("telemetry", "instances", "byte_reports", "team", "observed_before")
+    names = ("telemetry", "instance", "byte_report", "team", "observed_before")
     unknown = {name: [None, None] for name in names}
     return pa.Table.from_batches(Fold(WHEN, Thresholds(), run, {})([pa.record_batch({**columns, **unknown})]))
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -49,26 +50,37 @@ def instance(name: str, version: str, first_ms: int, last_ms: int, terminated: i
     return ("c", "alice", "app", name, first_ms, last_ms, 1, terminated, "kafka-java", version, "10.0.0.1")
 
 
-def verdicts(
+def given(
     spark: SparkSession,
     windows: Sequence[Window],
     *,
     reports: Sequence[tuple[Any, ...]] = (),
     instances: Sequence[tuple[Any, ...]] = (),
-    when: TimeRange = WHEN,
-    thresholds: Thresholds = Thresholds(),
-    full_s: Mapping[str, float] | None = None,
-) -> list[dict[str, Any]]:
-    """One row per client, quota key and window."""
+    byte_reports: Sequence[tuple[Any, ...]] = (),
+) -> pa.Table:
+    """What workers are given."""
     joined = correlated(
         usage=spark.createDataFrame(list(windows), queries.USAGE_SCHEMA),
         telemetry=spark.createDataFrame(list(reports), queries.TELEMETRY_SCHEMA),
         instances=spark.createDataFrame(list(instances), queries.INSTANCES_SCHEMA),
-        byte_reports=spark.createDataFrame([], queries.BYTE_REPORTS_SCHEMA),
+        byte_reports=spark.createDataFrame(list(byte_reports), queries.BYTE_REPORTS_SCHEMA),
         teams=spark.createDataFrame(TEAMS, queries.TEAMS_SCHEMA),
         observed=spark.createDataFrame([], queries.OBSERVED_SCHEMA),
     )
-    batches = joined.toArrow().to_batches()
+    return joined.toArrow()
+
+
+def verdicts(
+    spark: SparkSession,
+    windows: Sequence[Window],
+    *,
+    when: TimeRange = WHEN,
+    thresholds: Thresholds = Thresholds(),
+    full_s: Mapping[str, float] | None = None,
+    **known: Sequence[tuple[Any, ...]],
+) -> list[dict[str, Any]]:
+    """One row per client, quota key and window. `known`: beside the windows, as `given` has it."""
+    batches = given(spark, windows, **known).to_batches()
     fold = Fold(when, thresholds, "run", full_s or {})
     rows = [row for batch in fold(batches) for row in batch.to_pylist()]
     keys = {tuple(row[name] for name in ("client_id", "quota_key", "window_start")) for row in rows}
@@ -158,6 +170,24 @@ def test_instances_of_the_last_hour_count_and_the_newest_sets_the_software(spark
     rows = verdicts(spark, windows, instances=instances, when=TimeRange(2 * hour, 2 * hour + 120_000))
     reported = by_client(rows, "instances", "software_name", "software_version")
     assert reported == {"app": (2, "kafka-java", "4"), "unheard": (0, "unknown", "unknown")}
+
+
+def test_instances_and_what_they_report_are_given_once_however_many_windows_and_quotas_there_are(
+    spark: SparkSession,
+) -> None:
+    """Else a client of thousands of instances takes the memory of a worker."""
+    names = [f"instance-{number}" for number in range(100)]
+    instances = [instance(name, "4.3.1", 0, WINDOW_MS) for name in names]
+    byte_reports = [("c", "alice", "app", name, WINDOW_MS, 1.0, 1.0) for name in names]
+    few, many = (
+        [usage(window=window, quota_key=key) for window in range(number) for key in (PRODUCE, FETCH)]
+        for number in (1, 40)
+    )
+    of_few, of_many = (
+        given(spark, windows, instances=instances, byte_reports=byte_reports).nbytes - given(spark, windows).nbytes
+        for windows in (few, many)
+    )
+    assert of_many == pytest.approx(of_few, rel=0.1)
 
 
 def test_rising_rate_has_a_trend_an_estimated_time_to_the_limit_and_burst_credit(spark: SparkSession) -> None:
