@@ -81,7 +81,7 @@ def check_command(
         typer.Option(metavar="PATTERN", help="As listener.broker_names: broker-{id}.gateway.example[:PORT]."),
     ] = None,
     advertised_port: Annotated[
-        int | None, typer.Option(metavar="PORT", help="As gateway.advertised_port.", min=1, max=65_535)
+        int | None, typer.Option(metavar="PORT", help="As listener.advertised_port.", min=1, max=65_535)
     ] = None,
     command_config: CommandConfig = None,
     timeout_ms: TimeoutMs = 10_000,

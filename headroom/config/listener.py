@@ -13,7 +13,7 @@ SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
 class ListenerConfig(Section):
-    """Security of a listener."""
+    """Security of a listener, and the ports that its clients see."""
 
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """Protocol of clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"""
@@ -39,6 +39,9 @@ class ListenerConfig(Section):
     broker_names: str | None = None
     """TLS server names of brokers, all at the one port of `listen`: broker-{id}.gateway.example[:PORT]; {id} is the
     node id, PORT the one that clients connect to if it differs; none: each broker has its own port"""
+    advertised_port: Port | None = None
+    """Port at which clients find `listen`, where Docker, a NodePort or a load balancer leads from other ports to ours:
+    broker N is advertised at advertised_port + 1 + N; none: ours"""
     upstream_certificates: Path | None = None
     """Directory of PRINCIPAL.pem: certificates with which the gateway connects to brokers for clients with
     certificates"""
@@ -104,8 +107,6 @@ class FurtherListenerConfig(ListenerConfig):
     """What subscriptions match as `listener`; empty: the security protocol"""
     advertised_host: str | None = None
     """none: clients are sent to the address at which they found us"""
-    advertised_port: Port | None = None
-    """As gateway.advertised_port, for `listen` here"""
 
     @field_validator("listen")
     @classmethod

@@ -30,7 +30,6 @@ from headroom.config.types import (
     ListenAddress,
     Millis,
     Network,
-    Port,
     Section,
     check_secret,
     parse_http_url,
@@ -64,9 +63,6 @@ class GatewayConfig(Section):
     """Name of this gateway in quota_usage.gateway_id; by default the host name"""
     advertised_host: str | None = None
     """Host advertised to clients; none: the address that the client connected to"""
-    advertised_port: Port | None = None
-    """Port at which clients find `listen`, where Docker, a NodePort or a load balancer leads from other ports to ours:
-    broker N is advertised at advertised_port + 1 + N; none: ours"""
     connect_timeout_ms: Millis = 10_000
     """Timeout of a connection to a broker"""
     drain_ms: Millis = 5_000
@@ -358,13 +354,13 @@ class ServeConfig(Section):
             raise ValueError("observe takes no clients, and has no use for processes")
         return observe
 
-    @field_validator("gateway")
+    @field_validator("listener")
     @classmethod
-    def _is_led_to_a_fixed_port(cls, gateway: GatewayConfig, earlier: ValidationInfo) -> GatewayConfig:
+    def _is_led_to_a_fixed_port(cls, listener: ListenerConfig, earlier: ValidationInfo) -> ListenerConfig:
         listen = earlier.data.get("listen")
-        if gateway.advertised_port is not None and isinstance(listen, Address) and not listen.port:
+        if listener.advertised_port is not None and isinstance(listen, Address) and not listen.port:
             raise ValueError("advertised_port needs a fixed port in `listen`: nothing leads to one that changes")
-        return gateway
+        return listener
 
     @field_validator("clickhouse")
     @classmethod

@@ -44,7 +44,7 @@ def test_node_ports_are_the_advertised_ones(tmp_path: Path) -> None:
         "outside-7": (9200, 31100),
     }
     config = config_of(manifests, tmp_path)
-    assert (config.gateway.advertised_host, config.gateway.advertised_port) == ("prod-headroom.kafka.svc", None)
+    assert (config.gateway.advertised_host, config.listener.advertised_port) == ("prod-headroom.kafka.svc", None)
     [outside] = config.listeners
     assert (outside.listen.port, outside.advertised_host, outside.advertised_port) == (9192, "node.example", 31092)
 
@@ -55,7 +55,7 @@ def test_first_listener_has_node_ports_too(tmp_path: Path) -> None:
     assert [one["nodePort"] for one in manifests["Service", "prod-headroom"]["spec"]["ports"]] == [
         31000, 31001, 31002, 31003,
     ]  # fmt: skip
-    assert config_of(manifests, tmp_path).gateway.advertised_port == 31000
+    assert config_of(manifests, tmp_path).listener.advertised_port == 31000
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,6 @@ def listeners_of(config: ServeConfig, view: ClusterView) -> list[ListenerOptions
         listen=config.listen,
         name="",
         advertised_host=config.gateway.advertised_host,
-        advertised_port=config.gateway.advertised_port,
     )
     return [
         ListenerOptions(

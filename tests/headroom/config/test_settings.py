@@ -192,7 +192,7 @@ PROXIES = "needs proxy_networks"
         ("listener", {"proxy_networks": ["10.1.0.0/24"]}, PROXIES),
         ("listeners", [{"listen": "127.0.0.1:0"}], "a port of its own"),
         ("listeners", [{"listen": "a:1", "security_protocol": "SSL"}], "needs tls_certificate"),
-        ("gateway", {"advertised_port": 65_536}, "less than or equal to 65535"),
+        ("listener", {"advertised_port": 65_536}, "less than or equal to 65535"),
         ("quotas", {"window_num": 1}, "quotas.window_num"),
         ("store", {"cluster": {"name": "metrics"}}, "store.cluster needs `clickhouse`"),
         ("store", {"cluster": {"quorum": "most"}}, "store.cluster.quorum"),
@@ -226,9 +226,9 @@ def test_proxies_of_clients_have_a_version() -> None:
 
 
 def test_advertised_port_needs_a_fixed_port() -> None:
-    settings: dict[str, Any] = {"gateway": {"advertised_port": 19_092}}
+    settings: dict[str, Any] = {"listener": {"advertised_port": 19_092}}
     config = load(None, {**settings, "listeners": [{"listen": "a:1", "advertised_port": 443}]})
-    assert (config.gateway.advertised_port, config.listeners[0].advertised_port) == (19_092, 443)
+    assert (config.listener.advertised_port, config.listeners[0].advertised_port) == (19_092, 443)
     with pytest.raises(ConfigError, match="needs a fixed port"):
         load(None, {**settings, "listen": "127.0.0.1:0"})
 

@@ -100,7 +100,7 @@ def relays(outside: int, inside: int) -> Iterator[Counter[int]]:
 def test_clients_reach_each_broker_by_the_ports_that_they_see(mock_brokers: str, tmp_path: Path) -> None:
     inside = free_range(2 * COUNT)
     outside = inside + COUNT
-    config = config_file(tmp_path, gateway={"advertised_host": "localhost", "advertised_port": outside})
+    config = config_file(tmp_path, gateway={"advertised_host": "localhost"}, listener={"advertised_port": outside})
     listen = ("--listen", f"{LOOPBACK}:{inside}", "--processes", "2", *config)
     with relays(outside, inside) as taken, Served(tmp_path, "--upstream", mock_brokers, *listen) as served:
         assert served.kafka == f"{LOOPBACK}:{inside}"
