@@ -80,6 +80,8 @@ class GrpcSender:
             )
         except grpc.RpcError as exc:
             raise _send_error(exc, request.ByteSize()) from exc
+        except ValueError as exc:  # its text has the header
+            raise RetryableSendError(f"{type(exc).__name__}: a header cannot be sent") from None
         return int(response.partial_success.rejected_data_points)
 
     def close(self) -> None:

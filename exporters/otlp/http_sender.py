@@ -59,6 +59,8 @@ class HttpSender:
             response.release_conn()
         except (urllib3.exceptions.HTTPError, OSError) as exc:
             raise RetryableSendError(f"{type(exc).__name__}: {exc}") from exc
+        except ValueError as exc:  # its text has the header
+            raise RetryableSendError(f"{type(exc).__name__}: a header cannot be sent") from None
         is_page = response.headers.get("Content-Type", "").lower().startswith(_PAGE)
         if response.status in _OK and not is_page:
             with suppress(DecodeError):

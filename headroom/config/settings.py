@@ -50,6 +50,7 @@ class ConfigError(Exception):
 
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_GRPC_HEADER = re.compile(r"[0-9a-z_.-]+(?<!-bin)", re.IGNORECASE)  # names with -bin take bytes
 _HTTP_PATH = "/v1/metrics"
 
 # The setting shadows a deprecated method of BaseModel, which is not used.
@@ -233,6 +234,14 @@ def _forward_endpoint(value: str) -> str:
     return value
 
 
+def _header_value(value: SecretStr) -> SecretStr:
+    """Without the line end of a file with a secret."""
+    text = value.get_secret_value().strip()
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("is not printable ASCII")
+    return SecretStr(text)
+
+
 class ForwardConfig(Section):
     """Forwards what clients push to an OTLP endpoint. Off without `endpoint`."""
 
@@ -240,8 +249,8 @@ class ForwardConfig(Section):
     """http(s)://host[:port][/path]; none: no forwarding"""
     protocol: Literal["grpc", "http"] = "grpc"
     """OTLP/gRPC (`grpc`), or OTLP/HTTP with protobuf (`http`)"""
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
-    """Headers of each request, for example authorization"""
+    headers: dict[str, Annotated[SecretStr, AfterValidator(_header_value)]] = Field(default_factory=dict)
+    """Headers of each request, for example authorization; values of printable ASCII, without spaces at their ends"""
     ca: Path | None = None
     """CA of the endpoint's certificate, PEM; by default the system's CAs"""
     certificate: Path | None = None
@@ -270,8 +279,9 @@ class ForwardConfig(Section):
             raise ValueError("zstd is for protocol http: gRPC has gzip")
         if self.protocol == "grpc" and urlsplit(self.endpoint or "").path.strip("/"):
             raise ValueError("a gRPC endpoint has no path")
-        if wrong := [name for name in self.headers if not _HEADER.fullmatch(name)]:
-            raise ValueError(f"{wrong[0]!r} is no name of a header")
+        names = _GRPC_HEADER if self.protocol == "grpc" else _HEADER
+        if wrong := [name for name in self.headers if not names.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is no name of a header of {self.protocol}")
         return self
 
     @property

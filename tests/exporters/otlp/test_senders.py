@@ -1,5 +1,6 @@
 """Both senders against real endpoints: what is retried, what is not, and when (OpenTelemetry Protocol, Failures)."""
 
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,17 @@ def test_unreachable_endpoint_raises_retryable_error(protocol: str) -> None:
                 continue
     sender.close()
     assert received.values() == [7]
+
+
+@pytest.mark.parametrize("value", ["secret\n", "secret\udc80", "secret\N{EURO SIGN}"])
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+def test_a_header_that_cannot_be_sent_ends_no_process_and_is_not_in_the_error(protocol: str, value: str) -> None:
+    with ENDPOINTS[protocol](Received()) as address:
+        sender = sender_to(protocol, address, headers={"authorization": value})
+        with pytest.raises(SendError) as failed:
+            sender.send(request())
+        sender.close()
+    assert "secret" not in "".join(traceback.format_exception(failed.value))
 
 
 def tls_sender_to(protocol: str, address: str, ca: Path, client: tuple[Path, Path] | None) -> OtlpSender:

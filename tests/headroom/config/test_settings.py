@@ -186,6 +186,10 @@ PROXIES = "needs proxy_networks"
         ("forward", {"endpoint": "https://collector", "certificate": "c.pem"}, "need each other"),
         ("forward", {"match": "colour=red"}, "forward"),
         ("forward", {"headers": {"a b": "c"}}, "no name of a header"),
+        ("forward", {"headers": {"x!y": "c"}}, "no name of a header of grpc"),
+        ("forward", {"headers": {"trace-Bin": "c"}}, "no name of a header of grpc"),
+        ("forward", {"headers": {"x-key": f"{TOKEN}\nx"}}, "forward.headers.x-key: is not printable"),
+        ("forward", {"headers": {"x-key": f"{TOKEN}ö"}}, "forward.headers.x-key: is not printable"),
         ("observe", "b:1", "either observe or upstream"),
         ("processes", 2, "observe takes no clients"),
         ("listener", {"proxy_protocol": "v1"}, PROXIES),
@@ -239,6 +243,12 @@ def test_port_and_path_of_forwarding_default_to_otlp() -> None:
     assert (http.target, http.url) == ("c:4318", "http://c:4318/v1/metrics")
     named = load(None, {"forward": {"endpoint": "http://c:4318/otlp/v1/metrics", "protocol": "http"}}).forward
     assert named.url == "http://c:4318/otlp/v1/metrics"
+
+
+def test_headers_of_forwarding_have_no_line_end_of_a_file_with_a_secret() -> None:
+    config = load(None, {"forward": {"headers": {"authorization": " Bearer t\r\n"}}})
+    assert config.forward.headers["authorization"].get_secret_value() == "Bearer t"
+    assert load(None, {"forward": {"headers": {"x!y": "c"}, "protocol": "http"}}).forward.headers
 
 
 def test_cluster_nodes_and_store_options_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
