@@ -2,6 +2,8 @@
 
 import gzip
 from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import urllib3
@@ -69,8 +71,7 @@ class HttpSender:
         if response.status in _OK:
             raise EndpointSendError(f"HTTP {response.status} with a page: this is no OTLP endpoint")
         if response.status in _RETRYABLE:
-            delay = response.headers.get("Retry-After", "")  # in seconds; as a date it is ignored
-            delay_s = float(delay) if delay.isascii() and delay.isdigit() else None
+            delay_s = retry_after_s(response.headers.get("Retry-After", ""), datetime.now(UTC))
             raise RetryableSendError(f"HTTP {response.status}", delay_s)
         if response.status == _TOO_LARGE:
             raise TooLargeSendError(f"HTTP {response.status}: the endpoint or a proxy before it has a limit of size")
@@ -80,3 +81,13 @@ class HttpSender:
 
     def close(self) -> None:
         self._pool.clear()
+
+
+def retry_after_s(value: str, now: datetime) -> float | None:
+    """Of a Retry-After header: seconds, or a date (RFC 9110, 10.2.3); None for anything else."""
+    with suppress(ValueError, OverflowError):
+        if value.isdigit():
+            return float(value)
+        date = parsedate_to_datetime(value)
+        return (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
+    return None

@@ -45,6 +45,7 @@ _MAX_RECORDS = 512
 _MAX_BYTES = 512 << 10  # read from the spool at once
 _MAX_REQUEST_BYTES = 2 << 20  # gRPC receivers accept 4 MiB by default; a single resource may exceed this
 _WAIT_MAX_S = 5.0
+_ASKED_MIN_S = 0.1  # a shorter delay that a receiver asks for would be a busy loop: the back-off
 _MAX_SUSPECTS = 4  # resources that are refused before an empty request says whether the endpoint accepts anything
 
 
@@ -207,7 +208,8 @@ class Forwarder:
             self._keep_lag_bound()
             if self._is_stopping() or not self._reader.has(batch.segment):
                 return False
-            return True if exc.retry_after_s is None else exc.retry_after_s
+            asked_s = exc.retry_after_s or 0.0
+            return asked_s if asked_s >= _ASKED_MIN_S else True
 
         try:
             for attempt in stamina.retry_context(on=wait_s, attempts=None, timeout=None, wait_max=_WAIT_MAX_S):

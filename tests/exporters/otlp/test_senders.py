@@ -1,6 +1,7 @@
 """Both senders against real endpoints: what is retried, what is not, and when (OpenTelemetry Protocol, Failures)."""
 
 import traceback
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from exporters.otlp.grpc_sender import GrpcSender
-from exporters.otlp.http_sender import HttpSender
+from exporters.otlp.http_sender import HttpSender, retry_after_s
 from exporters.otlp.outcome import (
     MAX_RETRY_AFTER_S,
     EndpointSendError,
@@ -106,6 +107,23 @@ def test_unreachable_endpoint_raises_retryable_error(protocol: str) -> None:
                 continue
     sender.close()
     assert received.values() == [7]
+
+
+@pytest.mark.parametrize(
+    ("value", "after_s"),
+    [
+        ("7", 7),
+        ("Sat, 28 Nov 2026 10:00:09 GMT", 9),
+        ("Saturday, 28-Nov-26 10:00:09 GMT", 9),
+        ("Sat Nov 28 10:00:09 2026", 9),
+        ("Sat, 28 Nov 2026 09:59:59 GMT", -1),
+        ("Sat, 28 Nov 0001 10:00:00 +9999", None),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str, after_s: float | None) -> None:
+    assert retry_after_s(value, datetime(2026, 11, 28, 10, tzinfo=UTC)) == after_s
 
 
 @pytest.mark.parametrize("value", ["secret\n", "secret\udc80", "secret\N{EURO SIGN}"])

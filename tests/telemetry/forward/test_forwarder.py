@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,19 @@ def test_unaccepted_push_is_sent_after_restart(spool: Spool) -> None:
         reader.close()
         drain(forwarder(spool.reader(), "http", address))
     assert received.values() == [0]
+
+
+@pytest.mark.parametrize(("protocol", "code"), [("grpc", "RESOURCE_EXHAUSTED"), ("http", 503)])
+def test_a_receiver_that_asks_for_no_delay_is_not_asked_all_the_time(
+    spool: Spool, protocol: str, code: str | int
+) -> None:
+    received = Received()
+    received.refuses_all = Refusal(code, 0)
+    with ENDPOINTS[protocol](received) as address:
+        end_s = time.monotonic() + 0.5
+        with pytest.raises(Stopped):
+            forwarder(spool.reader(), protocol, address, is_stopping=lambda: time.monotonic() > end_s).step()
+    assert received.refused <= 5
 
 
 @pytest.mark.parametrize("protocol", ENDPOINTS)
