@@ -17,6 +17,7 @@ from exporters.otlp.outcome import (
     RetryableSendError,
     SendError,
     TooLargeSendError,
+    receiver_text,
 )
 
 _RETRYABLE: Final = frozenset(
@@ -36,7 +37,6 @@ _OF_THE_ENDPOINT: Final = frozenset(
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _DETAILS = "grpc-status-details-bin"
 _SMALL_BYTES = 1 << 16  # for any receiver: one that refuses them has no room for the moment
-_MAX_DETAIL_CHARS = 200
 _MAX_RECONNECT_BACKOFF_MS = 5_000  # gRPC's default is two minutes, for which a receiver that is back would get nothing
 
 
@@ -72,7 +72,7 @@ class GrpcSender:
         self._compression = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
         self._timeout_s = timeout_s
 
-    def send(self, request: Any) -> int:
+    def send(self, request: Any) -> Any:
         """See exporters.otlp.outcome.OtlpSender."""
         try:
             response = self._export(
@@ -82,7 +82,7 @@ class GrpcSender:
             raise _send_error(exc, request.ByteSize()) from exc
         except ValueError as exc:  # its text has the header
             raise RetryableSendError(f"{type(exc).__name__}: a header cannot be sent") from None
-        return int(response.partial_success.rejected_data_points)
+        return response.partial_success
 
     def close(self) -> None:
         self._channel.close()
@@ -91,7 +91,7 @@ class GrpcSender:
 def _send_error(error: Any, request_bytes: int) -> SendError:
     """RESOURCE_EXHAUSTED is retryable with a RetryInfo; without it a large request itself may be too large."""
     code = error.code()
-    message = f"{code.name}: {str(error.details() or '')[:_MAX_DETAIL_CHARS]}"
+    message = f"{code.name}: {receiver_text(error.details() or '')}"
     details = [value for name, value in error.trailing_metadata() or () if name == _DETAILS]
     delay_s = _retry_delay_s(details[0]) if details else None
     if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):

@@ -5,13 +5,23 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+import orjson
 import urllib3
 import zstandard
 from google.protobuf.message import DecodeError
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-from exporters.otlp.outcome import EndpointSendError, PermanentSendError, RetryableSendError, TooLargeSendError
+from exporters.otlp.outcome import (
+    EndpointSendError,
+    PermanentSendError,
+    RetryableSendError,
+    SendError,
+    TooLargeSendError,
+    receiver_text,
+)
 
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _TOO_LARGE: Final = 413
@@ -20,7 +30,6 @@ _PAGE = "text/html"
 _MAX_RESPONSE_BYTES = 64 << 10
 _OK = range(200, 300)
 _PROTOBUF = "application/x-protobuf"
-_MAX_DETAIL_CHARS = 200
 
 
 class HttpSender:
@@ -32,13 +41,14 @@ class HttpSender:
         """`url` includes the path. `compression`: none, gzip or zstd."""
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=1, **tls_files)  # type: ignore[arg-type] # strings only
         self._url = url
+        self._path = urlsplit(url).path
         self._compression = compression
         self._timeout = urllib3.Timeout(total=timeout_s)
         self._headers = {**headers, "Content-Type": _PROTOBUF}
         if compression != "none":
             self._headers["Content-Encoding"] = compression
 
-    def send(self, request: Any) -> int:
+    def send(self, request: Any) -> Any:
         """See exporters.otlp.outcome.OtlpSender."""
         body = request.SerializeToString()
         if self._compression == "gzip":
@@ -64,20 +74,29 @@ class HttpSender:
         except ValueError as exc:  # its text has the header
             raise RetryableSendError(f"{type(exc).__name__}: a header cannot be sent") from None
         is_page = response.headers.get("Content-Type", "").lower().startswith(_PAGE)
-        if response.status in _OK and not is_page:
-            with suppress(DecodeError):
-                return int(ExportMetricsServiceResponse.FromString(answer).partial_success.rejected_data_points)
-            return 0  # no ExportMetricsServiceResponse: the status alone confirms acceptance
-        if response.status in _OK:
-            raise EndpointSendError(f"HTTP {response.status} with a page: this is no OTLP endpoint")
-        if response.status in _RETRYABLE:
+        if response.status not in _OK or is_page:
+            raise self._send_error(response, answer)
+        with suppress(DecodeError):
+            return ExportMetricsServiceResponse.FromString(answer).partial_success
+        return ExportMetricsServiceResponse().partial_success  # the status alone confirms acceptance
+
+    def _send_error(self, response: Any, answer: bytes) -> SendError:
+        status = response.status
+        message = f"HTTP {status} at {self._path}"
+        if status in _OK:
+            message += ", a page: this is no OTLP endpoint"
+        elif status == _TOO_LARGE:
+            message += ", the endpoint or a proxy before it has a limit of size"
+        elif to := response.headers.get("Location", "").partition("?")[0]:  # a query may be secret
+            message += f", to {receiver_text(to)!r}"
+        if text := receiver_text(_text_of(response, answer)):
+            message += f": {text}"
+        if status in _RETRYABLE:
             delay_s = retry_after_s(response.headers.get("Retry-After", ""), datetime.now(UTC))
-            raise RetryableSendError(f"HTTP {response.status}", delay_s)
-        if response.status == _TOO_LARGE:
-            raise TooLargeSendError(f"HTTP {response.status}: the endpoint or a proxy before it has a limit of size")
-        error = PermanentSendError if response.status in _OF_THE_PAYLOAD else EndpointSendError
-        to = response.headers.get("Location", "").partition("?")[0]  # a query may be secret
-        raise error(f"HTTP {response.status}" + (f", to {to[:_MAX_DETAIL_CHARS]!r}" if to else ""))
+            return RetryableSendError(message, delay_s)
+        if status == _TOO_LARGE:
+            return TooLargeSendError(message)
+        return PermanentSendError(message) if status in _OF_THE_PAYLOAD else EndpointSendError(message)
 
     def close(self) -> None:
         self._pool.clear()
@@ -91,3 +110,13 @@ def retry_after_s(value: str, now: datetime) -> float | None:
         date = parsedate_to_datetime(value)
         return (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
     return None
+
+
+def _text_of(response: Any, answer: bytes) -> str:
+    """The message of a google.rpc.Status, in protobuf or JSON; of anything else all."""
+    try:
+        if response.headers.get("Content-Type", "").startswith(_PROTOBUF):
+            return str(Status.FromString(answer).message)
+        return str(orjson.loads(answer)["message"])
+    except (DecodeError, ValueError, LookupError, TypeError):
+        return answer.decode(errors="replace")

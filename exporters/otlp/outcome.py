@@ -6,7 +6,15 @@ while the data waits, so those are errors of their own.
 
 from typing import Any, Protocol
 
+from exporters.printable import one_line, printable
+
 MAX_RETRY_AFTER_S = 60.0  # upper bound of a delay that a receiver asks for
+_MAX_TEXT_CHARS = 200
+
+
+def receiver_text(text: str) -> str:
+    """The beginning of what a receiver says, for errors and logs: in one line, without control sequences."""
+    return printable(one_line(text))[:_MAX_TEXT_CHARS] if text.strip() else ""
 
 
 class SendError(Exception):
@@ -36,8 +44,8 @@ class EndpointSendError(SendError):
 class OtlpSender(Protocol):
     """GrpcSender or HttpSender. Not thread-safe."""
 
-    def send(self, request: Any) -> int:
-        """Sends an ExportMetricsServiceRequest and returns how many data points the receiver rejected.
+    def send(self, request: Any) -> Any:
+        """Sends an ExportMetricsServiceRequest and returns the receiver's ExportMetricsPartialSuccess.
 
         Raises RetryableSendError, PermanentSendError, EndpointSendError.
         """

@@ -31,6 +31,7 @@ from exporters.otlp.outcome import (
     RetryableSendError,
     SendError,
     TooLargeSendError,
+    receiver_text,
 )
 from exporters.spool.mirror import MirrorReader
 from exporters.spool.reader import Batch
@@ -121,6 +122,7 @@ class Forwarder:
         self.counts = ForwardCounts.of_note(reader.note)
         self.fault: str | None = None  # why the last attempt failed; None after a success
         self.failures = 0
+        self._messages = 0  # of accepted requests
 
     def step(self) -> int:
         """Forwards the next records and returns how many there were. Raises Stopped, OSError."""
@@ -166,7 +168,7 @@ class Forwarder:
             some = suspects.pop() if is_last else waiting.pop()
             points = sum(map(points_in, some))
             try:
-                rejected = self._send_until_accepted(some, batch, is_last)
+                partial = self._send_until_accepted(some, batch, is_last)
             except PermanentSendError as exc:
                 self._failed(exc)
                 if len(some) > 1:
@@ -183,19 +185,29 @@ class Forwarder:
                     suspects.append(some)
                 accepts = accepts or is_last  # an empty request was accepted
             else:
-                if rejected is None:
+                if partial is None:
                     return False
                 accepts = True
-                self.counts.points += points - rejected
-                self.counts.lost_points[LostPoint.REJECTED] += rejected
+                self._count_accepted(points, partial)
             if accepts:
                 self.fault = None
                 waiting += suspects  # once more: the endpoint may have begun to accept after them
                 suspects.clear()
         return True
 
-    def _send_until_accepted(self, resources: list[Any], batch: Batch, is_last: bool) -> int | None:
-        """Returns how many data points were rejected; None if the segment was dropped before.
+    def _count_accepted(self, points: int, partial: Any) -> None:
+        """`partial`: an ExportMetricsPartialSuccess; with a message it may be a warning that rejects nothing."""
+        rejected = min(max(partial.rejected_data_points, 0), points)
+        self.counts.points += points - rejected
+        self.counts.lost_points[LostPoint.REJECTED] += rejected
+        if partial.error_message:
+            self._messages += 1
+            if self._messages.bit_count() == 1:  # the 1st, 2nd, 4th, 8th ...
+                text = receiver_text(partial.error_message)
+                log.warning("the OTLP endpoint accepts a request and says", total=self._messages, cause=text)
+
+    def _send_until_accepted(self, resources: list[Any], batch: Batch, is_last: bool) -> Any | None:
+        """Returns an ExportMetricsPartialSuccess; None if the segment was dropped before.
 
         `is_last`: whether a refusal counts only if an empty request is accepted. Raises PermanentSendError, Stopped.
         """

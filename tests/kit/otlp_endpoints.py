@@ -26,10 +26,13 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Refusal(NamedTuple):
-    """An error response. `status`: the name of a gRPC code, or an HTTP status; 200 is a page, as of a login."""
+    """An error response. `status`: the name of a gRPC code, or an HTTP status; 200 is a page, as of a login. `body` is
+    gRPC's message, too."""
 
     status: str | int
     retry_after_s: int | None = None
+    body: bytes = b""
+    content_type: str = "text/html"
 
 
 class ServerTls(NamedTuple):
@@ -63,6 +66,7 @@ class Received:
         self.refuses_empty = False  # likewise those without a metric
         self.refuses_with: Refusal | None = None  # by default as a bad request
         self.refuses_all: Refusal | None = None
+        self.message = ""  # in the response to an accepted request
         self.max_bytes = 1 << 30  # of a message; larger ones are refused as collectors and proxies do
 
     def take(self, request: Any, headers: dict[str, str], bad_request: Refusal) -> Refusal | Any:
@@ -83,6 +87,7 @@ class Received:
             self.headers.append(headers)
         response = ExportMetricsServiceResponse()
         response.partial_success.rejected_data_points = answer
+        response.partial_success.error_message = self.message
         return response
 
     def values(self) -> list[float]:
@@ -124,7 +129,7 @@ def grpc_endpoint(received: Received, port: int = 0, tls: ServerTls | None = Non
                     detail.Pack(info)
                     status = Status(details=[detail]).SerializeToString()
                     context.set_trailing_metadata((("grpc-status-details-bin", status),))
-                context.abort(grpc.StatusCode[str(answer.status)], "as asked")
+                context.abort(grpc.StatusCode[str(answer.status)], answer.body.decode())
             return answer
 
     server = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
@@ -155,8 +160,8 @@ def http_endpoint(received: Received, port: int = 0, tls: ServerTls | None = Non
             self.send_response(404 if not found else int(refusal.status) if refusal else 200)
             if refusal and refusal.retry_after_s is not None:
                 self.send_header("Retry-After", str(refusal.retry_after_s))
-            response = b"" if isinstance(answer, Refusal) else answer.SerializeToString()
-            self.send_header("Content-Type", "text/html" if refusal else "application/x-protobuf")
+            response = answer.body if isinstance(answer, Refusal) else answer.SerializeToString()
+            self.send_header("Content-Type", refusal.content_type if refusal else "application/x-protobuf")
             self.send_header("Content-Length", str(len(response)))
             self.end_headers()
             self.wfile.write(response)

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from exporters.otlp.grpc_sender import GrpcSender
@@ -24,6 +25,7 @@ from headroom.demo.processes import free_ports
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal, ServerTls
 
+PROTOBUF = "application/x-protobuf"
 REFUSALS = [
     *(
         ("grpc", Refusal(code), RetryableSendError, None)
@@ -70,8 +72,7 @@ def test_request_is_sent_with_its_headers(protocol: str, compression: str) -> No
     received.answers.append(1)
     with ENDPOINTS[protocol](received) as address:
         sender = sender_to(protocol, address, compression=compression, headers={"Authorization": "Bearer t"})
-        assert sender.send(request()) == 1
-        assert sender.send(request()) == 0
+        assert [sender.send(request()).rejected_data_points for _ in range(2)] == [1, 0]
         sender.close()
     assert received.values() == [7, 7]
     assert received.requests[0] == request()
@@ -107,6 +108,30 @@ def test_unreachable_endpoint_raises_retryable_error(protocol: str) -> None:
                 continue
     sender.close()
     assert received.values() == [7]
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "content_type", "error"),
+    [
+        (400, Status(message="bad unit").SerializeToString(), PROTOBUF, "HTTP 400 at /v1/metrics: bad unit"),
+        (500, b'{"message": "no {x}"}', "application/json", "HTTP 500 at /v1/metrics: no {x}"),
+        (400, b'{"error": 1}', "application/json", 'HTTP 400 at /v1/metrics: {"error": 1}'),
+        (503, b"\x1b[2Jbusy\r\n\xff", "text/plain", "HTTP 503 at /v1/metrics: \\x1b[2Jbusy \N{REPLACEMENT CHARACTER}"),
+        (404, b"a" * 9_000, "text/html", "HTTP 404 at /v1/metrics: " + "a" * 200),
+        (400, b"\n", PROTOBUF, "HTTP 400 at /v1/metrics"),
+        ("INTERNAL", b"no\n\x1b[2J" + b"a" * 900, "", "INTERNAL: no \\x1b[2J" + "a" * 190),
+    ],
+)
+def test_the_error_has_what_the_receiver_says(code: str | int, body: bytes, content_type: str, error: str) -> None:
+    received = Received()
+    received.answers.append(Refusal(code, None, body, content_type))
+    protocol = "http" if content_type else "grpc"
+    with ENDPOINTS[protocol](received) as address:
+        sender = sender_to(protocol, address)
+        with pytest.raises(SendError) as failed:
+            sender.send(request())
+        sender.close()
+    assert str(failed.value) == error
 
 
 @pytest.mark.parametrize(
@@ -164,6 +189,6 @@ def test_mutual_tls_requires_trusted_certificates_on_both_sides(protocol: str, t
             sender_to(protocol, address).send(request())
         assert received.requests == []
         sender = tls_sender_to(protocol, address, authority.ca, client)
-        assert sender.send(request()) == 0
+        assert sender.send(request()).rejected_data_points == 0
         sender.close()
     assert received.values() == [7]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from exporters.model import RecordKind
 from exporters.otlp.grpc_sender import GrpcSender
@@ -199,6 +200,22 @@ def test_rejected_points_and_unreadable_pushes_are_counted(spool: Spool) -> None
         assert again.counts == sending.counts, "counts outlive the process, as the position does"
         drain(again)
     assert len(received.requests) == 1
+
+
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+def test_messages_of_accepted_requests_are_logged_ever_more_rarely(spool: Spool, protocol: str) -> None:
+    received = Received()
+    received.message = "{x}\n\x1b[2J" + "a" * 900
+    received.answers.append(1 << 40)  # more than there are
+    with ENDPOINTS[protocol](received) as address, structlog.testing.capture_logs() as logs:
+        sending = forwarder(spool.reader(), protocol, address)
+        for value in range(5):
+            drain(sending)
+            spool.push(value)
+    assert [(entry["total"], entry["cause"]) for entry in logs] == [
+        (total, "{x} \\x1b[2J" + "a" * 189) for total in (1, 2, 4)
+    ]
+    assert (sending.counts.points, sending.counts.lost_points[LostPoint.REJECTED]) == (4, 1)
 
 
 def test_unavailable_receiver_drops_pushes_beyond_the_lag_limit(spool: Spool) -> None:
