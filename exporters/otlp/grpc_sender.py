@@ -1,5 +1,6 @@
 """OTLP/gRPC: one unary call per request."""
 
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -37,11 +38,13 @@ _OF_THE_ENDPOINT: Final = frozenset(
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _DETAILS = "grpc-status-details-bin"
 _SMALL_BYTES = 1 << 16  # for any receiver: one that refuses them has no room for the moment
+_MAX_TIMEOUTS = 3  # one after the other
 _MAX_RECONNECT_BACKOFF_MS = 5_000  # gRPC's default is two minutes, for which a receiver that is back would get nothing
 
 
 class GrpcSender:
-    """Connects on first use and reconnects after a lost connection."""
+    """Connects on first use, and anew after a lost connection or several timeouts: a load balancer may swallow all that
+    it gets on a connection, and gRPC does not leave it."""
 
     def __init__(
         self,
@@ -58,19 +61,23 @@ class GrpcSender:
             ("grpc.max_receive_message_length", 1 << 20),
             ("grpc.enable_retries", 0),
             ("grpc.max_reconnect_backoff_ms", _MAX_RECONNECT_BACKOFF_MS),
+            ("grpc.use_local_subchannel_pool", 1),  # a new channel has no connection of an earlier one
         ]
-        if tls is None:
-            self._channel = grpc.insecure_channel(target, options)
-        else:
-            self._channel = grpc.secure_channel(target, tls, options)
+        plaintext = partial(grpc.insecure_channel, target, options)
+        self._open = plaintext if tls is None else partial(grpc.secure_channel, target, tls, options)
+        self._connect()
+        self._metadata = tuple((name.lower(), value) for name, value in headers.items())
+        self._compression = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
+        self._timeout_s = timeout_s
+
+    def _connect(self) -> None:
+        self._timeouts = 0
+        self._channel = self._open()
         self._export = self._channel.unary_unary(
             _METHOD,
             request_serializer=ExportMetricsServiceRequest.SerializeToString,
             response_deserializer=ExportMetricsServiceResponse.FromString,
         )
-        self._metadata = tuple((name.lower(), value) for name, value in headers.items())
-        self._compression = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
-        self._timeout_s = timeout_s
 
     def send(self, request: Any) -> Any:
         """See exporters.otlp.outcome.OtlpSender."""
@@ -79,9 +86,14 @@ class GrpcSender:
                 request, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression
             )
         except grpc.RpcError as exc:
+            self._timeouts = self._timeouts + 1 if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED else 0
+            if self._timeouts >= _MAX_TIMEOUTS:
+                self._channel.close()
+                self._connect()
             raise _send_error(exc, request.ByteSize()) from exc
         except ValueError as exc:  # its text has the header
             raise RetryableSendError(f"{type(exc).__name__}: a header cannot be sent") from None
+        self._timeouts = 0
         return response.partial_success
 
     def close(self) -> None:

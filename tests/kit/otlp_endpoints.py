@@ -120,6 +120,7 @@ def grpc_endpoint(received: Received, port: int = 0, tls: ServerTls | None = Non
     class Service(services.MetricsServiceServicer):
         def Export(self, request: Any, context: Any) -> Any:
             headers = {str(name): str(value) for name, value in context.invocation_metadata()}
+            headers["peer"] = context.peer()
             answer = received.take(request, headers, Refusal("INVALID_ARGUMENT"))
             if isinstance(answer, Refusal):
                 if answer.retry_after_s is not None:

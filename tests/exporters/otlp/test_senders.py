@@ -1,6 +1,7 @@
 """Both senders against real endpoints: what is retried, what is not, and when (OpenTelemetry Protocol, Failures)."""
 
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,21 @@ def test_a_header_that_cannot_be_sent_ends_no_process_and_is_not_in_the_error(pr
             sender.send(request())
         sender.close()
     assert "secret" not in "".join(traceback.format_exception(failed.value))
+
+
+def test_a_connection_on_which_grpc_gets_no_answer_is_left() -> None:
+    received, timeout = Received(), Refusal("DEADLINE_EXCEEDED")
+    received.answers.extend([0, timeout, timeout, 0, timeout, timeout, Refusal("ABORTED"), timeout, timeout, 0])
+    received.answers.extend([timeout, timeout, timeout, 0])
+    with ENDPOINTS["grpc"](received) as address:
+        sender = sender_to("grpc", address)
+        while len(received.requests) < 4:
+            with suppress(RetryableSendError):
+                sender.send(request())
+        sender.close()
+    peers = [headers["peer"] for headers in received.headers]
+    assert len(set(peers[:3])) == 1
+    assert peers[3] != peers[2]
 
 
 def tls_sender_to(protocol: str, address: str, ca: Path, client: tuple[Path, Path] | None) -> OtlpSender:
