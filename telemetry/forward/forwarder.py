@@ -2,9 +2,9 @@
 
 A request is retried until the receiver accepts it or refuses it for its content, or until its segment is dropped
 because the backlog exceeds its limit. A request that is refused for its content is split in halves and sent again, so
-that one bad push does not cause others to be dropped. A request refused for its size is split down to single data
-points. The position is saved after each accepted request; a crash before that sends the request twice, which OTLP
-cannot rule out.
+that one bad push does not cause others to be dropped; a push is split by temporality, because Prometheus refuses a
+request for one delta. A request refused for its size is split down to single data points. The position is saved after
+each accepted request; a crash before that sends the request twice, which OTLP cannot rule out.
 
 A refusal is about the content if the receiver accepts anything else: other pushes of the batch, or an empty request,
 which OTLP's servers accept. A receiver that refuses everything has a wrong token, a wrong path or a proxy before it:
@@ -37,7 +37,7 @@ from exporters.spool.mirror import MirrorReader
 from exporters.spool.reader import Batch
 from exporters.spool.records import decode_push
 from telemetry.decode.bounds import points_in
-from telemetry.forward.resources import divided, resource_metrics_of
+from telemetry.forward.resources import by_temporality, divided, resource_metrics_of
 from telemetry.forward.selection import ForwardSelection
 
 log = structlog.get_logger(__name__)
@@ -175,6 +175,8 @@ class Forwarder:
                     waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
                 elif isinstance(exc, TooLargeSendError) and points > 1:
                     waiting += [[half] for half in reversed(divided(some[0]))]
+                elif accepts and len(parts := by_temporality(some[0])) > 1:
+                    waiting += [[part] for part in parts]
                 elif accepts:
                     lost = self.counts.lost_points[LostPoint.REFUSED]
                     self.counts.lost_points[LostPoint.REFUSED] = lost + points

@@ -8,7 +8,7 @@ connection: attributes of these names in the payload are replaced.
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufError
-from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, ResourceMetrics
 
 from exporters.model import Push
 from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, data_points, decompress, points_in
@@ -76,6 +76,20 @@ def resource_metrics_of(push: Push, selection: ForwardSelection, *, max_decompre
                 scopes[scope].scope.CopyFrom(scope_metrics.scope)
             scopes[scope].metrics.extend(kept)
     return list(resources.values())
+
+
+def by_temporality(resource_metrics: Any) -> list[Any]:
+    """The data points with delta temporality and the others, each a ResourceMetrics if there are any."""
+    parts = [ResourceMetrics(), ResourceMetrics()]
+    for is_delta, part in enumerate(parts):
+        part.CopyFrom(resource_metrics)
+        for scope_metrics in part.scope_metrics:
+            for number in reversed(range(len(scope_metrics.metrics))):
+                metric = scope_metrics.metrics[number]
+                data = getattr(metric, metric.WhichOneof("data") or "gauge")
+                if (getattr(data, "aggregation_temporality", None) == AGGREGATION_TEMPORALITY_DELTA) != is_delta:
+                    del scope_metrics.metrics[number]
+    return [part for part in parts if points_in(part)]
 
 
 def divided(resource_metrics: Any) -> tuple[Any, Any]:

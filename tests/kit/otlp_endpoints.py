@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 
 _LOOPBACK = "127.0.0.1"
 
@@ -62,6 +63,7 @@ class Received:
         self.refused = 0
         self.refused_empty = 0  # of those
         self.answers: deque[Refusal | int] = deque()
+        self.refuses_deltas = False  # a request with any, as Prometheus does
         self.refuses_metric = ""  # requests with a metric of this name are refused permanently
         self.refuses_empty = False  # likewise those without a metric
         self.refuses_with: Refusal | None = None  # by default as a bad request
@@ -75,6 +77,12 @@ class Received:
         names = [metric.name for metric in metrics_of(request)]
         if (self.refuses_metric and self.refuses_metric in names) or (self.refuses_empty and not names):
             answer = self.refuses_with or bad_request
+        if self.refuses_deltas and any(
+            getattr(metric, kind).aggregation_temporality == AGGREGATION_TEMPORALITY_DELTA
+            for metric in metrics_of(request)
+            for kind in ("sum", "histogram", "exponential_histogram")
+        ):
+            answer = Refusal(500, None, b'invalid temporality and type combination for metric "s"')
         if request.ByteSize() > self.max_bytes:
             answer = Refusal(413 if bad_request.status == 400 else "RESOURCE_EXHAUSTED")
         answer = self.refuses_all or answer

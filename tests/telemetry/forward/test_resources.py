@@ -8,7 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetr
 
 from exporters.model import Connection, Push
 from telemetry.decode.bounds import DecodeError, DecompressError, TooLarge, decompress, points_in
-from telemetry.forward.resources import divided, resource_metrics_of
+from telemetry.forward.resources import by_temporality, divided, resource_metrics_of
 from telemetry.forward.selection import ForwardSelection
 from tests.telemetry.decode.payloads import CONNECTION, PUSH, VECTORS, gauge, number, payload, text
 
@@ -115,6 +115,15 @@ def test_invalid_selection_raises_value_error(metrics: str, match: str, message:
 def test_unreadable_payload_raises(body: bytes, codec: int, error: type[ValueError]) -> None:
     with pytest.raises(error):
         forwarded(push(body, codec))
+
+
+def test_deltas_of_a_java_client_are_told_apart() -> None:
+    [whole] = forwarded(push((VECTORS / "java-4.3.1-producer.zst").read_bytes(), compression_type=4))
+    others, deltas = by_temporality(whole)
+    assert points_in(others) + points_in(deltas) == points_in(whole)
+    assert {metric.WhichOneof("data") for scope in others.scope_metrics for metric in scope.metrics} == {"gauge"}
+    assert {metric.sum.aggregation_temporality for metric in deltas.scope_metrics[0].metrics} == {1}
+    assert [deltas] == by_temporality(deltas)
 
 
 @pytest.mark.parametrize("name", ["java-4.3.1-producer.zst", ""])
