@@ -2,7 +2,8 @@
 
 Attribute names: KIP-714 ("client identity labels") and OpenTelemetry's semantic conventions (messaging.client.id,
 client.address, client.port; kafka.cluster.id as in the collector's Kafka receivers). The identity comes from the
-connection: attributes of these names in the payload are replaced.
+connection: attributes of these names in the payload are replaced. service.* tell clients apart where receivers go by
+them, as Prometheus does for its labels job and instance; those that the client sent are kept.
 """
 
 from typing import Any, Final
@@ -17,6 +18,7 @@ from telemetry.forward.selection import ForwardSelection
 from telemetry.subscriptions.java.hash import uuid_text
 
 _NO_BROKER: Final = -1
+_SERVICE_NAME: Final = "kafka-client"  # of all: some vendors open a data set for each name, and clients make client ids
 
 
 def identity_attributes(push: Push) -> dict[str, str | int]:
@@ -53,6 +55,9 @@ def resource_metrics_of(push: Push, selection: ForwardSelection, *, max_decompre
     except ProtobufError as exc:
         raise DecodeError(f"cannot decode {len(payload)} bytes as MetricsData") from exc
     identity = identity_attributes(push)
+    service = {"service.name": _SERVICE_NAME, "service.instance.id": uuid_text(push.client_instance_id)}
+    if push.connection.cluster:
+        service["service.namespace"] = push.connection.cluster
     resources: dict[tuple[bytes, str], Any] = {}  # ResourceMetrics by resource
     scopes: dict[tuple[bytes, str, bytes, str], Any] = {}  # ScopeMetrics by resource and scope
     for resource_metrics in data.resource_metrics:
@@ -69,7 +74,9 @@ def resource_metrics_of(push: Push, selection: ForwardSelection, *, max_decompre
                     made.resource.attributes.extend(
                         pair for pair in resource_metrics.resource.attributes if pair.key not in identity
                     )
-                    for name, value in identity.items():
+                    sent = {pair.key for pair in resource_metrics.resource.attributes}
+                    added = {name: text for name, text in service.items() if name not in sent}
+                    for name, value in (added | identity).items():
                         kind = "int_value" if isinstance(value, int) else "string_value"
                         made.resource.attributes.add(key=name, value={kind: value})
                 scopes[scope] = resources[resource].scope_metrics.add(schema_url=scope_metrics.schema_url)

