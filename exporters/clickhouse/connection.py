@@ -6,7 +6,6 @@ accepted in a URL, because `ps`, logs and error messages show URLs.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import ssl
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
+from exporters.environment_proxy import environment_proxy, through
 from exporters.listening_socket import is_loopback
 
 DATABASE = "headroom"  # unless the URL names another
@@ -142,35 +142,13 @@ class StoreOptions:
 
 
 def proxy_of(endpoint: Endpoint) -> str:
-    """The URL of the proxy by which the environment has the server reached, "" for none: HTTP_PROXY, HTTPS_PROXY and
-    ALL_PROXY in either case, unless NO_PROXY has its name, its domain, its address or its network."""
-    if endpoint.is_direct:
-        return ""
-    from urllib.request import getproxies_environment  # a fifth of the time to import this module
-
-    proxies = getproxies_environment()
-    proxy = proxies.get(endpoint.scheme) or proxies.get("all") or ""
-    if any(_is_excepted(endpoint, name.strip().lower()) for name in proxies.get("no", "").split(",")):
-        return ""
-    return proxy if "://" in proxy or not proxy else f"http://{proxy}"
-
-
-def _is_excepted(endpoint: Endpoint, name: str) -> bool:
-    """Whether a name of NO_PROXY is that of the server."""
-    host = endpoint.host.lower()
-    if name == "*" or name in (endpoint.netloc.lower(), f"[{host}]"):
-        return True
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False)
-    except ValueError:
-        name, _, port = name.removeprefix("*").removeprefix(".").partition(":")
-        return bool(name) and port in ("", str(endpoint.port)) and f".{host}".endswith(f".{name}")
+    """The URL of the proxy by which the environment has the server reached, "" for none."""
+    return "" if endpoint.is_direct else environment_proxy(str(endpoint))
 
 
 def named_with_proxy(endpoint: Endpoint) -> str:
     """What errors name: the server, and the proxy by which it is asked, without its password."""
-    proxy = urlsplit(proxy_of(endpoint))
-    return f"{endpoint} (through the proxy {proxy.hostname}:{proxy.port or 80})" if proxy.hostname else str(endpoint)
+    return f"{endpoint}{through(proxy_of(endpoint))}"
 
 
 def password_of(environment: Mapping[str, str]) -> str:

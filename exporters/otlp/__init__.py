@@ -4,5 +4,5 @@ outcome.py     what a sender raises: errors that are retried, errors that are no
 grpc_sender.py OTLP/gRPC (grpcio)
 http_sender.py OTLP/HTTP, protobuf (urllib3)
 
-A request goes in, the number of rejected data points comes out. Of this repository it imports exporters.printable only.
+A request goes in, the number of rejected data points comes out. Imports modules of exporters only.
 """

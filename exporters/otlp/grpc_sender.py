@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
+from exporters.environment_proxy import environment_proxy
 from exporters.otlp.outcome import (
     EndpointSendError,
     PermanentSendError,
@@ -57,10 +58,12 @@ class GrpcSender:
     ) -> None:
         """`target` is HOST:PORT. If `tls` is None, the connection is plaintext. Header names are lower-cased, as gRPC
         requires."""
+        proxy = environment_proxy(f"{'https' if tls else 'http'}://{target}")
         options = [
             ("grpc.max_receive_message_length", 1 << 20),
             ("grpc.enable_retries", 0),
             ("grpc.max_reconnect_backoff_ms", _MAX_RECONNECT_BACKOFF_MS),
+            ("grpc.http_proxy", proxy) if proxy else ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),  # a new channel has no connection of an earlier one
         ]
         plaintext = partial(grpc.insecure_channel, target, options)

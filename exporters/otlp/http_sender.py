@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import orjson
 import urllib3
@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
+from exporters.environment_proxy import environment_proxy, through
 from exporters.otlp.outcome import (
     EndpointSendError,
     PermanentSendError,
@@ -39,7 +40,12 @@ class HttpSender:
         self, url: str, *, tls_files: dict[str, str], headers: dict[str, str], compression: str, timeout_s: float
     ) -> None:
         """`url` includes the path. `compression`: none, gzip or zstd."""
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=1, **tls_files)  # type: ignore[arg-type] # strings only
+        options: dict[str, Any] = {"num_pools": 1, "maxsize": 1, **tls_files}
+        proxy = environment_proxy(url)
+        if login := urllib3.util.parse_url(proxy).auth:
+            options["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=unquote(login))
+        self._pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+        self._through = through(proxy)
         self._url = url
         self._path = urlsplit(url).path
         self._compression = compression
@@ -70,7 +76,7 @@ class HttpSender:
             response.drain_conn() if len(answer) < _MAX_RESPONSE_BYTES else response.close()
             response.release_conn()
         except (urllib3.exceptions.HTTPError, OSError) as exc:
-            raise RetryableSendError(f"{type(exc).__name__}: {exc}") from exc
+            raise RetryableSendError(f"{type(exc).__name__}{self._through}: {exc}") from exc
         except ValueError as exc:  # its text has the header
             raise RetryableSendError(f"{type(exc).__name__}: a header cannot be sent") from None
         is_page = response.headers.get("Content-Type", "").lower().startswith(_PAGE)
@@ -82,7 +88,7 @@ class HttpSender:
 
     def _send_error(self, response: Any, answer: bytes) -> SendError:
         status = response.status
-        message = f"HTTP {status} at {self._path}"
+        message = f"HTTP {status} at {self._path}{self._through}"
         if status in _OK:
             message += ", a page: this is no OTLP endpoint"
         elif status == _TOO_LARGE:

@@ -57,14 +57,22 @@ class _Handler(ProxyHandler):
         self.server.requests.append(self.requestline)
         self.server.logins.append(self.headers.get("Proxy-Authorization", ""))
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if not self.server.passes_to or self.command == "CONNECT":
+        if not self.server.passes_to:
             self.reply(403, [], b"refused by the proxy")
             return
-        target = urlsplit(self.path)
+        if self.command == "CONNECT":
+            host, _, port = self.server.passes_to.partition(":")
+            behind = socket.create_connection((host, int(port)))
+            self.reply(200, [], b"")
+            for thread in forward(self.connection, behind):
+                thread.join()
+            self.close_connection = True
+            return
+        target = urlsplit(self.path)._replace(scheme="", netloc="").geturl() or "/"
         connection = http.client.HTTPConnection(self.server.passes_to, timeout=60)
         not_passed = ("host", "proxy-authorization")  # the name is that which only the proxy knows
         headers = {name: value for name, value in self.headers.items() if name.lower() not in not_passed}
-        connection.request(self.command, f"{target.path or '/'}?{target.query}", body, headers)
+        connection.request(self.command, target, body, headers)
         answer = connection.getresponse()
         self.reply(answer.status, answer.getheaders(), answer.read())
         connection.close()
@@ -82,10 +90,13 @@ def running_proxy(passes_to: str = "") -> Iterator[Proxy]:
             thread.join()
 
 
-def forward(client: socket.socket, behind: socket.socket) -> None:
+def forward(client: socket.socket, behind: socket.socket) -> list[threading.Thread]:
     """Passes bytes on both ways until one side ends."""
-    for source, target in ((client, behind), (behind, client)):
-        threading.Thread(target=_copy, args=(source, target), daemon=True).start()
+    ways = ((client, behind), (behind, client))
+    threads = [threading.Thread(target=_copy, args=way, daemon=True) for way in ways]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -7,13 +7,15 @@ from pathlib import Path
 import psutil
 import pytest
 import structlog.testing
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from headroom.config.settings import ServeConfig
+from headroom.config.settings import ForwardConfig, ServeConfig
 from headroom.demo.processes import LOOPBACK, free_ports
-from headroom.server.processes.forward_process import open_forwarding
+from headroom.server.processes.forward_process import open_forwarding, sender_of
 from tests.headroom.server.processes.pushes import push
 from tests.kit.certificates import CertificateAuthority
-from tests.kit.otlp_endpoints import Received, Refusal, ServerTls, grpc_endpoint
+from tests.kit.otlp_endpoints import ENDPOINTS, Received, Refusal, ServerTls, grpc_endpoint
+from tests.kit.proxy import running_proxy
 from tests.kit.serving import Served, config_file, eventually, rows
 
 
@@ -58,6 +60,24 @@ def test_stopped_receiver_delays_nothing_and_receives_all_points_later(tmp_path:
     assert {headers["authorization"] for headers in received.headers} == {"Bearer t"}
     assert {resource["client_id"] for resource in received.resources()} == {"early"}
     assert {resource["kafka.cluster.id"] for resource in received.resources()} == {"c"}
+
+
+@pytest.mark.parametrize("protocol", ENDPOINTS)
+def test_the_receiver_is_reached_by_the_environment_s_proxy(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    received = Received()
+    request = ExportMetricsServiceRequest()
+    request.resource_metrics.add().scope_metrics.add().metrics.add(name="g")
+    for name in ("http_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with ENDPOINTS[protocol](received) as address, running_proxy(address) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://user:p%40ss@{proxy.address}")
+        for excepted, endpoint in (("", "http://collector.invalid"), ("127.0.0.0/8", f"http://{address}")):
+            monkeypatch.setenv("NO_PROXY", excepted)
+            sender = sender_of(ForwardConfig.model_validate({"endpoint": endpoint, "protocol": protocol}))
+            sender.send(request)
+            sender.close()
+    assert len(received.requests) == 2
+    assert proxy.logins == ["Basic dXNlcjpwQHNz"]
 
 
 def test_what_waits_is_removed_when_forwarding_is_off(tmp_path: Path) -> None:
