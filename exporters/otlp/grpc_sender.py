@@ -93,7 +93,8 @@ class GrpcSender:
             if self._timeouts >= _MAX_TIMEOUTS:
                 self._channel.close()
                 self._connect()
-            raise _send_error(exc, request.ByteSize()) from exc
+            text = receiver_text(exc.details() or "", (value for _, value in self._metadata))
+            raise _send_error(exc, text, request.ByteSize()) from exc
         except ValueError as exc:  # its text has the header
             raise RetryableSendError(f"{type(exc).__name__}: a header cannot be sent") from None
         self._timeouts = 0
@@ -103,10 +104,10 @@ class GrpcSender:
         self._channel.close()
 
 
-def _send_error(error: Any, request_bytes: int) -> SendError:
+def _send_error(error: Any, text: str, request_bytes: int) -> SendError:
     """RESOURCE_EXHAUSTED is retryable with a RetryInfo; without it a large request itself may be too large."""
     code = error.code()
-    message = f"{code.name}: {receiver_text(error.details() or '')}"
+    message = f"{code.name}: {text}"
     details = [value for name, value in error.trailing_metadata() or () if name == _DETAILS]
     delay_s = _retry_delay_s(details[0]) if details else None
     if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):

@@ -42,6 +42,8 @@ class HttpSender:
         """`url` includes the path. `compression`: none, gzip or zstd."""
         options: dict[str, Any] = {"num_pools": 1, "maxsize": 1, **tls_files}
         proxy = environment_proxy(url)
+        if not proxy.startswith("http"):  # SOCKS
+            proxy = ""
         if login := urllib3.util.parse_url(proxy).auth:
             options["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=unquote(login))
         self._pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
@@ -50,6 +52,7 @@ class HttpSender:
         self._path = urlsplit(url).path
         self._compression = compression
         self._timeout = urllib3.Timeout(total=timeout_s)
+        self._secrets = tuple(headers.values())
         self._headers = {**headers, "Content-Type": _PROTOBUF}
         if compression != "none":
             self._headers["Content-Encoding"] = compression
@@ -95,7 +98,7 @@ class HttpSender:
             message += ", the endpoint or a proxy before it has a limit of size"
         elif to := response.headers.get("Location", "").partition("?")[0]:  # a query may be secret
             message += f", to {receiver_text(to)!r}"
-        if text := receiver_text(_text_of(response, answer)):
+        if text := receiver_text(_text_of(response, answer), self._secrets):
             message += f": {text}"
         if status in _RETRYABLE:
             delay_s = retry_after_s(response.headers.get("Retry-After", ""), datetime.now(UTC))

@@ -4,16 +4,22 @@ The specification counts a wrong token among the errors that are not retried. A 
 while the data waits, so those are errors of their own.
 """
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from exporters.printable import one_line, printable
 
 MAX_RETRY_AFTER_S = 60.0  # upper bound of a delay that a receiver asks for
 _MAX_TEXT_CHARS = 200
+_MIN_SECRET_CHARS = 8  # of a word of a header; shorter ones are such as Bearer
 
 
-def receiver_text(text: str) -> str:
-    """The beginning of what a receiver says, for errors and logs: in one line, without control sequences."""
+def receiver_text(text: str, headers: Iterable[str] = ()) -> str:
+    """The beginning of what a receiver says, for errors and logs: in one line, without control sequences, and without
+    the values of our headers, which it may repeat."""
+    for word in " ".join(headers).split():
+        if len(word) >= _MIN_SECRET_CHARS:
+            text = text.replace(word, "***")
     return printable(one_line(text))[:_MAX_TEXT_CHARS] if text.strip() else ""
 
 

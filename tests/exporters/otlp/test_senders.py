@@ -21,6 +21,7 @@ from exporters.otlp.outcome import (
     RetryableSendError,
     SendError,
     TooLargeSendError,
+    receiver_text,
 )
 from headroom.demo.processes import free_ports
 from tests.kit.certificates import CertificateAuthority
@@ -161,6 +162,20 @@ def test_a_header_that_cannot_be_sent_ends_no_process_and_is_not_in_the_error(pr
             sender.send(request())
         sender.close()
     assert "secret" not in "".join(traceback.format_exception(failed.value))
+
+
+def test_a_secret_that_a_receiver_repeats_is_not_in_the_error() -> None:
+    text = receiver_text("no user has Bearer abc.def-ghi", ["Bearer abc.def-ghi", "7"])
+    assert text == "no user has Bearer ***"
+
+
+def test_a_proxy_that_otlp_does_not_know_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    for protocol, serve in ENDPOINTS.items():
+        with serve(Received()) as address:
+            sender = sender_to(protocol, address)
+            assert sender.send(request()).rejected_data_points == 0
+            sender.close()
 
 
 def test_a_connection_on_which_grpc_gets_no_answer_is_left() -> None:
