@@ -1,5 +1,6 @@
 """`headroom demo`: runs a real broker and sixteen real clients, and prints and writes the report of a minute."""
 
+import os
 import shutil
 import signal
 import sys
@@ -11,6 +12,8 @@ from types import FrameType
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from headroom import interpreted
+from headroom.demo.jars import LIBS_VARIABLE
 from headroom.demo.job import run_job
 from headroom.demo.processes import DemoError
 from headroom.demo.scenario import Scenario, Tell
@@ -19,6 +22,8 @@ from spark_jobs.reports.headroom_report import to_table
 REPORT = "headroom.json"
 HTTP_PORT = 9644  # of the pages, as in the documentation
 
+# Other HEADROOM_* variables are of a Headroom of the user's, whose store would get what the demo's clients send.
+_OURS = (LIBS_VARIABLE, interpreted.VARIABLE)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEVELS = "SELECT client_id, level, reason FROM headroom_now"
 _PIPE_WIDTH = 240  # width of a table in a pipe
@@ -56,6 +61,8 @@ def run_demo(output: Path, *, keep: bool = False) -> int:
     `keep`: everything keeps running after the report until interrupted; then returns 0.
     """
     began_s = time.monotonic()
+    for name in [name for name in os.environ if name.upper().startswith("HEADROOM_") and name not in _OURS]:
+        del os.environ[name]
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
     def tell(text: str) -> None:

@@ -1,5 +1,6 @@
-"""Child processes end with their parent."""
+"""Child processes end with their parent, and have none of the settings of a Headroom of the user's."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,16 @@ import subprocess
 from headroom.demo.processes import start
 print(start(["sleep", "60"], stderr=subprocess.DEVNULL).pid, flush=True)
 input()
+"""
+# Prints what a child of the demo has of these variables.
+DEMO = """
+import os
+from pathlib import Path
+from headroom.demo import run
+def scenario(*_, **__):
+    os.execvp("env", ["env"])
+run.Scenario = scenario
+run.run_demo(Path("unused"))
 """
 
 
@@ -56,6 +67,19 @@ def test_children_end_with_their_parent() -> None:
     us.kill()
     us.wait()
     eventually(partial(has_ended, child), bool)
+
+
+def test_the_demo_s_processes_have_no_setting_of_another_headroom() -> None:
+    settings = dict.fromkeys(
+        ("HEADROOM_CLICKHOUSE", "HEADROOM_SPOOL__FSYNC", "headroom_http", "HEADROOM_URL"), "theirs"
+    )
+    kept = {"HEADROOM_PURE": "1", "HEADROOM_KAFKA_LIBS": "/libs", "HTTPS_PROXY": "http://proxy:3128"}
+    done = subprocess.run(
+        [sys.executable, "-c", DEMO], env=os.environ | settings | kept, capture_output=True, check=True
+    )
+    has = dict(line.split("=", 1) for line in done.stdout.decode().splitlines() if "=" in line)
+    assert has.keys() & settings.keys() == set()
+    assert has.items() >= kept.items()
 
 
 def test_first_line_times_out() -> None:
