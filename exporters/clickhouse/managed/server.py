@@ -75,8 +75,9 @@ def is_library(program: str) -> bool:
 
 
 def write_guard() -> Path | None:
-    """The library that ends a process when a write to a file fails; None where it is not compiled, or not Linux."""
-    return _GUARD if sys.platform == "linux" and _GUARD.is_file() else None
+    """The library that ends a process when a write to a file fails; None where it is not compiled, or not Linux, or
+    where the loader would split its path."""
+    return _GUARD if sys.platform == "linux" and _GUARD.is_file() and not set(":;") & set(str(_GUARD)) else None
 
 
 class ManagedServer:
@@ -139,7 +140,10 @@ class ManagedServer:
         guard = write_guard() if is_library(self._program) else None
         if guard is None:
             return dict(inherited)
-        return {**inherited, "LD_PRELOAD": f"{guard} {inherited.get('LD_PRELOAD', '')}".strip()}
+        # Found by its name: LD_PRELOAD is split at blanks, which a path may have; an empty LD_LIBRARY_PATH means ".".
+        found = ":".join(filter(None, (str(guard.parent), inherited.get("LD_LIBRARY_PATH"))))
+        preloaded = f"{guard.name} {inherited.get('LD_PRELOAD', '')}".strip()
+        return {**inherited, "LD_PRELOAD": preloaded, "LD_LIBRARY_PATH": found}
 
     def answers(self) -> bool:
         """Whether the server is ready; waits for at most a second."""

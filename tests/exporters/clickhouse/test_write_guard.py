@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from exporters.clickhouse.managed import server as managed
 from exporters.clickhouse.managed.configuration import ServerSettings
-from exporters.clickhouse.managed.server import write_guard
+from exporters.clickhouse.managed.server import ManagedServer, write_guard
 from tests.kit.clickhouse import LaunchedServer, connected
 
 _PARTS, _ROWS = 20, 100
@@ -47,6 +49,27 @@ def test_other_failed_writes_are_reported_as_usual(program: str) -> None:
     ended = _run(program)
     assert ended.returncode == 1
     assert "OSError" in ended.stderr or "BrokenPipeError" in ended.stderr
+
+
+@pytest.mark.parametrize(("name", "is_loaded"), [("a b", True), ("a:b", False), ("a;b", False)])
+def test_the_guard_is_loaded_from_any_path_or_counts_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_loaded: bool
+) -> None:
+    """The loader splits LD_PRELOAD at blanks and colons, and only prints what it did not find."""
+    guard = tmp_path / name / "write_guard.so"
+    guard.parent.mkdir()
+    shutil.copy(managed._GUARD, guard)
+    library = tmp_path / "server.so"
+    monkeypatch.setattr(managed, "_GUARD", guard)
+    monkeypatch.setattr(managed, "find_program", lambda _: str(library))
+    server = ManagedServer(ServerSettings(tmp_path))
+    assert server.ignores_failed_writes is not is_loaded
+    environment = server.environment({**os.environ, "LD_LIBRARY_PATH": "/mine", "LD_PRELOAD": "libm.so.6"})
+    server.close()
+    maps = subprocess.run(["cat", "/proc/self/maps"], env=environment, capture_output=True, text=True, check=True)
+    assert (str(guard) in maps.stdout, maps.stderr) == (is_loaded, "")
+    assert "libm.so.6" in maps.stdout
+    assert environment["LD_LIBRARY_PATH"].split(":")[-1] == "/mine"
 
 
 @pytest.mark.clickhouse
