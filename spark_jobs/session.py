@@ -129,6 +129,7 @@ def _start(app_name: str, master: str, *, long: bool) -> SparkSession:
         conf.setAll(list(settings(master).items()))
         # Otherwise Spark starts workers with the `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYTHONSAFEPATH", "1")  # else they import modules of the working directory
         SparkContext(conf=conf, gateway=SparkContext._gateway or _local_jvm(long=long))
     started = SparkSession.builder.config(conf=conf).getOrCreate()
     context = started.sparkContext
@@ -257,7 +258,7 @@ def main() -> int:
     unfinished = path.with_suffix(f".{os.getpid()}")
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={unfinished}"}
     path.unlink(missing_ok=True)  # a JVM that maps an archive writes none
-    subprocess.run([sys.executable, "-c", _WORKLOAD], env=environment, check=True, timeout=_ARCHIVE_S)
+    subprocess.run([sys.executable, "-P", "-c", _WORKLOAD], env=environment, check=True, timeout=_ARCHIVE_S)
     unfinished.rename(path)  # in one step: others may be starting
     sys.stdout.write(f"{path}: {path.stat().st_size >> 20} MiB\n")
     return 0

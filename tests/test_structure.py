@@ -55,6 +55,13 @@ def test_functions_are_short() -> None:
     assert long <= LONG_FUNCTIONS
 
 
+def test_children_import_nothing_of_the_working_directory() -> None:
+    """With -m or -c, but without -P, a file queue.py in it would be taken for the library's."""
+    unsafe = re.compile(r'sys\.executable,\s*"-[mc]"')
+    product = [file for file in tracked(".py") if name_of(file).startswith(PACKAGES)]
+    assert [name_of(file) for file in product if unsafe.search(file.read_text())] == []
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_package_docstring_names_its_folders(package: str) -> None:
     docstring = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""

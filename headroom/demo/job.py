@@ -11,7 +11,7 @@ TIMEOUT_S = 180.0
 
 def run_job(sql: str, from_ms: int, to_ms: int, output: Path, log: Path) -> None:
     """Runs quota_headroom over the window [from_ms, to_ms) and writes its report to `output`. Raises DemoError."""
-    argv = [sys.executable, "-m", "headroom.demo.job", f"http://{sql}", str(from_ms), str(to_ms), str(output)]
+    argv = [sys.executable, "-P", "-m", "headroom.demo.job", f"http://{sql}", str(from_ms), str(to_ms), str(output)]
     with log.open("ab") as file:
         process = start(argv, stderr=file)
     try:

@@ -34,7 +34,7 @@ class LibrdkafkaClients:
     def start_consumers(self) -> None:
         """Returns when each has its partition. Raises DemoError when one gets none."""
         with self._log.open("ab") as log:
-            argv = [sys.executable, "-m", "headroom.demo.librdkafka_clients", self._bootstrap]
+            argv = [sys.executable, "-P", "-m", "headroom.demo.librdkafka_clients", self._bootstrap]
             self._process = start(argv, stderr=log, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         if first_line(self._process, JOIN_TIMEOUT_S) != "consuming":
             raise DemoError(f"the librdkafka clients did not start: {complaint(self._log)}")

@@ -64,7 +64,7 @@ class Serving(Service):
         where = ["--upstream", self._upstream, "--cluster", CLUSTER, "--data", str(self._data)]
         where += ["--config", str(self._settings)]
         with self.log.open("ab") as log:
-            argv = [sys.executable, "-m", "headroom", "serve", *endpoints, *where]
+            argv = [sys.executable, "-P", "-m", "headroom", "serve", *endpoints, *where]
             self._process = start(argv, stderr=log, stdout=subprocess.PIPE)
         ready = _READY.fullmatch(first_line(self._process, START_TIMEOUT_S))
         if ready is None:

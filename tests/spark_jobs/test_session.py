@@ -27,7 +27,7 @@ _START = """
 from spark_jobs.session import JavaError, session
 try:
     with session("test") as spark:
-        print("started", spark.range(10).count())
+        print("started", spark.sparkContext.range(10).count())
 except JavaError as exc:
     print(exc)
 """
@@ -37,7 +37,7 @@ def start_in(directory: Path, environment: dict[str, str]) -> str:
     """Runs a separate process and returns its output; checks that it prints nothing else and leaves no files."""
     before = sorted(directory.iterdir())
     done = subprocess.run(
-        [sys.executable, "-c", _START],
+        [sys.executable, "-P", "-c", _START],
         cwd=directory,
         env={**os.environ, **environment},
         capture_output=True,
@@ -53,6 +53,7 @@ def start_in(directory: Path, environment: dict[str, str]) -> str:
 @pytest.mark.spark
 @pytest.mark.parametrize("environment", [{}, {"SPARK_CONNECT_MODE": "1"}], ids=["bare", "Spark Connect as default"])
 def test_session_starts_and_stops_without_output(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit")  # Python workers import the library's
     assert start_in(tmp_path, environment) == "started 10"
 
 

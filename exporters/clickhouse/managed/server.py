@@ -116,6 +116,7 @@ class ManagedServer:
         """Arguments of the process. It dies with the thread that starts it (prctl(2)), which must outlive it."""
         return (
             sys.executable,
+            "-P",
             "-m",
             "exporters.clickhouse.managed.launcher",
             str(os.getpid()),

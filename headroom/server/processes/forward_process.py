@@ -36,7 +36,7 @@ _FAULT_LOGGED_EVERY_S = 60.0
 _STOP_S = 5.0
 _VALUES = ChildValues(
     "the forwarding process",
-    (sys.executable, "-m", "headroom.server.processes.forward_process"),
+    (sys.executable, "-P", "-m", "headroom.server.processes.forward_process"),
     restart_after_s=5.0,
 )
 _NOTHING: dict[str, Any] = {**ForwardCounts().as_note(), "failures": 0, "accepts": True, "lag_bytes": 0}

@@ -38,7 +38,7 @@ _TIMEOUT_S: Final = 60.0
 _EXECUTION_S: Final = 50  # then ClickHouse says itself that it takes too long
 _STOP_S: Final = 5.0
 _VALUES: Final = ChildValues(
-    "the levels process", (sys.executable, "-m", "headroom.server.processes.levels_process"), restart_after_s=2.0
+    "the levels process", (sys.executable, "-P", "-m", "headroom.server.processes.levels_process"), restart_after_s=2.0
 )
 
 

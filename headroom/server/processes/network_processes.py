@@ -37,7 +37,7 @@ from telemetry.subscriptions.payer_budgets import PayerUse, merged_uses
 
 log = structlog.get_logger(__name__)
 
-_VALUES = ChildValues("a network process", (sys.executable, "-m", "headroom.server.processes.network_process"))
+_VALUES = ChildValues("a network process", (sys.executable, "-P", "-m", "headroom.server.processes.network_process"))
 _TELL_EVERY_MS = 100
 _STOP_GRACE_S = 5.0  # longer than the grace period for requests in flight
 _METRICS = {metric.name: metric for metric in catalogue.CATALOGUE}

@@ -52,7 +52,7 @@ _NO_PROGRESS_S = 30.0  # of a worker that decodes or sends no message
 
 _VALUES = ChildValues(
     "the storage worker",
-    (sys.executable, "-m", "headroom.server.processes.storage_process"),
+    (sys.executable, "-P", "-m", "headroom.server.processes.storage_process"),
     restart_after_max_s=1.0,
     silent_s=_NO_PROGRESS_S,
 )

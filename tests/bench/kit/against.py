@@ -92,7 +92,7 @@ def main(commit: str, rounds: int, names: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="headroom-against-") as temporary:
         archive = subprocess.run(["git", "archive", commit], stdout=subprocess.PIPE, check=True)
         subprocess.run(["tar", "-x", "-C", temporary], input=archive.stdout, check=True)
-        trees = {commit: Tree(Path(temporary), {"HEADROOM_PURE": "1"})}
+        trees = {commit: Tree(Path(temporary), {"HEADROOM_PURE": "1", "PYTHONPATH": temporary})}
         baselines = {commit: commit, "interpreted": commit, "compiled": commit}
         if (before := compiled(Path(temporary))) is not None:
             trees[f"{commit}_compiled"] = before
