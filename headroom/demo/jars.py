@@ -50,17 +50,17 @@ Progress = Callable[[str], None]
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> str:
-    """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH. Raises DemoError."""
-    unfit: list[str] = []
+    """Path of a `java` of version 17 or newer: that of JAVA_HOME where it is set, as Spark has it, else that on PATH.
+    Raises DemoError."""
     home = environ.get("JAVA_HOME")
-    candidates = (home and str(Path(home) / "bin" / "java"), shutil.which("java", path=environ.get("PATH", "")))
-    for java in filter(None, candidates):
-        version = java_version(java)
-        if version >= JAVA_NEEDED:
-            return java
-        unfit.append(f"{java} is {f'Java {version}' if version else 'not a Java that runs'}")
-    seen = "; ".join(unfit) or "none in JAVA_HOME or PATH"
-    raise DemoError(f"Java {JAVA_NEEDED} or newer is needed: {seen}; set JAVA_HOME to a newer one")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH", ""))
+    version = java_version(java) if java else 0
+    if java and version >= JAVA_NEEDED:
+        return java
+    unfit = f"Java {version}" if version else "not a Java that runs"
+    seen = f"{java} is {unfit}" if java else "none in JAVA_HOME or PATH"
+    change = "set JAVA_HOME to a newer one" + (", or unset it for that on PATH" if home else "")
+    raise DemoError(f"Java {JAVA_NEEDED} or newer is needed: {'JAVA_HOME: ' if home else ''}{seen}; {change}")
 
 
 def kafka_libs(

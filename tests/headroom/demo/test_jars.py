@@ -43,21 +43,23 @@ def environ(home: Path | None, path: Path | None) -> dict[str, str]:
     return values | ({"JAVA_HOME": str(home)} if home else {})
 
 
-@pytest.mark.parametrize(("version", "used"), [("17.0.1", "home"), ("11.0.2", "path")])
-def test_java_home_takes_precedence_over_path_unless_it_is_too_old(tmp_path: Path, version: str, used: str) -> None:
-    home, path = fake_java(tmp_path / "home", version), fake_java(tmp_path / "path", "21.0.1")
-    assert find_java(environ(home, path)) == str(tmp_path / used / "bin" / "java")
+def test_java_home_takes_precedence_over_path(tmp_path: Path) -> None:
+    home, path = fake_java(tmp_path / "home", "17.0.1"), fake_java(tmp_path / "path", "21.0.1")
+    assert find_java(environ(home, path)) == str(home / "bin" / "java")
+    assert find_java(environ(None, path)) == str(path / "bin" / "java")
 
 
 def test_missing_outdated_and_invalid_java_is_reported(tmp_path: Path) -> None:
-    old = fake_java(tmp_path, "1.8.0_402")
-    for home, reason in (
-        (None, "none in"),
-        (old, "/bin/java is Java 8; set JAVA_HOME"),
-        (tmp_path / "gone", "is not a"),
+    """Also where the java on PATH would do: the Spark job takes that of JAVA_HOME."""
+    new, old = fake_java(tmp_path / "new", "21.0.1"), fake_java(tmp_path / "old", "1.8.0_402")
+    for home, path, reason in (
+        (None, None, "none in"),
+        (None, old, "/old/bin/java is Java 8; set JAVA_HOME"),
+        (old, new, "JAVA_HOME: .*/old/bin/java is Java 8; set JAVA_HOME to a newer one, or unset it"),
+        (tmp_path / "gone", new, "JAVA_HOME: .* is not a Java that runs"),
     ):
         with pytest.raises(DemoError, match=f"Java 17 or newer is needed: .*{reason}"):
-            find_java(environ(home, None))
+            find_java(environ(home, path))
 
 
 def test_jars_are_fetched_once(tmp_path: Path) -> None:
