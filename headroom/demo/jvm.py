@@ -67,6 +67,8 @@ class Jvm(Service):
             process = start(argv, stderr=log, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         self._process = process
         port = first_line(process, START_TIMEOUT_S)
+        while port and not port.isdecimal():  # a warning, or a debugger's address: a JVM prints them on stdout
+            port = first_line(process, START_TIMEOUT_S)
         token = first_line(process, START_TIMEOUT_S) if port else ""
         if not token:
             raise DemoError(f"the JVM for the Java clients did not start: {complaint(self.log)}")
