@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headroom.demo.jars import KAFKA_VERSION, MARKER, MIRROR_VARIABLE, find_java, kafka_libs, proxy_options
+from headroom.demo.jvm import Jvm
 from headroom.demo.processes import DemoError
 from tests.kit.kafka.client_jars import client_libs
 from tests.kit.proxy import running_proxy
@@ -60,6 +61,12 @@ def test_missing_outdated_and_invalid_java_is_reported(tmp_path: Path) -> None:
     ):
         with pytest.raises(DemoError, match=f"Java 17 or newer is needed: .*{reason}"):
             find_java(environ(home, path))
+
+
+def test_what_a_jvm_prints_first_is_no_port(tmp_path: Path) -> None:
+    java = script(tmp_path / "java", "#!/bin/sh\necho Listening for transport dt_socket\necho Error: no class >&2\n")
+    with pytest.raises(DemoError, match="the JVM for the Java clients did not start: Error: no class"):
+        Jvm(java, tmp_path).start()
 
 
 def test_jars_are_fetched_once(tmp_path: Path) -> None:
