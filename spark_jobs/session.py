@@ -82,6 +82,7 @@ _JAVA_OPTIONS = "-XX:-DontCompileHugeMethods -XX:+UseSerialGC"
 # Most jobs run for seconds: the C2 compiler would cost more CPU than it saves.
 _SHORT_JOB = "-XX:TieredStopAtLevel=1"
 _ARCHIVE_S = 600
+_WRITES = "-XX:ArchiveClassesAtExit"
 _JAVA_VERSION_S = 30
 _PROGRESS_S = 0.5
 _EXIT_S = 300.0  # a JVM that writes the class archive takes some seconds, on a busy machine minutes
@@ -247,19 +248,26 @@ def archive() -> Path:
 
 
 def mapped() -> list[str]:
-    """The option with which a JVM maps the archive; none if there is no archive."""
+    """The option with which a JVM maps the archive; none if there is no archive, or if it writes a new one."""
     path = archive()
-    return [f"-XX:SharedArchiveFile={path}"] if path.is_file() and " " not in str(path) else []
+    is_usable = path.is_file() and " " not in str(path) and _WRITES not in os.environ.get("SPARK_SUBMIT_OPTS", "")
+    return [f"-XX:SharedArchiveFile={path}"] if is_usable else []
 
 
 def main() -> int:
     path = archive()
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}")
-    environment = {**os.environ, "SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={unfinished}"}
-    path.unlink(missing_ok=True)  # a JVM that maps an archive writes none
-    subprocess.run([sys.executable, "-P", "-c", _WORKLOAD], env=environment, check=True, timeout=_ARCHIVE_S)
-    unfinished.rename(path)  # in one step: others may be starting
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": f"{_WRITES}={unfinished}"}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-P", "-c", _WORKLOAD]
+        subprocess.run(command, env=environment, stderr=subprocess.PIPE, check=True, timeout=_ARCHIVE_S)
+        unfinished.replace(path)  # in one step: others may be starting
+    except (OSError, subprocess.SubprocessError) as exc:
+        said = (getattr(exc, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+        cause = (said[-1] if said else str(exc)).removeprefix(f"{__package__}.session.{JavaError.__name__}: ")
+        sys.stderr.write(f"headroom: no class archive: {cause}\n")
+        return 1
     sys.stdout.write(f"{path}: {path.stat().st_size >> 20} MiB\n")
     return 0
 

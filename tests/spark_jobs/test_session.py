@@ -21,7 +21,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from spark_jobs.session import archive, java_version, mapped, parallelism, progress, settings
+from spark_jobs.session import archive, java_version, main, mapped, parallelism, progress, settings
 
 _START = """
 from spark_jobs.session import JavaError, session
@@ -163,6 +163,20 @@ def test_an_archive_is_mapped_where_it_exists_below_a_path_without_spaces(
     archive().parent.mkdir(parents=True)
     archive().write_bytes(b"classes")
     assert mapped() == ([] if " " in name else [f"-XX:SharedArchiveFile={archive()}"])
+
+
+def test_an_archive_stays_where_java_does_not_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    archive().parent.mkdir(parents=True)
+    archive().write_bytes(b"classes")
+    assert main() == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("headroom: no class archive: ")
+    assert "/gone/bin/java found: Spark needs Java 17 or newer" in line
+    assert archive().read_bytes() == b"classes"
 
 
 def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch) -> None:
