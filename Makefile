@@ -39,7 +39,7 @@ help: ## list the targets
 
 # What the demo runs; the tests add the rest to the same environment.
 $(DEMO_READY): requirements-demo.txt pyproject.toml exporters/clickhouse/managed/write_guard.c
-	@$(PYTHON) headroom/platforms.py
+	@$(PYTHON) headroom/platforms.py $(NEEDS)
 	@echo "setting up $(VENV), once: $$(sed -n 's/^# //p' requirements-demo.txt); then 'headroom demo' fetches Kafka's jars, 45 MB"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --require-hashes -r requirements-demo.txt
@@ -54,6 +54,7 @@ $(READY): $(DEMO_READY) requirements.txt
 
 setup: $(READY) ## virtual environment with the locked dependencies
 
+demo: NEEDS := java
 demo: $(DEMO_READY) ## real broker and throttled real clients; writes demo-output/; KEEP=1 keeps all running until Ctrl-C
 	@$(BIN)/headroom demo $(if $(KEEP),--keep)
 

@@ -1,5 +1,7 @@
 """What does not run is named in one line: platforms, before anything is loaded, and commands without their extra."""
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from headroom.platforms import Platform, obstacle, this_platform
 
 ROOT = Path(__file__).parents[2]
 LINUX = Platform(
-    (3, 12), "cpython-312-x86_64-linux-gnu", "linux", "x86_64", is_free_threaded=False, has_clickhouse=False
+    (3, 12), "cpython-312-x86_64-linux-gnu", "linux", "x86_64", is_free_threaded=False, has_clickhouse=False, java=17
 )
 MAC = LINUX._replace(abi="cpython-312-darwin", system="darwin", machine="arm64")
 
@@ -20,10 +22,13 @@ MAC = LINUX._replace(abi="cpython-312-darwin", system="darwin", machine="arm64")
 @pytest.mark.parametrize(
     ("platform", "word"),
     [
-        (this_platform(), None),
+        (this_platform()._replace(java=17), None),
         (LINUX, None),
         (LINUX._replace(abi="cpython-312-aarch64-linux-gnu", machine="aarch64"), None),
+        (LINUX._replace(java=0), "there is none that runs"),
+        (LINUX._replace(java=11), "there is Java 11"),
         (LINUX._replace(python=(3, 10)), "Python 3.11 or newer"),
+        (LINUX._replace(python=(3, 15)), "PYTHON=python3.14"),
         (LINUX._replace(python=(3, 13), is_free_threaded=True), "free-threaded"),
         (LINUX._replace(abi="cpython-312-x86_64-linux-musl"), "Alpine"),
         (MAC, "`clickhouse`"),
@@ -32,14 +37,20 @@ MAC = LINUX._replace(abi="cpython-312-darwin", system="darwin", machine="arm64")
     ],
 )
 def test_an_obstacle_is_one_line(platform: Platform, word: str | None) -> None:
-    line = obstacle(platform)
+    line = obstacle(platform, needs_java=True)
     assert (line is None) if word is None else (word in str(line) and "\n" not in str(line))
 
 
-def test_it_is_said_before_packages_are_loaded() -> None:
+def test_it_is_said_before_packages_are_loaded(tmp_path: Path) -> None:
     """By a Python without packages, as `make demo` starts it."""
     command = [sys.executable, "-I", "-S", str(ROOT / "headroom" / "platforms.py")]
     assert subprocess.run(command, check=False, timeout=60).returncode == 0
+    dry = ["make", "-n", "-C", str(ROOT), f"VENV={tmp_path}", f"PYTHON={shlex.join(command[:-1])}"]
+    for target, without_java in (("demo", 1), ("setup", 0)):
+        recipe = subprocess.run([*dry, target], capture_output=True, text=True, check=True).stdout
+        (line,) = (line for line in recipe.splitlines() if "headroom/platforms.py" in line)
+        done = subprocess.run(line, shell=True, cwd=ROOT, env=os.environ | {"JAVA_HOME": "/gone"}, check=False)
+        assert done.returncode == without_java
     recipe = (ROOT / "Makefile").read_text().partition("$(DEMO_READY): ")[2].partition("\n\n")[0]
     assert recipe.index("headroom/platforms.py") < recipe.index("$(INSTALL)")
 
