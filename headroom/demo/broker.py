@@ -139,7 +139,8 @@ class LocalCluster(Service):
     """A context manager that runs brokers in a temporary directory; `bootstrap` is the HOST:PORT of all of them.
 
     `properties` are added to every node's server.properties and override the defaults; `jvm_options` apply to each.
-    `racks`: node N is in rack-N, and consumers read from the replica in theirs (KIP-392).
+    `racks`: node N is in rack-N, and consumers read from the replica in theirs (KIP-392). `log`: that of
+    the first node, to be read after the directory is gone.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class LocalCluster(Service):
         jvm_options: Sequence[str] = (),
         *,
         racks: bool = False,
+        log: Path | None = None,
     ) -> None:
         controller, *ports = free_ports(nodes + 1)
         self.directory = Path(tempfile.mkdtemp(prefix="headroom-kafka-"))
@@ -162,6 +164,7 @@ class LocalCluster(Service):
             for own in [server_properties(node_id, port, f"{LOOPBACK}:{controller}", directory / "logs")]
             for rack in [{"broker.rack": f"rack-{node_id}", "replica.selector.class": _BY_RACK} if racks else {}]
         ]
+        self.brokers[0].log = log or self.brokers[0].log
 
     def start(self) -> None:
         start_brokers(self.brokers)

@@ -89,11 +89,14 @@ def fetch_once(java: str, libs: Path, dependencies: str, progress: Progress, wha
     """
     if (libs / MARKER).exists():
         return
-    libs.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(libs.parent):
-        if not (libs / MARKER).exists():
-            progress(f"fetching {what}")
-            _fetch(java, libs, dependencies, progress)
+    try:
+        libs.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive(libs.parent):
+            if not (libs / MARKER).exists():
+                progress(f"fetching {what}")
+                _fetch(java, libs, dependencies, progress)
+    except OSError as exc:
+        raise DemoError(f"cannot keep the Kafka jars in {libs.parent}: {exc.strerror or exc}") from exc
 
 
 def _fetch(java: str, libs: Path, dependencies: str, progress: Progress) -> None:

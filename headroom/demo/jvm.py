@@ -36,13 +36,13 @@ class Jvm(Service):
     It always ends with this process: by SIGTERM, the end of its stdin, or PR_SET_PDEATHSIG.
     """
 
-    def __init__(self, java: str, libs: Path, options: Sequence[str] = _JVM) -> None:
+    def __init__(self, java: str, libs: Path, options: Sequence[str] = _JVM, log: Path | None = None) -> None:
         self._java = java
         self._options = options
         py4j = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
         self._classpath = f"{py4j}:{libs}/*"
         self._directory = tempfile.TemporaryDirectory(prefix="headroom-jvm-")
-        self.log = Path(self._directory.name) / "jvm.log"
+        self.log = log or Path(self._directory.name) / "jvm.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._gateway: JavaGateway | None = None
 

@@ -96,7 +96,6 @@ class Scenario:
         self._stack = stack
         self._tell = tell
         self._http_port = http_port
-        self._logs: list[Path] = []
         self._checks: list[Callable[[], None]] = []
         self.directory = Path(tempfile.mkdtemp(prefix="headroom-demo-"))
         stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
@@ -111,10 +110,10 @@ class Scenario:
         libs = kafka_libs(java, progress=self._tell)
         self._stack.callback(self._tell, "everything stopped")
         self._tell("starting Apache Kafka 4.3.1 (KRaft, one node) and a JVM for the Java clients")
-        cluster = LocalCluster(java, libs, properties=BROKER_PROPERTIES, jvm_options=jvm_options)
-        self._logs += [broker.log for broker in cluster.brokers]
+        log = self.directory / "broker.log"
+        cluster = LocalCluster(java, libs, properties=BROKER_PROPERTIES, jvm_options=jvm_options, log=log)
         self._stack.enter_context(cluster)
-        jvm = self._stack.enter_context(Jvm(java, libs))
+        jvm = self._stack.enter_context(Jvm(java, libs, log=self.directory / "jvm.log"))
         self._tell("setting topics, client quotas and the telemetry subscription, as an admin does")
         with Admin(jvm, cluster.bootstrap) as admin:
             admin.create_topics(TOPICS)
@@ -163,7 +162,7 @@ class Scenario:
 
     def keep_logs(self, target: Path) -> bool:
         """Copies the logs after a failure. Returns False when there are none."""
-        logs = [log for log in (*self._logs, *self.directory.glob("*.log")) if log.exists()]
+        logs = [*self.directory.glob("*.log")]
         for log in logs:
             target.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(log, target / log.name)

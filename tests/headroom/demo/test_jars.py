@@ -1,10 +1,12 @@
 """Java and the Kafka jars are found, refused or fetched; fake scripts stand in for `java`."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from headroom.demo import scenario
 from headroom.demo.jars import KAFKA_VERSION, MARKER, MIRROR_VARIABLE, find_java, kafka_libs, proxy_options
 from headroom.demo.jvm import Jvm
 from headroom.demo.processes import DemoError
@@ -77,6 +79,24 @@ def test_jars_are_fetched_once(tmp_path: Path) -> None:
     assert sorted(file.name for file in libs.iterdir()) == [MARKER, "kafka_2.13-4.3.1.jar"]
     assert again == libs
     assert len(reported) == 1
+
+
+def test_a_directory_for_the_jars_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match=r"cannot keep the Kafka jars in .*/java/cache: Not a directory"):
+        kafka_libs("java", Path(script(tmp_path / "java", FETCHES)) / "cache", environ={})
+
+
+def test_the_log_of_a_broker_that_does_not_start_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = script(tmp_path / "java", "#!/bin/sh\necho java.io.IOException: no room; exit 1\n")
+    monkeypatch.setattr(scenario, "find_java", lambda: java)
+    monkeypatch.setenv("HEADROOM_KAFKA_LIBS", str(tmp_path))
+    (tmp_path / "kafka_2.13-4.3.1.jar").touch()
+    with ExitStack() as stack:
+        demo = scenario.Scenario(stack, lambda _: None)
+        with pytest.raises(DemoError, match="cannot format Kafka's storage"):
+            demo.build()
+        assert demo.keep_logs(tmp_path / "logs")
+    assert "no room" in (tmp_path / "logs" / "broker.log").read_text()
 
 
 def test_concurrent_processes_fetch_jars_once(tmp_path: Path) -> None:
