@@ -24,7 +24,7 @@ from headroom.config.settings import ConfigError, ServeConfig
 from quota_metrics.config.quota_file import UniqueKeys
 
 _PREFIX = "HEADROOM_"
-_OF_OTHER_COMMANDS = ("url", "kafka_libs", "pure", "http_address")
+_OF_OTHER_COMMANDS = ("url", "kafka_libs", "pure", "http_address", "build")
 # Variables that Kubernetes sets in each pod for a Service named headroom or headroom-*.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 _OF_PYDANTIC = re.compile(r"[\[(]")  # parts of a location that name a validator instead of a setting

@@ -66,7 +66,7 @@ def test_flags_override_environment_file_and_defaults(tmp_path: Path, monkeypatc
                 "spool.max_bites: unknown setting",
             ],
         ),
-        ({"URL": "x", "KAFKA_LIBS": "x", "S_NUMBER": "x"}, []),  # of other commands and programs
+        ({"URL": "x", "KAFKA_LIBS": "x", "BUILD": "x", "S_NUMBER": "x"}, []),  # of other commands and programs
         # Kubernetes sets these for a Service named headroom.
         (dict.fromkeys(("SERVICE_HOST", "PORT", "SERVICE_PORT_HTTP", "SQL_SERVICE_PORT"), "x"), []),
         ({"PORT_9092_TCP_ADDR": "x"}, []),
