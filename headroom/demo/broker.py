@@ -1,5 +1,6 @@
 """A real Apache Kafka cluster on free local ports: KRaft, one or more nodes, started in seconds."""
 
+import json
 import shutil
 import subprocess
 import tempfile
@@ -86,7 +87,9 @@ class Broker:
         """Begins to format the storage; `start` waits for it, so that several nodes format in parallel."""
         self._directory.mkdir(parents=True, exist_ok=True)
         (self._directory / "log4j2.properties").write_text(LOG4J + _LOGGERS)
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+        # Java reads Latin-1 with escapes, which are those of JSON.
+        lines = (f"{key}={json.dumps(value)[1:-1]}\n" for key, value in self._properties.items())
+        self._config.write_text("".join(lines))
         self._process = self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
 
     def start(self) -> None:

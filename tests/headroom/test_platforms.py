@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.clickhouse.managed.server import ServerError, find_program
+from exporters.clickhouse.managed.configuration import ServerSettings
+from exporters.clickhouse.managed.server import ManagedServer, ServerError, find_program
 from headroom.cli.main import missing_extra
 from headroom.platforms import Platform, obstacle, this_platform
 
@@ -60,6 +61,11 @@ def test_where_chdb_has_no_server_it_is_not_taken_for_one(monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ServerError, match="chdb has no server for this system"):
         find_program(None)
+
+
+def test_a_path_that_clickhouse_s_configuration_cannot_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match=r"a path in UTF-8: .*caf\\udce9' is none"):
+        ManagedServer(ServerSettings(tmp_path / os.fsdecode(b"caf\xe9")))
 
 
 @pytest.mark.parametrize("lock", ["requirements.txt", "requirements-demo.txt", "deploy/requirements.txt"])

@@ -86,8 +86,12 @@ class ManagedServer:
     def __init__(self, settings: ServerSettings) -> None:
         """Reserves the ports and writes the configuration. Waits for the server of a killed parent to end.
 
-        Raises OSError, ServerError: without a program, and when another server uses the directory.
+        Raises OSError, ServerError: without a program, when another server uses the directory, and where the
+        configuration, which is UTF-8, cannot name it.
         """
+        if os.fsencode(settings.directory) != str(settings.directory).encode(errors="replace"):
+            named = ascii(str(settings.directory))
+            raise ServerError(f"ClickHouse needs a path in UTF-8: {named} is none in this locale; set LC_ALL=C.UTF-8")
         self.settings = settings
         self._program = find_program(settings.program)
         settings.store.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,13 @@ from tests.kit.serving import eventually
 pytestmark = pytest.mark.kafka
 
 
-def test_brokers_start_and_are_removed_completely(java: str, kafka_libs: Path) -> None:
+def test_brokers_start_and_are_removed_completely(
+    java: str, kafka_libs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "é日 😀"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     with LocalCluster(java, kafka_libs, nodes=2) as cluster:
         pids = [broker.pid for broker in cluster.brokers]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -22,7 +28,7 @@ def test_brokers_start_and_are_removed_completely(java: str, kafka_libs: Path) -
         eventually(lambda: sorted(admin.list_topics(timeout=60).brokers), lambda found: found == [1, 2])
         cluster.check()
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert not cluster.directory.exists()
+    assert [*tmp_path.rglob("*")] == [temporary]
 
 
 def test_port_in_use_is_a_one_line_error(java: str, kafka_libs: Path) -> None:
