@@ -28,9 +28,7 @@ DEMO = """
 import os
 from pathlib import Path
 from headroom.demo import run
-def scenario(*_, **__):
-    os.execvp("env", ["env"])
-run.Scenario = scenario
+run.Scenario = lambda *_, **__: os.execvp("env", ["env"])
 run.run_demo(Path("unused"))
 """
 
@@ -70,9 +68,7 @@ def test_children_end_with_their_parent() -> None:
 
 
 def test_the_demo_s_processes_have_no_setting_of_another_headroom() -> None:
-    settings = dict.fromkeys(
-        ("HEADROOM_CLICKHOUSE", "HEADROOM_SPOOL__FSYNC", "headroom_http", "HEADROOM_URL"), "theirs"
-    )
+    settings = dict.fromkeys(("HEADROOM_CLICKHOUSE", "HEADROOM_SPOOL__FSYNC", "headroom_http"), "theirs")
     kept = {"HEADROOM_PURE": "1", "HEADROOM_KAFKA_LIBS": "/libs", "HTTPS_PROXY": "http://proxy:3128"}
     done = subprocess.run(
         [sys.executable, "-c", DEMO], env=os.environ | settings | kept, capture_output=True, check=True
