@@ -91,7 +91,7 @@ class ManagedServer:
         """
         if os.fsencode(settings.directory) != str(settings.directory).encode(errors="replace"):
             named = ascii(str(settings.directory))
-            raise ServerError(f"ClickHouse needs a path in UTF-8: {named} is none in this locale; set LC_ALL=C.UTF-8")
+            raise ServerError(f"ClickHouse needs a path in UTF-8: {named} is none here; use another, or LC_ALL=C.UTF-8")
         self.settings = settings
         self._program = find_program(settings.program)
         settings.store.mkdir(parents=True, exist_ok=True)
