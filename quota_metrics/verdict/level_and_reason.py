@@ -13,6 +13,7 @@ from quota_metrics.verdict.thresholds import MARGIN, MEASURED_KEYS, MEMORY_WINDO
 from quota_metrics.verdict.window import PastWindow, Window
 
 _MOST_SHARE: Final = 0.5  # share of a shared quota from which a client is named
+_REQUEST_THROTTLE_MS: Final = 1000.0  # the longest by request_percentage (ClientRequestQuotaManager), by default
 _BURST: Final = 0.1  # by how much p95 exceeds the mean when usage is said to come in bursts
 
 
@@ -210,6 +211,8 @@ def _what_muted(at_broker: Nearness, thresholds: Thresholds) -> str:
         return f"by {_rule(window)}"
     if mean >= thresholds.watch or window.usage_max > window.limit:
         return f"wants more than {_rule(window)}"
+    if window.quota_key in MEASURED_KEYS and window.throttle_ms > _REQUEST_THROTTLE_MS:
+        return f"at {percent(mean)} of {_rule(window)}: bursts, or batches that do not fit into its window"
     return f"at {percent(mean)} of {_rule(window)}: short bursts, or {another}"
 
 

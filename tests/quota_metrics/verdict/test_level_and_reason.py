@@ -229,6 +229,14 @@ def test_reason_of_a_client_that_was_muted(window: Window, text: str) -> None:
     assert reason(muted) == f"muted 31.0 s of 60 s on broker 1, throttle times up to 905 ms: {text}"
 
 
+@pytest.mark.parametrize("quota_key", ["producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"])
+def test_a_throttle_time_that_no_request_quota_gives(quota_key: str) -> None:
+    """A consumer whose first batch exceeds limit x window gets nothing, again and again."""
+    window = client_window(0.0, quota_key=quota_key, muted_ms=60_000.0, throttle_ms=283_000.0)
+    is_of_bytes = quota_key != "controller_mutation_rate"
+    assert reason(window).endswith("that do not fit into its window") == is_of_bytes
+
+
 def test_a_throttle_time_that_began_earlier() -> None:
     text = reason(client_window(0.99, muted_ms=31_000.0))
     assert text == f"muted 31.0 s of 60 s on broker 1 by an earlier throttle time: wants more than {RULE}"
