@@ -125,6 +125,7 @@ class ChildProcess:
             log.error(f"{self._values.title} ended, restarting it", exit_code=code, **cause)
             self.restarts += 1
             await self._start_again()
+        self.alive = False  # it ended before anybody watched
 
     def send(self, message: Message) -> None:
         """Sends a message if the process runs; one that is started later gets everything in its first message."""
