@@ -34,12 +34,13 @@ Rewrite = Callable[[bytes, int, AddressOf], bytes]
 
 _CONTROLLER_ENDPOINT: Final = 2  # DescribeCluster's EndpointType (KIP-919)
 _NODE_ENDPOINTS_TAG: Final = 0
-_UNSUPPORTED_VERSION: Final = b"\x00\x23"  # error 35: the body is always version 0 (KIP-511)
+_NO_ERROR: Final = b"\x00\x00"
 
 
 def api_versions(body: bytes, version: int) -> bytes:
-    """The broker's list, limited to the versions that the gateway supports, plus 71 and 72."""
-    if body[:2] == _UNSUPPORTED_VERSION:
+    """The broker's list, limited to the versions that the gateway supports, plus 71 and 72. An error stays as it is: the
+    body of UNSUPPORTED_VERSION is always version 0 (KIP-511)."""
+    if body[:2] != _NO_ERROR:
         return body
     flexible = version >= 3
     reader = Reader(body, 2)

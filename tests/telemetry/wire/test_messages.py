@@ -122,6 +122,9 @@ def test_api_versions_adds_telemetry_and_caps_versions(version: int) -> None:
         71: (0, 0),
         72: (0, 0),
     }
+    for error in (34, 35, 42):  # the client reads nothing behind it
+        refused = error.to_bytes(2) + body[2:]
+        assert addresses.api_versions(refused, version) == refused
 
 
 def test_unsupported_version_response_is_forwarded_unchanged() -> None:
