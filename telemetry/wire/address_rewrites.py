@@ -38,8 +38,8 @@ _NO_ERROR: Final = b"\x00\x00"
 
 
 def api_versions(body: bytes, version: int) -> bytes:
-    """The broker's list, limited to the versions that the gateway supports, plus 71 and 72. An error stays as it is: the
-    body of UNSUPPORTED_VERSION is always version 0 (KIP-511)."""
+    """The broker's list, limited to the versions that the gateway supports, plus 71 and 72. An error stays as it is:
+    the body of UNSUPPORTED_VERSION is always version 0 (KIP-511)."""
     if body[:2] != _NO_ERROR:
         return body
     flexible = version >= 3
