@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 LONG_MAX: Final = 2**63 - 1
 LONG_MIN: Final = -(2**63)
 UNLIMITED: Final = float(LONG_MAX)  # the bound, and the number of tokens, without a quota
+LARGEST_BATCH: Final = 1_048_588  # bytes; Kafka's default of max.message.bytes
 
 
 class QuotaWindow(NamedTuple):

@@ -16,16 +16,20 @@ from quota_metrics.config.broker_refusals import is_whole
 from quota_metrics.config.entities import Entity, Rules, entity_of_names, entity_text
 from quota_metrics.suggestion.dimension import Dimension, is_nameable, keeps, level
 from quota_metrics.verdict.thresholds import LARGEST_RATE, Thresholds
-from quota_metrics.windows import QuotaWindow
+from quota_metrics.windows import LARGEST_BATCH, QuotaWindow
 
 FULL: Final = Thresholds().critical  # utilisation (99th percentile) above which a quota is too low
 TARGET: Final = Thresholds().warn  # share of a suggested limit that the demand takes
 _SPREAD: Final = 4  # (third quartile / median) to this power above the third quartile: outliers
 _LEAST_FENCE: Final = 2.0  # in third quartiles: where all want about the same
 _DIGITS: Final = 2
-# A broker takes a Produce of any size and mutes for as long as it is of the limit: the window holds the largest batch
-# (Kafka's default of max.message.bytes).
-_BATCH_RATE: Final = 1_048_588 / QuotaWindow().full_s
+# The window holds the largest batch: a broker takes a Produce of any size and mutes for as long as it is of the limit,
+# but empties a Fetch response above the limit, and the next Fetch begins with the same batch.
+_LEAST_RATE: Final = 10_000.0 * math.ceil(LARGEST_BATCH / QuotaWindow().full_s / 10_000)
+_WHY_BATCH: Final = {
+    QuotaKey.PRODUCER_BYTE_RATE.value: "so that it mutes nobody for minutes",
+    QuotaKey.CONSUMER_BYTE_RATE.value: "so that it stops no consumer",
+}
 FEWEST: Final = 4  # clients of a default; fewer show no spread
 MEDIUM_DAYS: Final = 2
 HIGH_DAYS: Final = 7
@@ -200,12 +204,13 @@ def _default(usage: KeyUsage) -> Suggestion | None:
         return None
     majority = bulk([bucket.need for bucket in free])
     within = [bucket for bucket in free if bucket.need <= majority.fence]
-    least = TARGET * _BATCH_RATE if usage.quota_key == QuotaKey.PRODUCER_BYTE_RATE.value else 0.0
-    limit = fitting(max(majority.highest, least), usage.quota_key)
+    limit = _fitting_batch(majority.highest, usage.quota_key)
     current = _limit(usage, usage.dimension.default)
-    if current is not None and majority.highest <= FULL * current and current < FAR_TOO_HIGH * limit:
+    throttles = any(bucket.throttled_share for bucket in within)
+    needed = max(majority.highest / FULL, _fitting_batch(0.0, usage.quota_key) if throttles else 0.0)
+    if current is not None and needed <= current < FAR_TOO_HIGH * limit:
         limit = current
-    elif current is not None and any(bucket.throttled_share for bucket in within):
+    elif current is not None and throttles:
         limit = max(current, limit)  # it is not lowered where it throttles
     days = statistics.median_low(bucket.days for bucket in within)
     is_certain = len(free) >= FEWEST and all(bucket.is_certain for bucket in within)
@@ -234,8 +239,7 @@ def _why_default(
     )
     if majority.size < everyone:
         yield f"the others want more than {rate_text(majority.fence, key)}"
-    if limit > max(fitting(majority.highest, key), current or 0.0):
-        yield "one batch of 1 MiB fits into the window of the limit, so that it mutes nobody for minutes"
+    yield from _why_batch(limit, current, key)
     above = [bucket.peak for bucket in within if bucket.peak > limit]
     if above:
         yield f"{len(above)} of them want more than the limit at their peak, up to {rate_text(max(above), key)}"
@@ -259,7 +263,7 @@ def _own(usage: KeyUsage, default: Suggestion) -> Iterator[Suggestion]:
     fence = bulk([bucket.need for bucket in usage.free if bucket.need > 0]).fence
     for bucket in usage.free:
         if bucket.need > max(fence, TARGET * default.suggested_limit):
-            limit = fitting(bucket.need, usage.quota_key)
+            limit = _fitting_batch(bucket.need, usage.quota_key)
             if bucket.throttled_share and default.limit is not None:
                 limit = max(limit, default.limit)
             ratio = f"{bucket.need / default.suggested_limit:.1f} times the default of "
@@ -275,9 +279,9 @@ def _raised(usage: KeyUsage) -> Iterator[Suggestion]:
         if bucket.limit is None or (bucket.throttled_limit != bucket.limit and bucket.need <= FULL * bucket.limit):
             continue
         entity = entity_of_names(bucket.user, bucket.client_id)
-        fits = fitting(bucket.need, usage.quota_key) if bucket.need > 0 else bucket.limit
+        fits = _fitting_batch(bucket.need, usage.quota_key)
         said = [f"the limit in force is {rate_text(bucket.limit, usage.quota_key)}"]
-        if fits <= bucket.limit:
+        if bucket.need <= TARGET * bucket.limit:
             said.append("which its five minutes do not come to: it is throttled in shorter bursts")
         kind = Kind.RAISE if entity == rule else Kind.OWN
         yield _of_bucket(usage, bucket, kind, entity, bucket.limit, max(fits, bucket.limit), said)
@@ -294,6 +298,7 @@ def _of_bucket(
 ) -> Suggestion:
     key = usage.quota_key
     reasons = [f"wants {rate_text(bucket.need, key)} at broker {bucket.broker_id}", *said]
+    reasons += _why_batch(limit, current, key)
     if bucket.throttled_share:
         reasons.append(
             f"it was throttled in {exact_share_text(bucket.throttled_share)} of the five minutes,"
@@ -387,6 +392,17 @@ def bulk(demands: Sequence[float]) -> Bulk:
     fence = third * max((third / median) ** _SPREAD, _LEAST_FENCE)
     within = [demand for demand in ordered if demand <= fence]
     return Bulk(fence, within[-1], len(within))
+
+
+def _fitting_batch(demand: float, quota_key: str) -> float:
+    """`fitting`, but of bytes at least what the largest batch needs. The demand may be 0."""
+    least = _LEAST_RATE if quota_key in _WHY_BATCH else 0.0
+    return max(fitting(demand, quota_key) if demand > 0 else 0.0, least)
+
+
+def _why_batch(limit: float, current: float | None, quota_key: str) -> Iterator[str]:
+    if quota_key in _WHY_BATCH and limit == _LEAST_RATE > (current or 0.0):
+        yield f"one batch of 1 MiB fits into the window of the limit, {_WHY_BATCH[quota_key]}"
 
 
 def fitting(demand: float, quota_key: str) -> float:

@@ -169,7 +169,7 @@ def demand(user: str, low: float, *, high: float | None = -1.0, peak: float = 0.
 
 
 def fleet(*extra: Demand) -> list[Demand]:
-    return [*(demand(f"u{number}", 100.0 + number) for number in range(20)), *extra]
+    return [*(demand(f"u{number}", 1e3 * (100 + number)) for number in range(20)), *extra]
 
 
 def judged(
@@ -191,30 +191,30 @@ def of(kind: Kind, suggested: list[Suggestion]) -> list[Suggestion]:
 
 
 def test_a_fleet_without_rules_gets_a_default_and_quotas_of_outliers() -> None:
-    default, own = judged(fleet(demand("big", 5000.0, peak=7000.0)))
+    default, own = judged(fleet(demand("big", 5e6, peak=7e6)))
     assert (default.kind, default.entity, default.limit) == (Kind.DEFAULT, DEFAULT, None)
-    assert (default.suggested_limit, default.clients) == (150.0, 20)
+    assert (default.suggested_limit, default.clients) == (150e3, 20)
     assert default.reason == (
-        "20 of 21 users want at most 119 B/s at a broker (99th percentile of five minutes), 79.3 % of the limit;"
-        " the others want more than 230 B/s; by user: 20 users"
+        "20 of 21 users want at most 119.0 kB/s at a broker (99th percentile of five minutes), 79.3 % of the limit;"
+        " the others want more than 230.0 kB/s; by user: 20 users"
     )
-    assert (own.kind, own.entity, own.suggested_limit) == (Kind.OWN, (("user", "big"),), 6300.0)
+    assert (own.kind, own.entity, own.suggested_limit) == (Kind.OWN, (("user", "big"),), 6.3e6)
     assert own.reason == (
-        "wants 5.0 kB/s at broker 1; 33.3 times the default of 150 B/s;"
-        " at its peak it wants 7.0 kB/s, more than the limit"
+        "wants 5.0 MB/s at broker 1; 33.3 times the default of 150.0 kB/s;"
+        " at its peak it wants 7.0 MB/s, more than the limit"
     )
 
 
 def test_demand_under_throttling_is_the_estimate_or_is_said_to_be_unknown() -> None:
     suggested = judged(
         fleet(
-            demand("held", 1000.0, high=3000.0, throttled_share=0.5),
-            demand("full", 1000.0, high=None, throttled_share=1.0),
+            demand("held", 1e6, high=3e6, throttled_share=0.5),
+            demand("full", 1e6, high=None, throttled_share=1.0),
         ),
-        {DEFAULT: 1000.0},
+        {DEFAULT: 1e6},
     )
     held, full = of(Kind.OWN, suggested)
-    assert (held.suggested_limit, full.suggested_limit) == (3800.0, 1300.0)
+    assert (held.suggested_limit, full.suggested_limit) == (3.8e6, 1.3e6)
     assert "it was throttled in 50.0 % of the five minutes" in held.reason
     assert "its demand is not known, and the limit may be below it" in full.reason
     assert (held.confidence, full.confidence) == ("high", "low")
@@ -223,29 +223,42 @@ def test_demand_under_throttling_is_the_estimate_or_is_said_to_be_unknown() -> N
 @pytest.mark.parametrize(
     ("current", "throttled", "suggested"),
     [
-        (126.0, 0.0, 126.0),  # nobody wants more than 95 % of it
-        (125.0, 0.0, 150.0),
-        (1400.0, 0.0, 1400.0),
-        (1500.0, 0.0, 150.0),  # ten times what fits
-        (1500.0, 0.1, 1500.0),  # whom it throttles gets no less
+        (126e3, 0.0, 126e3),  # nobody wants more than 95 % of it
+        (125e3, 0.0, 150e3),
+        (1.4e6, 0.0, 1.4e6),
+        (1.5e6, 0.0, 150e3),  # ten times what fits
+        (1.5e6, 0.1, 1.5e6),  # whom it throttles gets no less
     ],
 )
 def test_the_default_in_force_stays_where_it_fits(current: float, throttled: float, suggested: float) -> None:
-    rows = judged(fleet(demand("u", 100.0, throttled_share=throttled)), {DEFAULT: current})
+    rows = judged(fleet(demand("u", 100e3, throttled_share=throttled)), {DEFAULT: current})
     assert (rows[0].limit, rows[0].suggested_limit) == (current, suggested)
     assert ("the default in force stays" in rows[0].reason) == (current == suggested)
 
 
-@pytest.mark.parametrize(("current", "suggested"), [(None, 110_000.0), (150.0, 150.0), (100.0, 110_000.0)])
-def test_a_new_default_of_producers_takes_a_batch(current: float | None, suggested: float) -> None:
-    rules = {} if current is None else {DEFAULT: current}
-    rows = judged(fleet(demand("big", 5000.0)), rules, key="producer_byte_rate")
-    assert (rows[0].suggested_limit, bool(of(Kind.OWN, rows))) == (suggested, suggested < 5000)
-    assert ("one batch of 1 MiB fits" in rows[0].reason) == (suggested == 110_000.0)
+@pytest.mark.parametrize("key", [KEY, "producer_byte_rate"])
+@pytest.mark.parametrize(
+    ("current", "throttled", "suggested"),
+    [(None, 0.0, 110e3), (150.0, 0.0, 150.0), (150.0, 0.1, 110e3), (100.0, 0.0, 110e3)],
+)
+def test_a_new_limit_takes_a_batch(current: float | None, throttled: float, suggested: float, key: str) -> None:
+    """A smaller one stops consumers and mutes producers for minutes. One in force that throttles nobody stays."""
+    free = [*(demand(f"u{number}", 100.0, throttled_share=throttled) for number in range(20)), demand("big", 5000.0)]
+    rows = judged(free, {} if current is None else {DEFAULT: current}, key=key)
+    changed = [*of(Kind.DEFAULT, rows), *of(Kind.OWN, rows)]
+    assert [row.suggested_limit for row in changed] == [suggested, 110e3][: 1 + (suggested < 5000)]
+    assert [row.suggested_limit == 110e3 for row in changed] == ["one batch of 1 MiB" in row.reason for row in changed]
+
+
+@pytest.mark.parametrize("need", [0.0, 990.0])
+def test_a_consumer_that_its_rule_stops_gets_a_limit_that_takes_a_batch(need: float) -> None:
+    held = demand("held", need, high=None, throttled_share=1.0, limit=1000.0, matched_entity="user=held")
+    (raised,) = of(Kind.RAISE, judged(fleet(), {entity("held"): 1000.0}, [held]))
+    assert (raised.suggested_limit, "so that it stops no consumer" in raised.reason) == (110e3, True)
 
 
 def test_a_name_that_no_quota_can_have_is_reported_without_a_limit() -> None:
-    (own,) = of(Kind.OWN, judged(fleet(demand("a\N{REPLACEMENT CHARACTER}", 9000.0))))
+    (own,) = of(Kind.OWN, judged(fleet(demand("a\N{REPLACEMENT CHARACTER}", 9e6))))
     assert (own.suggested_limit, own.changes) == (None, False)
     assert "no quota can have this name" in own.reason
 
@@ -253,27 +266,27 @@ def test_a_name_that_no_quota_can_have_is_reported_without_a_limit() -> None:
 def test_rules_that_stay_are_judged_by_their_buckets() -> None:
     names = ("held", "burst", "huge", "fits", "gone", "raised", "lowered")
     held, burst, huge, fits, gone, raised, lowered = ((("user", name),) for name in names)
-    rules: dict[Entity, float] = {held: 1000.0, burst: 1000.0, huge: 1e6, fits: 1000.0, gone: 700.0}
-    rules |= {raised: 3000.0, lowered: 500.0}  # since the newest row
+    rules: dict[Entity, float] = {held: 1e6, burst: 1e6, huge: 1e9, fits: 1e6, gone: 700e3}
+    rules |= {raised: 3e6, lowered: 500e3}  # since the newest row
     kept = [
-        demand("held", 1000.0, high=2000.0, throttled_share=0.5, limit=1000.0, matched_entity="user=held"),
-        demand("burst", 300.0, throttled_share=0.01, limit=1000.0, matched_entity="user=burst"),
-        demand("huge", 300.0, limit=1e6, matched_entity="user=huge"),
-        demand("fits", 300.0, limit=1000.0, matched_entity="user=fits"),
-        demand("raised", 990.0, high=2000.0, throttled_share=0.4, limit=1000.0, matched_entity="user=raised"),
-        demand("lowered", 600.0, limit=1000.0, matched_entity="user=lowered"),
+        demand("held", 1e6, high=2e6, throttled_share=0.5, limit=1e6, matched_entity="user=held"),
+        demand("burst", 300e3, throttled_share=0.01, limit=1e6, matched_entity="user=burst"),
+        demand("huge", 300e3, limit=1e9, matched_entity="user=huge"),
+        demand("fits", 300e3, limit=1e6, matched_entity="user=fits"),
+        demand("raised", 990e3, high=2e6, throttled_share=0.4, limit=1e6, matched_entity="user=raised"),
+        demand("lowered", 600e3, limit=1e6, matched_entity="user=lowered"),
     ]
     suggested = judged(fleet(), rules, kept, Counter(rules.keys() - {gone}))
     assert {(suggestion.kind, suggestion.entity, suggestion.suggested_limit) for suggestion in suggested[1:]} == {
-        (Kind.RAISE, held, 2500.0),
-        (Kind.RAISE, burst, 1000.0),  # never below what it has
-        (Kind.TOO_HIGH, huge, 380.0),
+        (Kind.RAISE, held, 2.5e6),
+        (Kind.RAISE, burst, 1e6),  # never below what it has
+        (Kind.TOO_HIGH, huge, 380e3),
         (Kind.NEVER_USED, gone, None),
-        (Kind.FITS, fits, 1000.0),
-        (Kind.FITS, raised, 3000.0),
-        (Kind.RAISE, lowered, 750.0),
+        (Kind.FITS, fits, 1e6),
+        (Kind.FITS, raised, 3e6),
+        (Kind.RAISE, lowered, 750e3),
     }
-    assert of(Kind.FITS, suggested)[0].reason == "at the peak 300 B/s of 1.0 kB/s are used, 30.0 %"
+    assert of(Kind.FITS, suggested)[0].reason == "at the peak 300.0 kB/s of 1.0 MB/s are used, 30.0 %"
     assert "it is throttled in shorter bursts" in of(Kind.RAISE, suggested)[2].reason
     assert [
         suggestion.changes for suggestion in suggested if suggestion.kind in (Kind.TOO_HIGH, Kind.NEVER_USED, Kind.FITS)
@@ -282,15 +295,15 @@ def test_rules_that_stay_are_judged_by_their_buckets() -> None:
 
 def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:
     rule: Entity = (("user", "alice"), ("client-id", None))
-    of_rule: dict[str, Any] = {"limit": 900.0, "matched_entity": "user=alice, client-id=<default>"}
+    of_rule: dict[str, Any] = {"limit": 900e3, "matched_entity": "user=alice, client-id=<default>"}
     kept = [
-        demand("alice", 900.0, high=2000.0, throttled_share=0.5, **of_rule)._replace(client_id="app"),
-        demand("alice", 600.0, **of_rule)._replace(client_id="other"),
+        demand("alice", 900e3, high=2e6, throttled_share=0.5, **of_rule)._replace(client_id="app"),
+        demand("alice", 600e3, **of_rule)._replace(client_id="other"),
     ]
-    suggested = judged(fleet(), {rule: 900.0}, kept, Counter({rule: 2}))
+    suggested = judged(fleet(), {rule: 900e3}, kept, Counter({rule: 2}))
     (own,), (other,) = of(Kind.OWN, suggested), of(Kind.FITS, suggested)
     assert (other.entity, other.clients, other.demand) == (rule, 1, kept[1])
-    assert (own.entity, own.limit, own.suggested_limit) == ((("user", "alice"), ("client-id", "app")), 900.0, 2500.0)
+    assert (own.entity, own.limit, own.suggested_limit) == ((("user", "alice"), ("client-id", "app")), 900e3, 2.5e6)
 
 
 def test_a_default_that_takes_precedence_over_rules_says_so() -> None:

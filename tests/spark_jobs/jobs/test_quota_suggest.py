@@ -130,28 +130,28 @@ def newly_throttled(clickhouse: RunningClickHouse, alterations: list[QuotaAltera
     return {outcome.client.client_id for outcome in what_if.outcomes if verdict(outcome) is OutcomeKind.NEWLY}
 
 
-LIMITS = {"<default>": 2000.0, "huge": 1e7, "gone": 5000.0, "held": 1000.0, "fits": 900.0, "bursts": 1000.0}
+LIMITS = {"<default>": 2e6, "huge": 1e10, "gone": 5e6, "held": 1e6, "fits": 9e5, "bursts": 1e6}
 
 
 @pytest.mark.release
 def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     minutes = 180
-    others = {f"u{number:02}": np.full(minutes, 900 + 5 * number) for number in range(12)}
+    others = {f"u{number:02}": np.full(minutes, 1000 * (900 + 5 * number)) for number in range(12)}
     special = {
-        "held": np.full(minutes, 1000),  # wants three times as much
-        "wants": np.full(minutes, 2000),  # is held by the default, and wants twice as much
-        "full": np.full(minutes, 2000),  # the same, and nobody knows how much it wants
-        "huge": np.full(minutes, 400),
-        "fits": np.full(minutes, 500),
-        "bursts": np.full(minutes, 300),
+        "held": np.full(minutes, 1_000_000),  # wants three times as much
+        "wants": np.full(minutes, 2_000_000),  # is held by the default, and wants twice as much
+        "full": np.full(minutes, 2_000_000),  # the same, and nobody knows how much it wants
+        "huge": np.full(minutes, 400_000),
+        "fits": np.full(minutes, 500_000),
+        "bursts": np.full(minutes, 300_000),
     }
     muted = {"held": 2 * MINUTE // 3, "wants": MINUTE // 2, "full": MINUTE, "bursts": 1000}
     rates: Rates = {(user, "app"): of for user, of in (others | special).items()}
     # Two that take turns: their user's bucket never has more than 900.
-    rates |= {("pair", "a"): np.tile([900, 0], minutes // 2), ("pair", "b"): np.tile([0, 900], minutes // 2)}
-    rates |= {("spread", "app"): np.full(minutes, 1000)}
+    rates |= {("pair", "a"): np.tile([900_000, 0], minutes // 2), ("pair", "b"): np.tile([0, 900_000], minutes // 2)}
+    rates |= {("spread", "app"): np.full(minutes, 1_000_000)}
     insert(clickhouse, "ruled", MIDNIGHT - minutes * MINUTE, rates, muted)
-    spread = {("spread", "app"): np.full(minutes, 900)}  # less than at the other broker, since this one throttles it
+    spread = {("spread", "app"): np.full(minutes, 900_000)}  # less than at the other broker: this one throttles it
     insert(clickhouse, "ruled", MIDNIGHT - minutes * MINUTE, spread, {"spread": MINUTE // 2}, broker_id=2)
     insert_limits(clickhouse.store, "ruled", MIDNIGHT - DAY * MINUTE, LIMITS)
     between = ["--from", str((MIDNIGHT - minutes * MINUTE) // 1000), "--to", str(MIDNIGHT // 1000)]
@@ -160,14 +160,14 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
     assert (done.exit_code, done.stderr) == (0, ""), done
     rows = {row["user"]: row for row in json.loads(done.stdout)}
     assert {user: (row["kind"], row["limit"], row["suggested_limit"]) for user, row in rows.items()} == {
-        "<default>": ("default", 2000.0, 2000.0),  # stays: nobody of the bulk wants more
-        "wants": ("own", 2000.0, 5000.0),
-        "full": ("own", 2000.0, 2500.0),
-        "held": ("raise", 1000.0, 3800.0),
-        "huge": ("too-high", 1e7, 500.0),
-        "gone": ("never-used", 5000.0, None),
-        "fits": ("fits", 900.0, 900.0),
-        "bursts": ("raise", 1000.0, 1000.0),  # never below what it has
+        "<default>": ("default", 2e6, 2e6),  # stays: nobody of the bulk wants more
+        "wants": ("own", 2e6, 5e6),
+        "full": ("own", 2e6, 2.5e6),
+        "held": ("raise", 1e6, 3.8e6),
+        "huge": ("too-high", 1e10, 5e5),
+        "gone": ("never-used", 5e6, None),
+        "fits": ("fits", 9e5, 9e5),
+        "bursts": ("raise", 1e6, 1e6),  # never below what it has
     }
     fits = rows["fits"]
     assert [fits[f"utilization_{name}"] for name in ("mean", "p95", "p99", "peak")] == [500 / 900] * 4
@@ -175,10 +175,10 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
     assert (rows["gone"]["utilization_mean"], rows["held"]["throttled_before"]) == (None, 1.0)
     default = rows["<default>"]
     assert default["clients"] == len(others) + 2  # the pair, and who is spread
-    assert (default["demand_low"], default["demand_high"], default["broker_id"]) == (1000, 1800, 2)
+    assert (default["demand_low"], default["demand_high"], default["broker_id"]) == (1_000_000, 1_800_000, 2)
     assert rows["held"]["demand_source"] == "usage / (1 - muted share)"
     assert "it was throttled in 100.0 % of the five minutes" in rows["held"]["reason"]
-    assert "400 B/s of 10.0 MB/s are used" in rows["huge"]["reason"]
+    assert "400.0 kB/s of 10.0 GB/s are used" in rows["huge"]["reason"]
     assert "its demand is not known, and the limit may be below it" in rows["full"]["reason"]
     assert {user: row["confidence"] for user, row in rows.items() if user != "full"} == dict.fromkeys(
         ("<default>", "wants", "held", "huge", "gone", "fits", "bursts"),
@@ -186,7 +186,7 @@ def test_quotas_in_force_that_do_not_fit(spark: SparkSession, clickhouse: Runnin
     )
     assert (default["command"], rows["gone"]["command"], fits["command"], rows["bursts"]["command"]) == ("",) * 4
     assert rows["held"]["command"].endswith(
-        "--entity-type users --entity-name held --add-config producer_byte_rate=3800"
+        "--entity-type users --entity-name held --add-config producer_byte_rate=3800000"
     )
     names = ("replay_users", "replay_client_ids", "replay_before_s", "replay_after_s")
     assert [rows["full"][name] for name in names] == [["full"], ["app"], [pytest.approx(minutes * 60, rel=0.1)], [0.0]]
