@@ -329,7 +329,7 @@ def _kept_rules(usage: KeyUsage, raised: Sequence[Suggestion]) -> Iterator[Sugge
             continue
         most = max(buckets, key=lambda bucket: bucket.peak)
         days = statistics.median_low(bucket.days for bucket in buckets)
-        would_fit = fitting(max(most.peak, most.need, 1.0), usage.quota_key)
+        would_fit = _fitting_batch(max(most.peak, most.need, 1.0), usage.quota_key)
         reason = (
             f"at the peak {rate_text(most.peak, usage.quota_key)} of {rate_text(limit, usage.quota_key)} are used,"
             f" {exact_share_text(most.peak / limit)}"

@@ -293,6 +293,13 @@ def test_rules_that_stay_are_judged_by_their_buckets() -> None:
     ] == [False] * 4
 
 
+@pytest.mark.parametrize(("limit", "kind"), [(8e3, Kind.FITS), (110e3, Kind.FITS), (1.1e6, Kind.TOO_HIGH)])
+def test_what_would_fit_takes_a_batch(limit: float, kind: Kind) -> None:
+    quiet = demand("quiet", 111.0, limit=limit, matched_entity="user=quiet")
+    (found,) = judged([], {entity("quiet"): limit}, [quiet], Counter([entity("quiet")]))
+    assert (found.kind, found.suggested_limit) == (kind, min(limit, 110e3))
+
+
 def test_a_bucket_of_a_default_of_several_gets_a_quota_of_its_own() -> None:
     rule: Entity = (("user", "alice"), ("client-id", None))
     of_rule: dict[str, Any] = {"limit": 900e3, "matched_entity": "user=alice, client-id=<default>"}
