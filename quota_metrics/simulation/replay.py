@@ -126,7 +126,8 @@ class ReplayedQuota:
         if bound is None:
             client.sent(client.next_bytes(now_ms, client.waiting_bytes), now_ms)
             return
-        # A fetch never returns more than fits into the window (ClientQuotaManager.maxValueInQuotaWindow).
+        # What fits into the window (ClientQuotaManager.maxValueInQuotaWindow). A broker also returns a larger batch, as
+        # the first of a Fetch: sizes of batches are not recorded, so that what_if.document warns of them.
         byte_count = client.next_bytes(now_ms, max(int(bound * self._full_windows_s), 1))
         self._rate.record(byte_count, now_ms)
         rate = self._rate.measure(now_ms)

@@ -58,13 +58,14 @@ class Coverage:
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
     """`outcomes`: the worst first. `quiet`: clients that are not among them, which no limit can throttle.
-    `callback_classes`: of brokers that may ignore the configured quotas."""
+    `window_s`: the shortest quota window. `callback_classes`: of brokers that may ignore the configured quotas."""
 
     question: WhatIfQuestion
     outcomes: list[ClientOutcome]
     quiet: int
     covers: Coverage
     unaffected: int
+    window_s: float
     callback_classes: tuple[str, ...] = ()
 
 
@@ -120,6 +121,7 @@ def answer(
         quiet,
         Coverage(len(outcomes) + quiet, seen.may_be_affected, share),
         seen.everyone - seen.may_be_affected + sum(not outcome.affected for outcome in outcomes),
+        min(at.window.length_ms for at in brokers.windows.distinct) / 1000,
         brokers.callback_classes,
     )
 

@@ -1,13 +1,15 @@
 """An answer as JSON: the same on page, API and command."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from exporters.model import QuotaKey
 from quota_metrics.config.entities import kafka_configs_line
 from quota_metrics.simulation.outcomes import ClientOutcome, OutcomeKind, Side, reason, verdict
 from quota_metrics.what_if.answer import WhatIfAnswer
+from quota_metrics.windows import LARGEST_BATCH
 
 
 def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def document(answer: WhatIfAnswer, most: int | None = None) -> dict[str, Any]:
             "bytes_share": answer.covers.bytes_share,
         },
         "callback_classes": list(answer.callback_classes),
-        "warning": class_warning(answer.callback_classes),
+        "warning": "; ".join(warnings(answer)),
         "counts": {name: counts[name] for name in map(str, OutcomeKind) if counts[name]},
         "affected": len(affected) + answer.quiet,
         "unaffected": answer.unaffected,
@@ -50,14 +52,23 @@ def coverage_text(covers: dict[str, Any]) -> str:
     )
 
 
-def class_warning(classes: Sequence[str]) -> str:
-    """That the replayed quotas may not be what decides; empty without `callback_classes`."""
-    if not classes:
-        return ""
-    return (
-        f"the brokers use {', '.join(classes)} (client.quota.callback.class), which may ignore configured quotas: the"
-        " change may have no effect"
-    )
+def warnings(answer: WhatIfAnswer) -> list[str]:
+    """What the replay does not see: the replayed quotas may not be what decides, and batches may be too large."""
+    said = []
+    if answer.callback_classes:
+        said.append(
+            f"the brokers use {', '.join(answer.callback_classes)} (client.quota.callback.class), which may ignore"
+            " configured quotas: the change may have no effect"
+        )
+    # A Fetch response with a first batch that the rate forbids over the whole window is emptied each time.
+    limits = [change.values.get(QuotaKey.CONSUMER_BYTE_RATE.value) for change in answer.question.alterations]
+    limit = min((limit for limit in limits if limit is not None), default=math.inf)
+    if limit * answer.window_s < LARGEST_BATCH:
+        said.append(
+            f"with a consumer_byte_rate of {limit:g}, record batches above {limit * answer.window_s:.0f} bytes would"
+            f" never be delivered, and their consumers stop: Kafka's default of max.message.bytes is {LARGEST_BATCH}"
+        )
+    return said
 
 
 def client_document(outcome: ClientOutcome) -> dict[str, Any]:

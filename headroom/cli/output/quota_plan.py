@@ -18,7 +18,7 @@ from quota_metrics.config.entities import Entity, text
 from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan, SubscriptionDifference
 from quota_metrics.simulation.outcomes import KEYS, ClientOutcome
 from quota_metrics.what_if.answer import Names, WhatIfAnswer
-from quota_metrics.what_if.document import class_warning, client_document, coverage_text, document
+from quota_metrics.what_if.document import client_document, coverage_text, document, warnings
 
 _CHANGES = ("action", "entity", "quota", "before", "after", "clients", "owner", "why")
 _LAYOUT = Layout(numbers=("before", "after", "cluster", "file"), below=("clients", "why"))
@@ -74,8 +74,7 @@ class PlanReport:
                 f"{count_text(self.harmed_clients, 'client')} would have been throttled for longer than recorded"
             )
             lines.append(f"the replay {coverage_text(document(self.answer, 0)['covers'])}")
-            if warning := class_warning(self.answer.callback_classes):
-                lines.append(warning)
+            lines += warnings(self.answer)
         if self.not_replayed:
             lines.append(f"not replayed, because the recording has no usage of them: {', '.join(self.not_replayed)}")
         if self.max_harm is not None and self.harmed_clients > self.max_harm:

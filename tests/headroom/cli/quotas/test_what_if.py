@@ -100,6 +100,8 @@ def test_default_entity_and_several_quotas_at_once(clickhouse: RunningClickHouse
     assert rows == answer(
         clickhouse, "--defaults", "user", "--add", "producer_byte_rate=1000", "--add", "consumer_byte_rate=5"
     )
+    both = ["--user-defaults", "--add", "producer_byte_rate=1000,consumer_byte_rate=5", *WHEN, "--url", clickhouse.url]
+    assert "record batches above 55 bytes would never be delivered" in run(*both).stdout
 
 
 @pytest.mark.clickhouse
