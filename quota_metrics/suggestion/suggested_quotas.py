@@ -97,6 +97,8 @@ class Demand(NamedTuple):
     limit: float | None = None  # of the rule in force
     throttled_limit: float | None = None  # when it was last throttled
     matched_entity: str = ""
+    first_day: int = 0  # with usage, at any broker
+    last_day: int = 0
     usage: Usage = Usage()
 
     @property
@@ -240,6 +242,8 @@ def _why_default(
     if majority.size < everyone:
         yield f"the others want more than {rate_text(majority.fence, key)}"
     yield from _why_batch(limit, current, key)
+    if once := sum(bucket.need > max(majority.fence, TARGET * limit) for bucket in _seen_once(usage)):
+        yield f"{once} of these {names} were seen on one day only, not on the last, and get no limit of their own"
     above = [bucket.peak for bucket in within if bucket.peak > limit]
     if above:
         yield f"{len(above)} of them want more than the limit at their peak, up to {rate_text(max(above), key)}"
@@ -257,12 +261,19 @@ def _why_default(
     yield f"by {usage.dimension}: {usage.why}"
 
 
+def _seen_once(usage: KeyUsage) -> set[Demand]:
+    """Clients of one day only, which is not the last one with usage: such a name is often made for each run."""
+    newest = max((bucket.last_day for bucket in (*usage.free, *usage.kept)), default=0)
+    return {bucket for bucket in usage.free if bucket.first_day == bucket.last_day < newest}
+
+
 def _own(usage: KeyUsage, default: Suggestion) -> Iterator[Suggestion]:
-    """Clients that the default would throttle, and that are beyond the fleet's fence."""
+    """Clients that the default would throttle, that are beyond the fleet's fence, and that may come back."""
     assert default.suggested_limit is not None
     fence = bulk([bucket.need for bucket in usage.free if bucket.need > 0]).fence
+    once = _seen_once(usage)
     for bucket in usage.free:
-        if bucket.need > max(fence, TARGET * default.suggested_limit):
+        if bucket not in once and bucket.need > max(fence, TARGET * default.suggested_limit):
             limit = _fitting_batch(bucket.need, usage.quota_key)
             if bucket.throttled_share and default.limit is not None:
                 limit = max(limit, default.limit)

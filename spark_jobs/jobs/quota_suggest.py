@@ -35,7 +35,7 @@ _Demands = Mapping[tuple[str, str], list[Demand]]  # by cluster and quota key
 # Columns of `needs` in the order of Demand and Usage, and fields of a Suggestion that are columns of its row.
 _DEMAND = (
     *("user", "client_id", "broker_id", "need", "demand_low", "demand_high", "demand_source", "demand_peak", "days"),
-    *("throttled_share", "limit", "throttled_limit", "matched_entity"),
+    *("throttled_share", "limit", "throttled_limit", "matched_entity", "first_day", "last_day"),
 )
 _USAGE = ("usage_mean", "usage_p95", "usage_peak", "growth_per_week")
 _OF_SUGGESTION = (

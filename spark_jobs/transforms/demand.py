@@ -106,6 +106,8 @@ def needs(history: DataFrame, when: TimeRange) -> DataFrame:
         F.when(is_known, F.max("demand_high")).alias("demand_high"),
         F.when(~is_known, F.lit(UNKNOWN_DEMAND)).alias("unknown"),
         F.max("throttled").alias("throttled"),
+        F.min("first_day").alias("first_day"),
+        F.max("last_day").alias("last_day"),
         *(F.max(name).alias(name) for name in _GREATEST),
     )
     return buckets.select(
@@ -116,7 +118,7 @@ def needs(history: DataFrame, when: TimeRange) -> DataFrame:
         F.col("busiest.newest.matched_entity").alias("matched_entity"),
         F.coalesce("unknown", "busiest.demand_source").alias("demand_source"),
         F.col("busiest.growth_per_week").alias("growth_per_week"),
-        *("demand_high", *_GREATEST),
+        *("demand_high", "first_day", "last_day", *_GREATEST),
     )
 
 
@@ -143,6 +145,8 @@ def _at_brokers(history: DataFrame, when: TimeRange) -> DataFrame:
         F.avg((F.col("muted_ms") > 0).cast("double")).alias("throttled_share"),
         F.max(F.when(F.col("muted_ms") > 0, F.struct("step", "limit"))).alias("throttled"),
         F.count_distinct("day").alias("days"),
+        F.min("day").alias("first_day"),
+        F.max("day").alias("last_day"),
         F.max(F.coalesce("wanted", "used")).alias("demand_peak"),
         F.when(is_known, demand).alias("demand_high"),
         F.when(F.max("muted") <= 0, F.lit(USAGE))

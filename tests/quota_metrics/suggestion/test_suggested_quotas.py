@@ -205,6 +205,16 @@ def test_a_fleet_without_rules_gets_a_default_and_quotas_of_outliers() -> None:
     )
 
 
+@pytest.mark.parametrize(("days", "is_outlier"), [((3, 3), False), ((2, 3), True), ((7, 7), True)])
+def test_who_was_seen_on_one_day_only_gets_no_quota_of_its_own(days: tuple[int, int], is_outlier: bool) -> None:
+    """Unless that day is the last one."""
+    usual = [bucket._replace(first_day=1, last_day=7) for bucket in fleet()]
+    run = demand("spark-kafka-source-2f1c-executor-3", 5e6, days=1)._replace(first_day=days[0], last_day=days[1])
+    default, *own = judged([*usual, run])
+    assert bool(own) == is_outlier
+    assert ("1 of these users were seen on one day only" in default.reason) != is_outlier
+
+
 def test_demand_under_throttling_is_the_estimate_or_is_said_to_be_unknown() -> None:
     suggested = judged(
         fleet(

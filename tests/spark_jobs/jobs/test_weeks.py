@@ -169,6 +169,15 @@ def test_bucket_is_throttled_with_any_of_its_members(spark: SparkSession) -> Non
     assert (bucket["demand_source"], bucket["limit"], bucket["throttled_limit"]) == (MUTED_SHARE, 4e5, 2e5)
 
 
+def test_days_of_a_bucket_are_those_of_all_brokers(spark: SparkSession) -> None:
+    rows = [
+        ("c", "gateway", PRODUCE, "u", "", broker, day * 288, 500.0, "user", 0.2, 0.0, 0.0)
+        for broker, day in ((1, 3), (2, 5))
+    ]
+    (bucket,) = needs(spark.createDataFrame(rows, HISTORY), TimeRange(0, 6 * 1440 * MINUTE)).collect()
+    assert (bucket["days"], bucket["first_day"], bucket["last_day"]) == (1, 3, 5)
+
+
 def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: str) -> None:
     rows = invoke("client-inventory", weeks)
     assert {row["user"]: row["status"] for row in rows} == dict.fromkeys(KINDS, "no telemetry")
