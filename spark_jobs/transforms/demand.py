@@ -125,7 +125,7 @@ def needs(history: DataFrame, when: TimeRange) -> DataFrame:
 def _at_brokers(history: DataFrame, when: TimeRange) -> DataFrame:
     """Each bucket at each broker, in units of its key: usage is counted whichever limit was in force. Of members that
     share it the one counts that was muted longest: a broker may throttle one and not the other."""
-    used, day = F.col("p95") * F.col("limit"), F.expr(f"step div {_STEPS_OF_DAY}")
+    used, day = F.greatest("p95", "mean") * F.col("limit"), F.expr(f"step div {_STEPS_OF_DAY}")
     of_buckets = history.groupBy(*_OF_BUCKET).agg(F.max("muted_ms").alias("muted_ms"))
     steps = of_buckets.withColumns(
         {"used": used, "day": day, "muted": _muted_share(), "wanted": wanted_share() * F.col("limit")}

@@ -169,12 +169,14 @@ def test_bucket_is_throttled_with_any_of_its_members(spark: SparkSession) -> Non
     assert (bucket["demand_source"], bucket["limit"], bucket["throttled_limit"]) == (MUTED_SHARE, 4e5, 2e5)
 
 
-def test_days_of_a_bucket_are_those_of_all_brokers(spark: SparkSession) -> None:
+def test_bucket_of_bursts_used_at_least_the_mean_on_the_days_of_all_brokers(spark: SparkSession) -> None:
+    """Of a burst within five minutes the 95th percentile of the seconds is 0."""
     rows = [
         ("c", "gateway", PRODUCE, "u", "", broker, day * 288, 500.0, "user", 0.2, 0.0, 0.0)
         for broker, day in ((1, 3), (2, 5))
     ]
     (bucket,) = needs(spark.createDataFrame(rows, HISTORY), TimeRange(0, 6 * 1440 * MINUTE)).collect()
+    assert [bucket[name] for name in ("demand_low", "demand_high", "usage_p95", "usage_peak")] == [100.0] * 4
     assert (bucket["days"], bucket["first_day"], bucket["last_day"]) == (1, 3, 5)
 
 
