@@ -234,6 +234,7 @@ def _why_default(
     usage: KeyUsage, majority: Bulk, within: Sequence[Demand], limit: float, current: float | None
 ) -> Iterator[str]:
     key, names = usage.quota_key, _NAMES[usage.dimension]
+    highest = max(majority.fence, TARGET * limit)  # of demands that get no limit of their own
     everyone = sum(bucket.need > 0 for bucket in usage.free)
     yield (
         f"{majority.size} of {everyone} {names} want at most {rate_text(majority.highest, key)} at a broker (99th"
@@ -242,12 +243,12 @@ def _why_default(
     if majority.size < everyone:
         yield f"the others want more than {rate_text(majority.fence, key)}"
     yield from _why_batch(limit, current, key)
-    if once := sum(bucket.need > max(majority.fence, TARGET * limit) for bucket in _seen_once(usage)):
+    if once := sum(bucket.need > highest for bucket in _seen_once(usage)):
         yield f"{once} of these {names} were seen on one day only, not on the last, and get no limit of their own"
     above = [bucket.peak for bucket in within if bucket.peak > limit]
     if above:
         yield f"{len(above)} of them want more than the limit at their peak, up to {rate_text(max(above), key)}"
-    unknown = sum(not bucket.is_certain for bucket in within)
+    unknown = sum(not bucket.is_certain for bucket in usage.free if 0 < bucket.need <= highest)
     if unknown:
         yield f"the demand of {unknown} is not known, and the limit may be below it: they were muted nearly always"
     if current is not None:
@@ -407,8 +408,7 @@ def bulk(demands: Sequence[float]) -> Bulk:
 
 def _fitting_batch(demand: float, quota_key: str) -> float:
     """`fitting`, but of bytes at least what the largest batch needs. The demand may be 0."""
-    least = _LEAST_RATE if quota_key in _WHY_BATCH else 0.0
-    return max(fitting(demand, quota_key) if demand > 0 else 0.0, least)
+    return max(fitting(demand, quota_key) if demand > 0 else 0.0, _LEAST_RATE if quota_key in _WHY_BATCH else 0.0)
 
 
 def _why_batch(limit: float, current: float | None, quota_key: str) -> Iterator[str]:

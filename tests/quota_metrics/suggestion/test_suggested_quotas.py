@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quota_metrics.config.broker_refusals import altered
@@ -207,7 +207,6 @@ def test_a_fleet_without_rules_gets_a_default_and_quotas_of_outliers() -> None:
 
 @pytest.mark.parametrize(("days", "is_outlier"), [((3, 3), False), ((2, 3), True), ((7, 7), True)])
 def test_who_was_seen_on_one_day_only_gets_no_quota_of_its_own(days: tuple[int, int], is_outlier: bool) -> None:
-    """Unless that day is the last one."""
     usual = [bucket._replace(first_day=1, last_day=7) for bucket in fleet()]
     run = demand("spark-kafka-source-2f1c-executor-3", 5e6, days=1)._replace(first_day=days[0], last_day=days[1])
     default, *own = judged([*usual, run])
@@ -356,6 +355,7 @@ def test_the_replay_is_part_of_the_reason() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.5, 1e9), st.floats(1.0, 50.0), st.booleans()), min_size=1, max_size=40))
+@example([(1.0, 1.0, False), (3.0, 1.0, True)])  # beyond the fence, within the least limit of bytes
 def test_no_limit_is_below_what_its_clients_need_without_saying_so(drawn: list[tuple[float, float, bool]]) -> None:
     free = [
         demand(f"u{number}", low, high=None if is_unknown else low * more, throttled_share=0.5)
