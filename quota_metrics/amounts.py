@@ -26,7 +26,7 @@ STYLES: Final = {
 }
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
-_UNITS: Final[dict[str, str]] = {
+UNITS: Final[dict[str, str]] = {
     QuotaKey.REQUEST_PERCENTAGE: "%",
     QuotaKey.CONTROLLER_MUTATION_RATE: "mutations/s",
     QuotaKey.CONNECTION_CREATION_RATE: "connections/s",
@@ -44,7 +44,7 @@ def rate_text(value: float | None, quota_key: str) -> str:
     """`85.0 kB/s`, `12.5 %` of one thread, `3.0 mutations/s`; `-` for None."""
     if value is None:
         return "-"
-    unit = _UNITS.get(quota_key)
+    unit = UNITS.get(quota_key)
     return f"{bytes_text(value)}/s" if unit is None else f"{value:.1f} {unit}"
 
 

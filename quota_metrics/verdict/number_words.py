@@ -3,14 +3,9 @@
 import math
 from typing import Final
 
-from exporters.model import QuotaKey
+from quota_metrics.amounts import UNITS
 from quota_metrics.verdict.thresholds import LARGEST_RATE
 
-_UNITS: Final = {
-    QuotaKey.REQUEST_PERCENTAGE.value: " %",
-    QuotaKey.CONTROLLER_MUTATION_RATE.value: " mutations/s",
-    QuotaKey.CONNECTION_CREATION_RATE.value: " connections/s",
-}
 _SIZES: Final = tuple((1000.0**power, f" {prefix}B/s") for power, prefix in enumerate("kMGTP", start=1))
 _ROUNDS_UP: Final = 0.99995  # from this share of a unit on, a rate would round to 1000.0 of the unit before
 
@@ -34,9 +29,9 @@ def percent(share: float) -> str:
 
 def amount(rate: float, quota_key: str) -> str:
     """A rate with the unit of its quota key: `512 B/s`, `84.9 kB/s`, `12.5 %`."""
-    unit = _UNITS.get(quota_key)
+    unit = UNITS.get(quota_key)
     if unit is not None:
-        return tenths(rate) + unit
+        return f"{tenths(rate)} {unit}"
     if rate < _ROUNDS_UP * 1000.0:
         return f"{rounded(rate)} B/s"
     in_unit = ""
