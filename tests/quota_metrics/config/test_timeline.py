@@ -8,12 +8,12 @@ from quota_metrics.config.entities import QuotaAlteration, entity_of
 from quota_metrics.config.timeline import LimitHistory, configurations, epochs, unrecorded
 from quota_metrics.windows import UNLIMITED
 
-ALICE = entity_of({"user": "alice"})
+ALICE, ANYONE = entity_of({"user": "alice"}), entity_of({"user": None})
 ALICE_ANY_CLIENT = entity_of({"client-id": None, "user": "alice"})
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 
 
-def limit(user: str, client_id: str, key: str, ms: int, value: float | None) -> QuotaLimit:
+def row(ms: int, value: float | None, user: str = "alice", client_id: str = "", key: str = PRODUCER) -> QuotaLimit:
     return QuotaLimit("c", user, client_id, "", key, ms, value)
 
 
@@ -21,9 +21,9 @@ def test_first_read_records_all_limits_and_the_second_none() -> None:
     history = LimitHistory("c")
     described = {ALICE: {PRODUCER: 10.0, CONSUMER: 20.0}, ALICE_ANY_CLIENT: {PRODUCER: 5.0}}
     assert history.changes(described, 1) == [
-        limit("alice", "", PRODUCER, 1, 10.0),
-        limit("alice", "", CONSUMER, 1, 20.0),
-        limit("alice", "<default>", PRODUCER, 1, 5.0),
+        row(1, 10.0),
+        row(1, 20.0, key=CONSUMER),
+        row(1, 5.0, client_id="<default>"),
     ]
     assert history.changes(described, 2) == []
 
@@ -32,25 +32,25 @@ def test_changed_and_removed_values_are_recorded() -> None:
     history = LimitHistory("c")
     history.changes({ALICE: {PRODUCER: 10.0, CONSUMER: 20.0}}, 1)
     assert history.changes({ALICE: {PRODUCER: 11.0}}, 2) == [
-        limit("alice", "", PRODUCER, 2, 11.0),
-        limit("alice", "", CONSUMER, 2, None),
+        row(2, 11.0),
+        row(2, None, key=CONSUMER),
     ]
-    assert history.changes({}, 3) == [limit("alice", "", PRODUCER, 3, None)]
-    assert history.changes({ALICE: {PRODUCER: 11.0}}, 4) == [limit("alice", "", PRODUCER, 4, 11.0)]
+    assert history.changes({}, 3) == [row(3, None)]
+    assert history.changes({ALICE: {PRODUCER: 11.0}}, 4) == [row(4, 11.0)]
 
 
 def test_stored_limits_are_not_recorded_again() -> None:
     stored = [
-        limit("alice", "", CONSUMER, 5, None),
-        limit("alice", "", PRODUCER, 1, 10.0),
-        limit("alice", "", PRODUCER, 4, 11.0),
-        limit("alice", "", CONSUMER, 2, 20.0),
-        limit("bob", "", PRODUCER, 1, 1.0),
+        row(5, None, key=CONSUMER),
+        row(1, 10.0),
+        row(4, 11.0),
+        row(2, 20.0, key=CONSUMER),
+        row(1, 1.0, "bob"),
     ]
     history = LimitHistory("c", stored)
     assert history.changes({ALICE: {PRODUCER: 11.0, CONSUMER: 20.0}}, 9) == [
-        limit("alice", "", CONSUMER, 9, 20.0),
-        limit("bob", "", PRODUCER, 9, None),
+        row(9, 20.0, key=CONSUMER),
+        row(9, None, "bob"),
     ]
 
 
@@ -75,9 +75,6 @@ def test_entities_without_a_row_representation_are_skipped() -> None:
 
 
 def test_change_recorded_by_another_gateway_is_not_recorded_again() -> None:
-    def row(ms: int, value: float | None, user: str = "alice") -> QuotaLimit:
-        return limit(user, "", PRODUCER, ms, value)
-
     assert unrecorded([row(12, 2.0)], [row(10, 1.0), row(11, 2.0)]) == []
     assert unrecorded([row(12, None)], [row(11, None), row(10, 1.0)]) == []
     assert unrecorded([row(12, 3.0), row(12, 2.0, "bob")], [row(11, 2.0)]) == [row(12, 3.0), row(12, 2.0, "bob")]
@@ -85,22 +82,13 @@ def test_change_recorded_by_another_gateway_is_not_recorded_again() -> None:
     assert unrecorded([row(12, 1.0)], []) == [row(12, 1.0)]
 
 
-PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
-ALICE, ANYONE = entity_of({"user": "alice"}), entity_of({"user": None})
-ALICE_APP = entity_of({"user": "alice", "client-id": "app"})
-
-
-def row(user: str, ms: int, value: float | None, client_id: str = "", key: str = PRODUCER) -> QuotaLimit:
-    return QuotaLimit("c", user, client_id, "", key, ms, value)
-
-
 def test_configurations_start_with_limits_in_force_and_follow_changes() -> None:
     history = [
-        row("alice", 40, None),
-        row("alice", 10, 1.0),
-        row("alice", 20, 2.0),
-        row("<default>", 30, 3.0),
-        row("<default>", 30, 4.0, key=CONSUMER),
+        row(40, None),
+        row(10, 1.0),
+        row(20, 2.0),
+        row(30, 3.0, "<default>"),
+        row(30, 4.0, "<default>", key=CONSUMER),
     ]
     assert list(configurations(history, 25)) == [
         (25, {ALICE: {PRODUCER: 2.0}}),
@@ -123,7 +111,7 @@ def test_configurations_read_rows_of_the_collector() -> None:
 def test_change_affects_clients_that_share_the_new_quota() -> None:
     """The quota of a client-id is shared by all users without one of their own."""
     pairs = [(PRODUCER, user, client_id) for user in ("alice", "bob") for client_id in ("app", "job")]
-    history = [row("alice", 0, 5.0), row("", 0, 5.0, client_id="app")]
+    history = [row(0, 5.0), row(0, 5.0, "", client_id="app")]
     (joined,) = epochs(history, [QuotaAlteration(ALICE, {PRODUCER: None})], pairs, 100)
     affected = {f"{user}/{client_id}" for _, user, client_id in joined.affected()}
     assert affected == {"alice/app", "alice/job", "bob/app"}
