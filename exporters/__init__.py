@@ -5,6 +5,7 @@ identity.py      names as they are stored, and who pays for a client
 machine.py       cores and memory that this process may use, and how many threads fit
 key_store.py     PKCS12 key and trust stores
 environment_proxy.py the proxy that the environment has for a server
+findings.py      what checks of a cluster or of a store find
 printable.py     makes client-made text safe to print
 self_metrics.py  catalogue of Headroom's own metrics
 spool/           durable queue between the network processes and the storage process

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from exporters.clickhouse.connection import ANY_DATABASE, Endpoint, proxy_of
 from exporters.clickhouse.errors import StoreAwayError, StoreError, StoreLoginError, StoreSettingError
 from exporters.clickhouse.ping import connection_to
 from exporters.clickhouse.profile import SHARING_ENGINES
+from exporters.findings import Finding
 
 _CONNECTIONS = 8  # a balancer that chooses at random sends all of them to one of two servers once in 128 times
 _TIMEOUT_S = 5.0
@@ -36,15 +36,6 @@ _SERVER = "SELECT version() AS version, serverTimezone() AS zone, currentUser() 
 _PROBE = "CREATE TABLE {table} (`token` String) ENGINE = {engine} ORDER BY token SETTINGS {window} = 100"
 _NOT_ENOUGH = "not enough for the storage worker: deploy/clickhouse/roles/writers.sql has the grants"
 _GRANTS = "SELECT, INSERT, CREATE TABLE, CREATE VIEW, ALTER TABLE, DROP TABLE, DROP VIEW"
-
-
-class ServerFinding(NamedTuple):
-    """The result of one check; `advice` says what to do when it is not `ok`, or what to know of a note."""
-
-    ok: bool
-    what: str
-    advice: str = ""
-    is_note: bool = False
 
 
 def refuse_several_servers(clickhouse: ClickHouse, cluster: str) -> None:
@@ -122,7 +113,7 @@ def refuse_doubled_rows(clickhouse: ClickHouse, table: str) -> None:
         raise StoreSettingError(f"{clickhouse.current} confirmed one row and returns none: another replica answers")
 
 
-def server_findings(nodes: Iterable[Endpoint], cluster: str) -> Iterator[ServerFinding]:
+def server_findings(nodes: Iterable[Endpoint], cluster: str) -> Iterator[Finding]:
     """All checks, of each node and then of the database."""
     reached = []
     for node in nodes:
@@ -139,21 +130,21 @@ def server_findings(nodes: Iterable[Endpoint], cluster: str) -> Iterator[ServerF
         yield from _of_database(whole, reached[0], cluster)
 
 
-def _of_node(clickhouse: ClickHouse, node: Endpoint) -> Iterator[ServerFinding]:
+def _of_node(clickhouse: ClickHouse, node: Endpoint) -> Iterator[Finding]:
     began_s = time.time()
     try:
         (server,) = clickhouse.rows(_SERVER)
     except StoreLoginError as exc:
-        yield ServerFinding(False, f"{node} accepts the user", str(exc))
+        yield Finding(False, f"{node} accepts the user", str(exc))
     except StoreSettingError as exc:
-        yield ServerFinding(False, f"{node}: profile and proxy let statements have their settings", str(exc))
+        yield Finding(False, f"{node}: profile and proxy let statements have their settings", str(exc))
     except StoreError as exc:
-        yield ServerFinding(False, f"{node} answers as ClickHouse", str(exc))
+        yield Finding(False, f"{node} answers as ClickHouse", str(exc))
     else:
         skew_s = server["now_s"] - (began_s + time.time()) / 2
-        yield ServerFinding(True, f"{node} is ClickHouse {server['version']}, time zone {server['zone']}")
-        yield ServerFinding(True, f"the profile of user {server['user']} lets statements have their settings")
-        yield ServerFinding(
+        yield Finding(True, f"{node} is ClickHouse {server['version']}, time zone {server['zone']}")
+        yield Finding(True, f"the profile of user {server['user']} lets statements have their settings")
+        yield Finding(
             abs(skew_s) <= _MAX_SKEW_S,
             f"its clock and ours agree within {_MAX_SKEW_S:.0f} s",
             f"it is {abs(skew_s):.1f} s {'ahead' if skew_s > 0 else 'behind'}: minutes would be late or incomplete",
@@ -161,28 +152,28 @@ def _of_node(clickhouse: ClickHouse, node: Endpoint) -> Iterator[ServerFinding]:
         yield _tried("an error in the middle of a result is an error", refuse_cut_results, clickhouse)
 
 
-def _of_database(clickhouse: ClickHouse, node: Endpoint, cluster: str) -> Iterator[ServerFinding]:
+def _of_database(clickhouse: ClickHouse, node: Endpoint, cluster: str) -> Iterator[Finding]:
     anywhere = ClickHouse((replace(node, database=ANY_DATABASE),), _TIMEOUT_S * 4)
     with closing(anywhere):
         (row,) = anywhere.rows(_ENGINES, {"database": node.database})
         yield from _rights(anywhere, node, exists=bool(row["engine"]))
     if not row["engine"]:
-        yield ServerFinding(
+        yield Finding(
             True,
             f"database {node.database} does not exist yet",
             "the first start of `headroom serve` creates it, and tries whether rows that are sent again count once",
             is_note=True,
         )
         return
-    yield ServerFinding(True, f"database {node.database} has the engine {row['engine']}")
+    yield Finding(True, f"database {node.database} has the engine {row['engine']}")
     if row["engine"] in SHARING_ENGINES:
         text = "jobs ask for rows that any replica confirmed (select_sequential_consistency)"
-        yield ServerFinding(True, f"replicas share the rows of database {node.database}", text, is_note=True)
+        yield Finding(True, f"replicas share the rows of database {node.database}", text, is_note=True)
     engine = "ReplicatedMergeTree" if row["engine"] == "Replicated" else "MergeTree"
     yield _tried("rows that are sent again count once", _try_tokens, clickhouse, engine)
 
 
-def _rights(clickhouse: ClickHouse, node: Endpoint, *, exists: bool) -> Iterator[ServerFinding]:
+def _rights(clickhouse: ClickHouse, node: Endpoint, *, exists: bool) -> Iterator[Finding]:
     """What the storage worker needs. CHECK GRANT says it of the user who asks."""
     rights = _GRANTS if exists else f"{_GRANTS}, CREATE DATABASE"
     what = f"the user may write: {rights} ON {node.database}.*"
@@ -191,14 +182,14 @@ def _rights(clickhouse: ClickHouse, node: Endpoint, *, exists: bool) -> Iterator
     if row["readonly"]:
         reason = f"its profile has readonly = {row['readonly']}: a reader's, or {_NOT_ENOUGH}"
     if reason:
-        yield ServerFinding(False, what, reason)
+        yield Finding(False, what, reason)
         return
     try:
         (granted,) = clickhouse.rows(f"CHECK GRANT {rights} ON {node.database}.*")
     except StoreError as exc:
-        yield ServerFinding(True, f"not known: {what}", str(exc), is_note=True)
+        yield Finding(True, f"not known: {what}", str(exc), is_note=True)
     else:
-        yield ServerFinding(bool(granted["result"]), what, _NOT_ENOUGH)
+        yield Finding(bool(granted["result"]), what, _NOT_ENOUGH)
 
 
 def _try_tokens(clickhouse: ClickHouse, engine: str) -> None:
@@ -213,9 +204,9 @@ def _try_tokens(clickhouse: ClickHouse, engine: str) -> None:
             clickhouse.command(f"DROP TABLE IF EXISTS {table} SYNC")
 
 
-def _tried(what: str, check: Callable[..., None], *args: object) -> ServerFinding:
+def _tried(what: str, check: Callable[..., None], *args: object) -> Finding:
     try:
         check(*args)
     except StoreError as exc:
-        return ServerFinding(False, what, str(exc))
-    return ServerFinding(True, what)
+        return Finding(False, what, str(exc))
+    return Finding(True, what)

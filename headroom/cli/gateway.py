@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from exporters.findings import Finding
 from exporters.identity import normal_address
 from exporters.listening_socket import listening_socket
-from exporters.printable import printable, shortened
+from exporters.printable import shortened
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.options import HttpAddress
@@ -48,15 +49,6 @@ _OUTAGE: Final = (
     "clients before Java 4.0 wait for this gateway while it is down; a name with the addresses of several gateways, or"
     " a load balancer, takes them to another one (docs/gateway.md)"
 )
-
-
-class Finding(NamedTuple):
-    """The result of one check; `advice` says what to do when it is not `ok`, or what to know of a note."""
-
-    ok: bool
-    what: str
-    advice: str = ""
-    is_note: bool = False
 
 
 class PlannedListener(NamedTuple):
@@ -102,10 +94,7 @@ def check_command(
             listener = PlannedListener(parsed["host"], parsed["port"], advertised_host, names, advertised_port)
         findings = asked(lambda admin: _findings(admin, listener), upstream, command_config, timeout_ms)
     for finding in findings:
-        mark = "note" if finding.is_note else "ok  " if finding.ok else "FAIL"
-        typer.echo(printable(f"{mark} {finding.what}"))
-        if (finding.is_note or not finding.ok) and finding.advice:
-            typer.echo(f"     {finding.advice}")
+        typer.echo("\n".join(finding.lines()))
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 

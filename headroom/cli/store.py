@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from exporters.clickhouse.connection import Endpoint, password_of, tls_of
-from exporters.printable import json_text, printable
+from exporters.printable import json_text
 from headroom.cli.cluster import reported_in_one_line
 from headroom.cli.options import Output, TableOrJson
 from headroom.errors import ArgumentError
-
-if TYPE_CHECKING:  # imported late: it is slow
-    from exporters.clickhouse.server_checks import ServerFinding
 
 app = typer.Typer(help="The ClickHouse that keeps the rows.", no_args_is_help=True)
 app.callback()(lambda: None)  # a group, although it has one command
@@ -36,31 +33,22 @@ def check_command(
     """Check a ClickHouse before the first row is stored: its release, the user's profile and rights, proxies that drop
     settings or hide errors, several servers behind one address. Keeps nothing. Exit 1 when a check fails, 2 for invalid
     arguments."""
-    from exporters.clickhouse.server_checks import server_findings
+    from exporters.clickhouse.server_checks import server_findings  # it is slow
 
     with reported_in_one_line():
         try:
             nodes = Endpoint.parse_nodes(clickhouse, password_of(os.environ), tls_of(os.environ))
         except (ValueError, OSError) as exc:
             raise ArgumentError(f"cannot use --clickhouse: {exc}") from exc
-        findings = [
-            finding if finding.is_note or not finding.ok else finding._replace(advice="")
-            for finding in server_findings(nodes, cluster)
-        ]
+        findings = [*server_findings(nodes, cluster)]
     if output is Output.JSON:
         rows = [
-            {"result": _mark(finding).strip().lower(), "check": finding.what, "advice": finding.advice}
-            for finding in findings
+            {"result": each.result.lower(), "check": each.what, "advice": "" if each.result == "ok" else each.advice}
+            for each in findings
         ]
         typer.echo(json_text(rows))
     else:
         for finding in findings:
-            typer.echo(printable(f"{_mark(finding)} {finding.what}"))
-            if finding.advice:
-                typer.echo(printable(f"     {finding.advice}"))
+            typer.echo("\n".join(finding.lines()))
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def _mark(finding: ServerFinding) -> str:
-    return "note" if finding.is_note else "ok  " if finding.ok else "FAIL"
