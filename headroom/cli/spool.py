@@ -1,5 +1,6 @@
 """`headroom spool status | inspect | skip`: the unfinished records in the spool of a data directory."""
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -75,18 +76,14 @@ def skip(
     records: Annotated[int, typer.Option(help="Number of records to drop.", min=1)] = 1,
 ) -> None:
     """Drop the next records of a segment permanently and count them as dropped. Not while `headroom serve` runs."""
-    with one_line_errors(data):
-        reader = SpoolReader(data / "spool")
-        try:
-            reader.release()
-            batch = reader.batch_of(segment, records, _READ_BYTES)
-            if batch is None:
-                raise ArgumentError(_NO_SUCH_SEGMENT.format(segment))
-            counts = Counts.of_note(reader.note)
-            counts.dropped[DropReason.SKIPPED] += len(batch.records)
-            reader.commit(batch, {**reader.note, **counts.as_note()})
-        finally:
-            reader.close()
+    with one_line_errors(data), closing(SpoolReader(data / "spool")) as reader:
+        reader.release()
+        batch = reader.batch_of(segment, records, _READ_BYTES)
+        if batch is None:
+            raise ArgumentError(_NO_SUCH_SEGMENT.format(segment))
+        counts = Counts.of_note(reader.note)
+        counts.dropped[DropReason.SKIPPED] += len(batch.records)
+        reader.commit(batch, {**reader.note, **counts.as_note()})
     typer.echo(f"{len(batch.records)} records in {batch.end - batch.start} bytes dropped")
 
 

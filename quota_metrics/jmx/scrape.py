@@ -3,6 +3,7 @@
 import base64
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from enum import StrEnum
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import NamedTuple
@@ -49,8 +50,7 @@ def scrape(
 def _fetch(url: SplitResult, body: bytes | None, timeout_s: float, max_bytes: int) -> bytes:
     deadline_s = time.monotonic() + timeout_s
     kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
-    connection = kind(url.hostname or "", url.port, timeout=timeout_s)
-    try:
+    with closing(kind(url.hostname or "", url.port, timeout=timeout_s)) as connection:
         headers = {} if body is None else {"Content-Type": "application/json"}
         if url.username is not None:
             secret = f"{unquote(url.username)}:{unquote(url.password or '')}"
@@ -68,5 +68,3 @@ def _fetch(url: SplitResult, body: bytes | None, timeout_s: float, max_bytes: in
             if time.monotonic() > deadline_s:
                 raise TimeoutError("the response takes too long")
         return bytes(answer)
-    finally:
-        connection.close()
