@@ -5,7 +5,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,10 @@ class SqlVictim:
         """A GET of `sql`, or a POST of `body`: the status and the text of the answer."""
         connection = http.client.HTTPConnection(self.clickhouse.host, self.clickhouse.port, timeout=60)
         asked = {**({} if sql is None else {"query": sql}), **parameters}
-        try:
+        with closing(connection):
             connection.request("GET" if body is None else "POST", f"/?{urlencode(asked)}", body, headers or {})
             answer = connection.getresponse()
             status, text = answer.status, answer.read().decode("utf-8", "replace")
-        finally:
-            connection.close()
         named = _ERROR_NAME.findall(text)
         self.answers[f"{status} {named[-1]}" if status >= 400 and named else str(status)] += 1
         return status, text
@@ -104,14 +102,9 @@ class SqlVictim:
             store.check()
             return writer.rows("SELECT 1 AS one") == [{"one": 1}]
 
-        try:
-            with watched(tried, self.clickhouse.process, use, capsys, _PAUSE_S) as report:
-                yield report
-                report.shown = report.shown or ", ".join(
-                    f"{count}x {name}" for name, count in self.answers.most_common()
-                )
-        finally:
-            store.close()
+        with closing(store), watched(tried, self.clickhouse.process, use, capsys, _PAUSE_S) as report:
+            yield report
+            report.shown = report.shown or ", ".join(f"{count}x {name}" for name, count in self.answers.most_common())
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -36,11 +37,8 @@ async def push_all(address: tuple[str, int], payloads: list[bytes], name: str) -
     """The code of each push; each from an instance of its own."""
     codes = []
     for payload in payloads:
-        client = await WireClient.connect(*address, name)
-        try:
+        with closing(await WireClient.connect(*address, name)) as client:
             codes.append(await client.push(await client.subscription(bytes(16)), ZSTD, payload))
-        finally:
-            client.close()
     return codes
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,7 +187,7 @@ def test_clients_continue_through_changes_and_restarts(jvm: Jvm, jvm_without_zst
     begun_ms = now_ms()
     clients = Clients(jvm, sink.kafka)
     without_zstd = jvm_without_zstd.producer(sink.kafka, WITHOUT_ZSTD)
-    try:
+    with closing(clients):
         first = pushed_since(sink, ALL, begun_ms, "points > 5", SEVERAL)
         software = "SELECT DISTINCT client_id, software_name FROM headroom.client_metrics"
         assert dict(sink.rows(software)) == dict.fromkeys(ALL, "apache-kafka-java") | dict.fromkeys(
@@ -215,8 +215,6 @@ def test_clients_continue_through_changes_and_restarts(jvm: Jvm, jvm_without_zst
         sink.__enter__()
         since = {client: then[client] for client in STAYING}
         assert pushed_since(sink, STAYING, now_ms(), least=SEVERAL) == since
-    finally:
-        clients.close()
     # Java clients send a terminating push only along with another request of the close, which a sink does not get:
     # test_through_headroom.py covers them.
     pushed_since(sink, LIBRDKAFKA, begun_ms, "terminating AND client_id LIKE '%librdkafka%'")

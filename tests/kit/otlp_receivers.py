@@ -72,12 +72,9 @@ class OpenOtlp:
         self.spool.close()
 
     def pushes(self) -> list[Push]:
-        reader = SpoolReader(self._directory)
-        try:
+        with contextlib.closing(SpoolReader(self._directory)) as reader:
             batch = reader.next_batch(10_000, 1 << 24)
             return [decode_push(body) for _, body in batch.records] if batch else []
-        finally:
-            reader.close()
 
     def _flush(self) -> None:
         if self.flush_fails:

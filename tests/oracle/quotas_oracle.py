@@ -9,6 +9,7 @@ import math
 import random
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -224,7 +225,7 @@ def connections_case(jvm: Jvm, rng: random.Random) -> Finding:
     theirs = _KafkasConnections(jvm, configs, samples, size_s)
     step = _times(rng, 1000, 1_700_000_000_000)
     admitted: list[str] = []
-    try:
+    with closing(theirs):
         for number in range(CONNECTIONS):
             now_ms = step()
             if rng.random() < 0.1:
@@ -245,8 +246,6 @@ def connections_case(jvm: Jvm, rng: random.Random) -> Finding:
                     f"{configs} {rates} {samples} x {size_s} s, {number} {address}: Kafka {expected}, ours {decided}"
                 ]
             admitted += [address] if decided == ADMITTED else []
-    finally:
-        theirs.close()
     return []
 
 

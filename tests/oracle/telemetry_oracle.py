@@ -12,6 +12,7 @@ import random
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import zstandard
@@ -211,11 +212,9 @@ class Case:
 
     def run(self) -> None:
         steps = [self._update] * 3 + [self._get] * 6 + [self._push] * 10 + [self._pass_time] * 6 + [self._disconnect]
-        try:
+        with closing(self._broker):
             for _ in range(STEPS):
                 self._rng.choice(steps)()
-        finally:
-            self._broker.close()
 
     def _same(self, what: str, theirs: object, ours: object) -> None:
         if theirs != ours:

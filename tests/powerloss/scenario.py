@@ -10,6 +10,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -155,14 +156,11 @@ def read_spool(files: dict[str, bytes]) -> set[int]:
     with tempfile.TemporaryDirectory(prefix="headroom-powerloss-") as directory:
         for name, content in files.items():
             (Path(directory) / name).write_bytes(content)
-        reader = SpoolReader(Path(directory))
-        try:
+        with closing(SpoolReader(Path(directory))) as reader:
             while (batch := reader.next_batch(1000, 1 << 20)) is not None:
                 reader.begin(batch)
                 for body in (body for kind, body in batch.records if kind == RecordKind.PUSH):
                     data = MetricsData.FromString(decode_push(body).payload)
                     found.add(int(data.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_double))
                 reader.commit(batch, note={})
-        finally:
-            reader.close()
     return found

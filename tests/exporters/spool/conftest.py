@@ -51,11 +51,8 @@ def drain(reader: SpoolReader, *, max_records: int = 1000, max_bytes: int = MIB)
 
 
 def read_all(directory: Path) -> list[Record]:
-    reader = SpoolReader(directory)
-    try:
+    with closing(SpoolReader(directory)) as reader:
         return drain(reader)
-    finally:
-        reader.close()
 
 
 def segments(directory: Path) -> list[Path]:

@@ -4,6 +4,7 @@ check it, and fails unless it passes every rule."""
 import subprocess
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 from headroom.demo.processes import start, stop
@@ -14,15 +15,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="headroom-franz-go-") as scratch:
         program = Path(scratch) / "client"
         subprocess.run(["go", "build", "-o", str(program), "."], cwd=Path(__file__).parent, check=True)
-        verification = Verification(Path(scratch))
-        try:
+        with closing(Verification(Path(scratch))) as verification:
             client = start([str(program), verification.bootstrap], stderr=subprocess.DEVNULL)
             verification.wait_until_complete()
             time.sleep(2 * INTERVAL_MS / 1000)
             stop(client)
             assert_passed(verification)
-        finally:
-            verification.close()
     print("franz-go passes every rule")
 
 

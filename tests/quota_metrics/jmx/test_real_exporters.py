@@ -2,7 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,14 +67,11 @@ class Exposed(NamedTuple):
 
     def produce(self) -> None:
         for client_id in CLIENTS:
-            producer = self.jvm.producer(self.bootstrap, client_id)
-            try:
+            with closing(self.jvm.producer(self.bootstrap, client_id)) as producer:
                 record = self.jvm.classes.org.apache.kafka.clients.producer.ProducerRecord(
                     "sensors", self.jvm.bytes_of(1000)
                 )
                 producer.send(record).get()
-            finally:
-                producer.close()
 
 
 @pytest.fixture(scope="module")

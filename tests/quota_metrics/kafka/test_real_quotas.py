@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import subprocess
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +134,8 @@ def test_filters_match_kafkas_admin(kafka: LocalCluster, jvm: Jvm, configured: d
             compared += 1
         return compared
 
-    try:
+    with closing(java_admin):
         assert asking(kafka, compare) == 2 * (5 * 5 + 4)
-    finally:
-        java_admin.close()
 
 
 def test_invalid_filter_is_refused_by_the_broker(kafka: LocalCluster) -> None:

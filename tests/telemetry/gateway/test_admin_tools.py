@@ -8,6 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +173,6 @@ def test_advertised_address_is_the_address_the_client_used(jvm: Jvm, tmp_path: P
     with RunningSink(tmp_path, host) as sink:
         port = sink.bootstrap.rpartition(":")[2]
         connected = "127.0.0.1" if host == "0.0.0.0" else "[::1]"
-        admin = jvm.admin(f"{connected}:{port}")
-        try:
+        with closing(jvm.admin(f"{connected}:{port}")) as admin:
             (node,) = admin.describeCluster().nodes().get().toArray()
             assert (node.host(), str(node.port())) == (connected.strip("[]"), port)
-        finally:
-            admin.close()

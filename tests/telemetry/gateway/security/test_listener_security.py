@@ -3,6 +3,7 @@
 import asyncio
 import os
 import ssl
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,10 +41,8 @@ def peer_names(tls: ListenerTls, context: ssl.SSLContext) -> tuple[str, str]:
         async with server:
             port = server.sockets[0].getsockname()[1]
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-            try:
+            with closing(writer):
                 reported = (await reader.read()).decode()
-            finally:
-                writer.close()
             if not reported:  # in TLS 1.3 a client learns only by reading that its certificate was refused
                 raise ConnectionError("closed")
             subject = dict(part[0] for part in writer.get_extra_info("peercert")["subject"])
