@@ -21,7 +21,7 @@ from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.store import Store
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.attack.sql_victim import SqlVictim, half_sent, sql_victim
-from tests.kit.clickhouse import LaunchedServer, connected
+from tests.kit.clickhouse import LaunchedServer, connected, launched
 from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.release, pytest.mark.clickhouse]
@@ -334,16 +334,13 @@ def test_writer_password_is_readable_by_its_owner_only(victim: SqlVictim) -> Non
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]:
     """A server on all interfaces, whose reader has a password."""
     directory = tmp_path_factory.mktemp("elsewhere")
-    running = LaunchedServer(
-        ServerSettings(directory, host="0.0.0.0", reader_password="reader's", host_names=("ch.example",))
-    )
-    try:
-        running.launch()
-        running.wait_ready()
+    with launched(
+        LaunchedServer(
+            ServerSettings(directory, host="0.0.0.0", reader_password="reader's", host_names=("ch.example",))
+        )
+    ) as running:
         Store(running.writer).migrate(SCHEMA_VALUES)
         yield running
-    finally:
-        running.stop()
 
 
 def test_users_without_password_are_restricted_to_loopback() -> None:

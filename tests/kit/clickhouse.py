@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import clickhouse_connect
 import psutil
@@ -19,6 +19,8 @@ from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.server import ManagedServer, ServerError
 from exporters.clickhouse.store import Store
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
+
+ServerT = TypeVar("ServerT", bound="LaunchedServer")
 
 _START_S = 60.0
 _POLL_S = 0.05
@@ -131,14 +133,20 @@ class RunningClickHouse:
 
 
 @contextlib.contextmanager
-def running_clickhouse(directory: Path, *, http_port: int = 0) -> Iterator[RunningClickHouse]:
-    """A server over `directory` until the block ends. It dies with the calling thread."""
-    server = LaunchedServer(ServerSettings(directory, http_port=http_port))
+def launched(server: ServerT) -> Iterator[ServerT]:
+    """The server accepts requests until the block ends. It dies with the calling thread."""
     try:
         server.launch()
         server.wait_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def running_clickhouse(directory: Path, *, http_port: int = 0) -> Iterator[RunningClickHouse]:
+    """A server over `directory` until the block ends. It dies with the calling thread."""
+    with launched(LaunchedServer(ServerSettings(directory, http_port=http_port))) as server:
         running = RunningClickHouse(server)
         yield running
         running.store.close()
-    finally:
-        server.stop()

@@ -13,7 +13,7 @@ from exporters.clickhouse.migrate import schema_lock
 from exporters.clickhouse.schema import filled
 from exporters.clickhouse.store import TransientWriteError
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
-from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
+from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected, launched
 from tests.kit.points import points
 
 pytestmark = pytest.mark.clickhouse
@@ -23,13 +23,8 @@ DATABASE = {"database": "headroom"}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchedServer]:
-    running = LaunchedServer(ServerSettings(tmp_path_factory.mktemp("migrate")))
-    try:
-        running.launch()
-        running.wait_ready()
+    with launched(LaunchedServer(ServerSettings(tmp_path_factory.mktemp("migrate")))) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.fixture

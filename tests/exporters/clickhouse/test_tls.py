@@ -15,7 +15,7 @@ from headroom.cli.sql import run_sql
 from headroom.demo.processes import free_ports
 from quota_metrics.verdict.thresholds import SCHEMA_VALUES
 from tests.kit.certificates import CertificateAuthority
-from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected
+from tests.kit.clickhouse import LaunchedServer, QueriedStore, connected, launched
 from tests.kit.points import points
 
 pytestmark = pytest.mark.clickhouse
@@ -49,17 +49,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     owner = {"password": "pass", "profile": "base", "quota": "default", "networks": {"ip": "::/0"}}
     owned = {"grants": {"query": ["GRANT ALL ON ops.*", "GRANT SELECT ON *.*"]}}
     write_document(directory / "clickhouse" / "users.d" / "owner.xml", {"users": {"owner": {**owner, **owned}}})
-    running = LaunchedServer(ServerSettings(directory / "clickhouse"))
-    try:
-        running.launch()
-        running.wait_ready()
+    with launched(LaunchedServer(ServerSettings(directory / "clickhouse"))) as running:
         secured = Secured(authority, port, running.writer.password)
         store = QueriedStore(secured.endpoint(TlsFiles(ca=str(authority.ca))))
         store.migrate(SCHEMA_VALUES)
         store.close()
         yield secured
-    finally:
-        running.stop()
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])

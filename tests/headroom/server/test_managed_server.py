@@ -13,7 +13,7 @@ import pytest
 from exporters.clickhouse.managed.configuration import ServerSettings
 from exporters.clickhouse.managed.server import ServerError, find_program
 from headroom.demo.processes import LOOPBACK, free_ports
-from tests.kit.clickhouse import LaunchedServer
+from tests.kit.clickhouse import LaunchedServer, launched
 from tests.kit.serving import PATIENCE_S, Served, eventually, rows
 
 LAUNCHER = "exporters.clickhouse.managed.launcher"
@@ -72,16 +72,11 @@ def test_sigint_stops_the_server_last(tmp_path: Path) -> None:
 @pytest.mark.clickhouse
 def test_second_server_on_same_directory_or_port_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exporters.clickhouse.managed.server._PREDECESSOR_S", 0.2)
-    first = LaunchedServer(ServerSettings(tmp_path / "one"))
-    try:
-        first.launch()
-        first.wait_ready()
+    with launched(LaunchedServer(ServerSettings(tmp_path / "one"))) as first:
         with pytest.raises(ServerError, match="another ClickHouse server uses"):
             LaunchedServer(ServerSettings(tmp_path / "one"))
         with pytest.raises(OSError, match="Address already in use"):
             LaunchedServer(ServerSettings(tmp_path / "two", http_port=first.http_port))
-    finally:
-        first.stop()
 
 
 @pytest.mark.clickhouse

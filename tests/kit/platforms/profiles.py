@@ -8,7 +8,7 @@ from typing import Any
 
 from exporters.clickhouse.connection import Endpoint
 from exporters.clickhouse.managed.configuration import ServerSettings, write_document
-from tests.kit.clickhouse import LaunchedServer
+from tests.kit.clickhouse import LaunchedServer, launched
 
 PASSWORD = "only-in-tests"
 
@@ -51,10 +51,5 @@ def foreign_server(
 ) -> Iterator[ForeignServer]:
     """Runs until the block ends. It dies with the calling thread."""
     directory.mkdir(parents=True, exist_ok=True)
-    server = ForeignServer(directory, profiles, sections)
-    try:
-        server.launch()
-        server.wait_ready()
+    with launched(ForeignServer(directory, profiles, sections)) as server:
         yield server
-    finally:
-        server.stop()

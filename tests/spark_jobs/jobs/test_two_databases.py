@@ -21,7 +21,7 @@ from spark_jobs.jobs import quota_headroom
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import limits_table
-from tests.kit.clickhouse import LaunchedServer, QueriedStore
+from tests.kit.clickhouse import LaunchedServer, QueriedStore, launched
 from tests.kit.levels import compute_levels, sample, write
 from tests.kit.points import points
 
@@ -37,14 +37,9 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, En
     owner = {"password": "pass", "profile": "writer", "quota": "default", "networks": {"ip": "::/0"}}
     grants = [*(f"GRANT ALL ON {name}.*" for name in NAMES), "GRANT SELECT ON *.*"]
     write_document(directory / "users.d" / "owner.xml", {"users": {"owner": {**owner, "grants": {"query": grants}}}})
-    server = LaunchedServer(ServerSettings(directory))
-    try:
-        server.launch()
-        server.wait_ready()
+    with launched(LaunchedServer(ServerSettings(directory))) as server:
         url = str(server.writer).replace("//", "//owner@")
         yield {name: Endpoint.parse(f"{url}/{name}", "pass") for name in NAMES}
-    finally:
-        server.stop()
 
 
 def test_each_database_is_complete_and_has_nothing_of_the_other(
