@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -45,11 +45,8 @@ def asked(
     addresses, how = [(server.host, server.port) for server in servers], security(properties)
 
     async def run() -> T:
-        admin = KafkaAdmin(addresses, timeout_ms=timeout_ms, security=how)
-        try:
+        async with aclosing(KafkaAdmin(addresses, timeout_ms=timeout_ms, security=how)) as admin:
             return await ask(admin)
-        finally:
-            await admin.close()
 
     return asyncio.run(run())
 

@@ -67,7 +67,7 @@ class KafkaAdmin:
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
         self._connecting = asyncio.Lock()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Closes all connections; the client may be used again."""
         connections, self._connections = self._connections, {}
         for connection in connections.values():

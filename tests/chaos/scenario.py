@@ -6,7 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -200,12 +200,9 @@ async def subscribe(upstream: str) -> None:
     """Subscribes our clients to all metrics at the shortest interval."""
     configs = {"interval.ms": str(INTERVAL_MS), "metrics": "*", "match": "client_id=chaos-.*"}
     host, _, port = upstream.partition(",")[0].rpartition(":")
-    admin = KafkaAdmin([(host, int(port))])
-    try:
+    async with aclosing(KafkaAdmin([(host, int(port))])) as admin:
         await admin.describe_cluster()
         await alter_subscription(admin, "chaos", configs)
-    finally:
-        await admin.close()
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

@@ -138,4 +138,4 @@ async def _create_scram_users(port: int) -> None:
         response = await admin.send(request)
         for result in response.results:
             check("AlterUserScramCredentials", result.error_code, result.error_message)
-    await admin.close()
+    await admin.aclose()

@@ -42,7 +42,7 @@ class SecureBroker:
             try:
                 return await ask(admin)
             finally:
-                await admin.close()
+                await admin.aclose()
 
         return asyncio.run(run())
 

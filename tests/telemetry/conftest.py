@@ -83,7 +83,7 @@ class RunningGateway(LoopThread):
 
     async def _close(self) -> None:
         await self.gateway.close(grace_s=2)
-        await self._admin.close()
+        await self._admin.aclose()
         self._writer.close()
 
 

@@ -35,7 +35,7 @@ class ClusterStart:
         addresses = config.upstream or config.observe
         bootstrap = [(address.host, address.port) for address in addresses]
         self.admin = KafkaAdmin(bootstrap, security=broker_security(config), is_paced=True)  # beside the gateway
-        stack.push_async_callback(self.admin.close)
+        stack.push_async_callback(self.admin.aclose)
         self._cluster = f"the cluster at {', '.join(map(str, addresses))}"
         self.reason = f"{self._cluster} has not answered yet"
         self._answer: Cluster | None = None

@@ -3,7 +3,7 @@
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from kio.index import load_response_schema
@@ -98,11 +98,10 @@ def asking(answers: dict[int, Answer], ask: Callable[[KafkaAdmin, FakeBroker], A
     """What `ask` returns or raises at a client of a fake broker; the client is closed then."""
 
     async def run() -> Any:
-        async with broker(answers) as fake:
-            admin = KafkaAdmin([("127.0.0.1", fake.port)], **{"timeout_ms": 2000} | options)
-            try:
-                return await ask(admin, fake)
-            finally:
-                await admin.close()
+        async with (
+            broker(answers) as fake,
+            aclosing(KafkaAdmin([("127.0.0.1", fake.port)], **{"timeout_ms": 2000} | options)) as admin,
+        ):
+            return await ask(admin, fake)
 
     return asyncio.run(run())

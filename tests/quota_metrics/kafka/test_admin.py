@@ -48,7 +48,7 @@ def test_alterations_are_retried_on_the_controller() -> None:
             fake.answers[METADATA] = nodes((1, fake.port), (2, controller.port), controller=2)
             await admin.describe_cluster()
             results = await admin.alter_client_quotas([QuotaAlteration(entity_of({"user": "alice"}), {"x": 1.0})])
-            await admin.close()
+            await admin.aclose()
             return results, controller.asked
 
     results, asked = asking(GOOD | {ALTER: altered(ErrorCode.not_controller)}, ask)
@@ -182,7 +182,7 @@ def test_discovered_node_is_used_when_bootstrap_is_gone() -> None:
                 with pytest.raises(BrokerUnreachableError):
                     await admin.describe_client_quotas()
             result = await admin.describe_client_quotas()
-            await admin.close()
+            await admin.aclose()
             return result, second.asked
 
     result, asked = asyncio.run(run())

@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +110,8 @@ def sink(kafka: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
     async def read() -> dict[str, dict[str, str]]:
         host, _, port = kafka.bootstrap.rpartition(":")
-        admin = KafkaAdmin([(host, int(port))])
-        try:
+        async with aclosing(KafkaAdmin([(host, int(port))])) as admin:
             return await read_subscriptions(admin)
-        finally:
-            await admin.close()
 
     with RunningSink(tmp_path_factory.mktemp("sink")) as running:
         running.file.keep(asyncio.run(read()))

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -171,12 +172,9 @@ def refusal(bootstrap: str, mechanism: Mechanism) -> str:
 
     async def ask() -> str:
         host, _, port = bootstrap.split(",")[0].rpartition(":")
-        admin = KafkaAdmin([(host, int(port))], security=Security(sasl=mechanism))
-        try:
+        async with aclosing(KafkaAdmin([(host, int(port))], security=Security(sasl=mechanism))) as admin:
             with pytest.raises(ClusterError) as refused:
                 await admin.describe_cluster()
-        finally:
-            await admin.close()
         return str(refused.value).partition(" did not accept")[2]
 
     return asyncio.run(ask())
