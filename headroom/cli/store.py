@@ -43,8 +43,12 @@ def check_command(
         findings = [*server_findings(nodes, cluster)]
     if output is Output.JSON:
         rows = [
-            {"result": each.result.lower(), "check": each.what, "advice": "" if each.result == "ok" else each.advice}
-            for each in findings
+            {
+                "result": finding.result.lower(),
+                "check": finding.what,
+                "advice": finding.advice * (finding.result != "ok"),
+            }
+            for finding in findings
         ]
         typer.echo(json_text(rows))
     else:
