@@ -1,11 +1,10 @@
 """The time range of a job: [from, to), tiled by windows aligned to the epoch. No clock."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Self
 
 _DURATION = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -46,7 +45,7 @@ class TimeRange:
     def window_ms(self) -> int:
         return self.window_s * 1000
 
-    def earlier(self, from_ms: int) -> TimeRange:
+    def earlier(self, from_ms: int) -> Self:
         """The range extended back to the window that contains `from_ms`; unchanged if that is not earlier."""
         return replace(self, from_ms=max(min(self.from_ms, from_ms - from_ms % self.window_ms), 0))
 

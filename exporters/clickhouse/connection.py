@@ -4,14 +4,12 @@ A password comes from the environment, from a file named there, or from the mana
 accepted in a URL, because `ps`, logs and error messages show URLs.
 """
 
-from __future__ import annotations
-
 import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from exporters.environment_proxy import environment_proxy, through
@@ -68,7 +66,7 @@ class Endpoint:
     is_direct: bool = field(default=False, compare=False)
 
     @classmethod
-    def parse(cls, url: str, password: str = "", tls: TlsFiles = TlsFiles()) -> Endpoint:
+    def parse(cls, url: str, password: str = "", tls: TlsFiles = TlsFiles()) -> Self:
         """`http(s)://[user@]host[:port][/path][/database]`, or `.../path?database=NAME` for a path without a database;
         on this machine it is asked without a proxy. Raises ValueError for other forms, and for one with a password."""
         try:
@@ -96,7 +94,7 @@ class Endpoint:
         return replace(endpoint, is_direct=endpoint.is_loopback)
 
     @classmethod
-    def parse_nodes(cls, urls: str, password: str = "", tls: TlsFiles = TlsFiles()) -> tuple[Endpoint, ...]:
+    def parse_nodes(cls, urls: str, password: str = "", tls: TlsFiles = TlsFiles()) -> tuple[Self, ...]:
         """The nodes of a cluster: URLs with commas between them, all with one database. Raises ValueError."""
         parsed = (cls.parse(url.strip(), password, tls) for url in urls.split(","))
         nodes = tuple(replace(node, is_direct=False) for node in parsed)

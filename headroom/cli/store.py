@@ -1,7 +1,5 @@
 """`headroom store check`: whether a server, a user's profile, a proxy and replicas fit, before the first row."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

@@ -1,9 +1,7 @@
 """Settings of the Kafka listener's security: protocol, TLS files, principals."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -81,7 +79,7 @@ class ListenerConfig(Section):
         return pattern
 
     @model_validator(mode="after")
-    def _fits(self) -> ListenerConfig:
+    def _fits(self) -> Self:
         if self.tls and not self.tls_certificate:
             raise ValueError(f"security_protocol {self.security_protocol} needs tls_certificate")
         if not self.tls and (self.tls_certificate or self.tls_key or self.tls_client_ca):

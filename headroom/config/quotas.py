@@ -1,9 +1,7 @@
 """Settings of quotas: the brokers' windows, their JMX agents, quotas on /metrics."""
 
-from __future__ import annotations
-
 import re
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -75,7 +73,7 @@ class LevelsConfig(Section):
         return Thresholds(**self.model_dump(include=set(Thresholds._fields)))
 
     @model_validator(mode="after")
-    def _do_not_fall(self) -> LevelsConfig:
+    def _do_not_fall(self) -> Self:
         if errors := self.thresholds.errors():
             raise ValueError("; ".join(errors))
         return self
@@ -103,7 +101,7 @@ class QuotaConfig(Section):
     rules"""
 
     @model_validator(mode="after")
-    def _callback_names_a_function(self) -> QuotaConfig:
+    def _callback_names_a_function(self) -> Self:
         if self.callback and not _IMPORT_PATH.fullmatch(self.callback):
             raise ValueError(f"callback {self.callback!r} is not module:function")
         return self

@@ -1,9 +1,7 @@
 """Settings of ClickHouse: the managed server, a cluster, TLS to it, batches and retention."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -29,7 +27,7 @@ class ClickHouseServerConfig(Section):
     """Accepted Host headers besides localhost and addresses, for example of a reverse proxy"""
 
     @model_validator(mode="after")
-    def _fits(self) -> ClickHouseServerConfig:
+    def _fits(self) -> Self:
         check_secret("reader_password", self.reader_password, self.reader_password_file)
         return self
 
@@ -49,7 +47,7 @@ class ClickHouseTlsConfig(Section):
         return TlsFiles(*(str(file) if file else "" for file in (self.ca, self.certificate, self.key)))
 
     @model_validator(mode="after")
-    def _can_be_read(self) -> ClickHouseTlsConfig:
+    def _can_be_read(self) -> Self:
         if self.key and not self.certificate:
             raise ValueError("key needs certificate")
         try:

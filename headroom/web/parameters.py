@@ -1,11 +1,9 @@
 """Parameters of a request, pages of long lists among them, the errors that answer it, and few log lines about it."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import structlog
 
@@ -60,7 +58,7 @@ class Paging(NamedTuple):
     total: int = 0
 
     @classmethod
-    def of(cls, query: Given, offset: str = "offset") -> Paging:
+    def of(cls, query: Given, offset: str = "offset") -> Self:
         """By the parameters `limit` and that of the offset. Raises BadRequestError."""
         limit = number_of(query, "limit", _PAGE_ROWS, _MOST_ROWS) or _PAGE_ROWS
         return cls(number_of(query, offset, 0, _LAST_ROW), limit)
@@ -72,7 +70,7 @@ class Paging(NamedTuple):
     def cut(self, every: Sequence[Item]) -> Sequence[Item]:
         return every[self.offset : self.offset + self.limit]
 
-    def of_rows(self, shown: int, total: int) -> Paging:
+    def of_rows(self, shown: int, total: int) -> Self:
         return self._replace(shown=shown, total=max(total, self.offset + shown))
 
 

@@ -14,14 +14,12 @@ The first owner whose patterns of user and client id all fit owns the client; th
 the topic. `*` is any text and `?` any character; case counts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import translate
 from functools import cached_property
 from hashlib import blake2b
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -74,7 +72,7 @@ class _Entry(BaseModel):
     page: str = ""
 
     @model_validator(mode="after")
-    def _has_a_pattern(self) -> _Entry:
+    def _has_a_pattern(self) -> Self:
         if not (self.owns_clients or self.topic):
             raise ValueError(f"{self.team} has no pattern of user, client-id or topic")
         if self.team == UNOWNED:

@@ -1,13 +1,11 @@
 """One connection to one broker: sends kio's requests and returns kio's responses, one at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 from kio.schema.api_versions import v0 as api_versions_v0
 from kio.schema.api_versions import v3 as api_versions_v3
@@ -62,7 +60,7 @@ class KafkaConnection:
         self._ends_at = math.inf  # loop time: brokers with connections.max.reauth.ms close the connection after it
 
     @classmethod
-    async def open(cls, host: str, port: int, options: ConnectionOptions) -> KafkaConnection:
+    async def open(cls, host: str, port: int, options: ConnectionOptions) -> Self:
         """Connects, negotiates TLS and versions, and authenticates, all within the timeout."""
         peer = f"{host}:{port}"
         tls = options.security.tls

@@ -1,14 +1,12 @@
 """TLS by a Kafka client's properties (ssl.*, as named by Java and librdkafka): PEM or PKCS12 files, which are read
 again when they change."""
 
-from __future__ import annotations
-
 import re
 import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import structlog
 
@@ -169,7 +167,7 @@ class RenewedContext(ssl.SSLContext):
 
     _current: ssl.SSLContext
 
-    def __new__(cls, properties: Mapping[str, str]) -> RenewedContext:
+    def __new__(cls, properties: Mapping[str, str]) -> Self:
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
     def __init__(self, properties: Mapping[str, str]) -> None:

@@ -12,8 +12,6 @@ rows than were staged: each step compares their number with what the run wrote, 
 would become tombstones.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -22,7 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -100,7 +98,7 @@ class JobRun:
         self._done = threading.Event()
         self._heart = threading.Thread(target=self._beat, name=f"{job}-heartbeat", daemon=True)
 
-    def __enter__(self) -> JobRun:
+    def __enter__(self) -> Self:
         # Which the client needs from its second statement on. SIGTERM raises in whatever is running: in an import it
         # would leave a part of the module, with which the failure could not be recorded.
         import stamina  # noqa: F401

@@ -1,7 +1,5 @@
 """A service under attack, a bystander that continues to use it, and a report on both."""
 
-from __future__ import annotations
-
 import math
 import socket
 import threading
@@ -10,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Self
 
 import psutil
 import pytest
@@ -37,7 +36,7 @@ class Bystander:
     quiet_s: list[float] = field(default_factory=list)  # latencies before the attack
     refused: int = 0
 
-    def __enter__(self) -> Bystander:
+    def __enter__(self) -> Self:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

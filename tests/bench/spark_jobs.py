@@ -10,8 +10,6 @@ windows of them, in this process and the server. Memory is the greatest sum of t
 Merges are stopped meanwhile, because their CPU would count as that of whatever runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -22,6 +20,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -192,7 +191,7 @@ class Descendants(threading.Thread):
     def workers_s(self) -> float:
         return sum(self._workers.values())
 
-    def __enter__(self) -> Descendants:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -1,7 +1,5 @@
 """Processes to kill: network processes and storage worker of `headroom serve`, and a ClickHouse server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -25,6 +23,39 @@ from tests.kit.serving import PATIENCE_S, Served, config_file
 SMALL_SPOOL_BYTES = 8 << 20
 PROCESSES = 2  # processes that accept clients: the parent and its child
 _STORE = {"batch_ms": 200, "rollup_ms": 500, "quarantine_records": 100_000, "quarantine_bytes": 1 << 30}
+
+
+class Server:
+    """A ClickHouse server at a fixed address, with a user and password for Headroom."""
+
+    def __init__(self, directory: Path) -> None:
+        [self.port] = free_ports(1)
+        self.url = f"http://{WRITER}@{LOOPBACK}:{self.port}/headroom"
+        self._settings = ServerSettings((directory / "server").resolve(), http_port=self.port)
+        self.password_file = self._settings.password_file
+        self._server = LaunchedServer(self._settings)
+
+    async def start(self) -> None:
+        """Returns when it accepts requests. Call it in the main thread: the server dies with the thread that started
+        it."""
+        self._server.launch()
+        await asyncio.to_thread(self._server.wait_ready)
+
+    @property
+    def pid(self) -> int:
+        assert self._server.process is not None
+        return self._server.process.pid
+
+    async def start_if_dead(self) -> None:
+        assert self._server.process is not None
+        if self._server.process.poll() is not None:
+            await self.start()
+
+    def kill(self) -> None:
+        """kill -9; does nothing if it is not running."""
+        if self._server.process is not None:
+            self._server.process.kill()
+            self._server.process.wait()
 
 
 class Headroom(Served):
@@ -110,36 +141,3 @@ class Headroom(Served):
 def signal_process(pid: int, number: signal.Signals) -> bool:
     os.kill(pid, number)
     return True
-
-
-class Server:
-    """A ClickHouse server at a fixed address, with a user and password for Headroom."""
-
-    def __init__(self, directory: Path) -> None:
-        [self.port] = free_ports(1)
-        self.url = f"http://{WRITER}@{LOOPBACK}:{self.port}/headroom"
-        self._settings = ServerSettings((directory / "server").resolve(), http_port=self.port)
-        self.password_file = self._settings.password_file
-        self._server = LaunchedServer(self._settings)
-
-    async def start(self) -> None:
-        """Returns when it accepts requests. Call it in the main thread: the server dies with the thread that started
-        it."""
-        self._server.launch()
-        await asyncio.to_thread(self._server.wait_ready)
-
-    @property
-    def pid(self) -> int:
-        assert self._server.process is not None
-        return self._server.process.pid
-
-    async def start_if_dead(self) -> None:
-        assert self._server.process is not None
-        if self._server.process.poll() is not None:
-            await self.start()
-
-    def kill(self) -> None:
-        """kill -9; does nothing if it is not running."""
-        if self._server.process is not None:
-            self._server.process.kill()
-            self._server.process.wait()

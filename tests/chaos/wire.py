@@ -1,10 +1,9 @@
 """A hand-written telemetry client: ApiVersions, 71 and 72 over a socket, so that tests know what was acknowledged
 when."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
+from typing import Self
 
 from tests.kit.wire import GET, NEW_ID, PUSH, Subscription, compact, push_body, read_subscription, request
 
@@ -25,7 +24,7 @@ class WireClient:
         self.port = int(writer.get_extra_info("sockname")[1])  # ours
 
     @classmethod
-    async def connect(cls, host: str, port: int, client_id: str, source: str = "127.0.0.1") -> WireClient:
+    async def connect(cls, host: str, port: int, client_id: str, source: str = "127.0.0.1") -> Self:
         """Connects from a local address and sends ApiVersions, as Kafka clients do."""
         async with asyncio.timeout(TIMEOUT_S):
             client = cls(*await asyncio.open_connection(host, port, local_addr=(source, 0)), client_id)

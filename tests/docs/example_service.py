@@ -3,8 +3,6 @@
 python -m tests.docs.example_service writes the pictures of docs/images.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -15,7 +13,7 @@ import urllib.parse
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from playwright.sync_api import sync_playwright
 
@@ -67,7 +65,7 @@ FROM numbers({seconds})
 class Example:
     """A context manager: `broker`, `served`, `environment` of the commands, and `fill` for what they are about."""
 
-    def __enter__(self) -> Example:
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
             self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headroom-example-")))
             java = find_java()

@@ -1,11 +1,10 @@
 """Gateways of this process: one without storage, and a stand-alone sink in a thread, with a spool and no storage worker
 behind it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Self
 
 from exporters.model import Connection
 from exporters.spool.writer import SpoolWriter
@@ -59,7 +58,7 @@ class RunningSink:
         self._host = host
         self._writer = SpoolWriter(directory / "spool", "test", segment_bytes=1 << 26, max_bytes=1 << 30)
 
-    def __enter__(self) -> RunningSink:
+    def __enter__(self) -> Self:
         self._loop = LoopThread()
         self.bootstrap = self._loop.run(self._start())
         return self

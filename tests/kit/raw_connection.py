@@ -1,11 +1,10 @@
 """A connection to a broker by request and response bodies, without a client library."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl
 import struct
+from typing import Self
 
 from telemetry.wire.apis import APIS
 from tests.kit import wire
@@ -24,7 +23,7 @@ class RawConnection:
         self._socket = socket.create_connection((host, int(port)), PATIENCE_S, (source, 0))
         self._correlation_id = 0
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """`headroom serve` as a user starts it, and what tests ask of it: listeners, metrics, readiness, children."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import clickhouse_connect
 import psutil
@@ -60,7 +58,7 @@ class Served:
             *arguments,
         ]
 
-    def __enter__(self) -> Served:
+    def __enter__(self) -> Self:
         with self.log.open("ab") as log:
             self.process = start(self.argv, stderr=log, stdout=subprocess.PIPE)
         ready = _READY.fullmatch(first_line(self.process, PATIENCE_S))

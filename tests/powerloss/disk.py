@@ -5,8 +5,6 @@ any order, complete or torn. Name changes before a sync of the directory survive
 because journals keep their order. Also derived from system calls: when parts of a table became durable.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Iterable
@@ -29,15 +27,6 @@ class _Change(NamedTuple):
     grow: bool = False
 
 
-class _Entry(NamedTuple):
-    """A change of the directory, in one step: a name is removed, another is linked to a file; '': none."""
-
-    end: int
-    removed: str
-    linked: str
-    file: _File
-
-
 @dataclass(eq=False)
 class _File:
     content: bytearray = field(default_factory=bytearray)  # certain
@@ -57,6 +46,15 @@ class _File:
                 data = change.data[: rng.randrange(len(change.data) + 1)] if torn and change.data else change.data
                 _apply(found, change._replace(data=data))
         return bytes(found)
+
+
+class _Entry(NamedTuple):
+    """A change of the directory, in one step: a name is removed, another is linked to a file; '': none."""
+
+    end: int
+    removed: str
+    linked: str
+    file: _File
 
 
 def _apply(content: bytearray, change: _Change) -> None:

@@ -3,8 +3,6 @@
 Standard output is for messages only: what libraries print goes to standard error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -12,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from headroom.logs import configure_logging
 from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line, message_of
@@ -88,7 +86,7 @@ class ParentPipes:
         self._lost = lost
 
     @classmethod
-    async def connect(cls) -> ParentPipes:
+    async def connect(cls) -> Self:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -1,11 +1,10 @@
 """A process beside the bench that answers lines, and programs in C that are compiled once."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -18,7 +17,7 @@ class Child:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
         self.process = psutil.Process(self._process.pid)
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,13 +1,11 @@
 """loadgen.c from Python: client instances at their real interval, in a process that is not the bottleneck."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tests.bench.kit.child import Child, compiled
 from tests.bench.kit.fleet import ZSTD, fleet
@@ -46,7 +44,7 @@ class LoadGenerator:
         numbers = [port, instances, min(connections, instances, MAX_CONNECTIONS), ramp_ms, ZSTD]
         self._command = [compiled(SOURCE), *map(str, numbers), *map(str, files)]
 
-    def __enter__(self) -> LoadGenerator:
+    def __enter__(self) -> Self:
         self._child = Child(self._command)
         assert self._child.line() == "ready"
         return self

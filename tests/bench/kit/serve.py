@@ -1,7 +1,5 @@
 """`headroom serve` as an operator starts it, without a cluster, in its own directory; measures its cost."""
 
-from __future__ import annotations
-
 import os
 import resource
 import tempfile
@@ -9,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -43,7 +42,7 @@ class Serve(Served):
         super().__init__(directory, *config, core_dumps=False, environment=environment)
         self.data = directory / "data"
 
-    def __enter__(self) -> Serve:
+    def __enter__(self) -> Self:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_OPEN_FILES, limits[1]))
         try:

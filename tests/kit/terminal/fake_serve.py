@@ -1,11 +1,9 @@
 """An HTTP server that answers like the API of `headroom serve`, with the documents of a test."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 
@@ -18,7 +16,7 @@ class FakeServe:
         self.asked: list[str] = []
         self.authorizations: list[str | None] = []
 
-    def __enter__(self) -> FakeServe:
+    def __enter__(self) -> Self:
         fake = self
 
         class Answering(BaseHTTPRequestHandler):

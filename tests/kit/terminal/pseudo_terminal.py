@@ -1,7 +1,5 @@
 """A command in a pseudo terminal of a given size: what it prints there, and keys that are typed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -14,6 +12,7 @@ import termios
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>()][0-9A-Za-z]?")
 _ROOT = Path(__file__).parents[3]
@@ -33,7 +32,7 @@ class PseudoTerminal:
         }
         self.raw = ""
 
-    def __enter__(self) -> PseudoTerminal:
+    def __enter__(self) -> Self:
         self._child, self._own = pty.fork()
         if self._child == 0:
             try:

@@ -4,8 +4,6 @@ Like with like: the rate is Kafka's window rate on both sides, read at the same 
 the mean of the throttle times above 0 in two samples of 30 s; ours is made the same way of what the wire announced.
 """
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time
@@ -57,6 +55,36 @@ def agents(java: str, cache: Path) -> Path:
     return directory
 
 
+class Truth:
+    def __init__(self, jvm: Jvm, port: int) -> None:
+        self._management = jvm.classes.javax.management
+        url = self._management.remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{LOOPBACK}:{port}/jmxrmi")
+        self._connector = self._management.remote.JMXConnectorFactory.connect(url)
+        self._beans = self._connector.getMBeanServerConnection()
+
+    def close(self) -> None:
+        self._connector.close()
+
+    def sensors(self) -> dict[Bucket, tuple[float, float]]:
+        values_by_client = {}
+        for kind, quota_key in BEANS.items():
+            for name in self._beans.queryNames(self._management.ObjectName(f"kafka.server:type={kind},*"), None):
+                user, client_id = (self._name(name.getKeyProperty(key)) for key in ("user", "client-id"))
+                if user or client_id:
+                    values = [self._beans.getAttribute(name, key) for key in ("byte-rate", "throttle-time")]
+                    values_by_client[quota_key, user, client_id] = (values[0], values[1])
+        return values_by_client
+
+    def mutation_rate(self, client_id: str) -> float:
+        """The controller's mutation-rate, which is in the same process: a Rate over two samples of 30 s."""
+        name = self._management.ObjectName(f"kafka.server:type=ControllerMutation,client-id={client_id}")
+        return float(self._beans.getAttribute(name, "mutation-rate"))
+
+    def _name(self, value: str | None) -> str:
+        quoted = value is not None and value.startswith('"')
+        return self._management.ObjectName.unquote(value) if quoted else value or ""
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A broker at `bootstrap` under load through a gateway."""
@@ -94,36 +122,6 @@ def loaded_broker(java: str, libs: Path, jvm: Jvm, root: Path, directory: Path) 
         finally:
             gateway.stop()
             truth.close()
-
-
-class Truth:
-    def __init__(self, jvm: Jvm, port: int) -> None:
-        self._management = jvm.classes.javax.management
-        url = self._management.remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{LOOPBACK}:{port}/jmxrmi")
-        self._connector = self._management.remote.JMXConnectorFactory.connect(url)
-        self._beans = self._connector.getMBeanServerConnection()
-
-    def close(self) -> None:
-        self._connector.close()
-
-    def sensors(self) -> dict[Bucket, tuple[float, float]]:
-        values_by_client = {}
-        for kind, quota_key in BEANS.items():
-            for name in self._beans.queryNames(self._management.ObjectName(f"kafka.server:type={kind},*"), None):
-                user, client_id = (self._name(name.getKeyProperty(key)) for key in ("user", "client-id"))
-                if user or client_id:
-                    values = [self._beans.getAttribute(name, key) for key in ("byte-rate", "throttle-time")]
-                    values_by_client[quota_key, user, client_id] = (values[0], values[1])
-        return values_by_client
-
-    def mutation_rate(self, client_id: str) -> float:
-        """The controller's mutation-rate, which is in the same process: a Rate over two samples of 30 s."""
-        name = self._management.ObjectName(f"kafka.server:type=ControllerMutation,client-id={client_id}")
-        return float(self._beans.getAttribute(name, "mutation-rate"))
-
-    def _name(self, value: str | None) -> str:
-        quoted = value is not None and value.startswith('"')
-        return self._management.ObjectName.unquote(value) if quoted else value or ""
 
 
 class WitnessMeter(UsageMeter):
