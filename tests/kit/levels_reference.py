@@ -165,7 +165,9 @@ def _throttled(one: _AtBroker, quota_key: str, rule: str, at: str) -> str:
         why = f"by {rule}"
     else:
         wants_more = one.mean >= 0.6 or window.usage_max > window.limit
-        why = f"wants more than {rule}" if wants_more else f"{at}: short bursts, or {another}"
+        is_of_bytes = quota_key in BYTE_KEYS and window.throttle_ms > 1000
+        seldom = "bursts, or batches that do not fit into its window" if is_of_bytes else f"short bursts, or {another}"
+        why = f"wants more than {rule}" if wants_more else f"{at}: {seldom}"
     return f"muted {_digits(window.muted_ms / 1000, 1)} s of 60 s on broker {one.broker_id}{longest}: {why}"
 
 

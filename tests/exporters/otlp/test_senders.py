@@ -165,8 +165,7 @@ def test_a_header_that_cannot_be_sent_ends_no_process_and_is_not_in_the_error(pr
 
 
 def test_a_secret_that_a_receiver_repeats_is_not_in_the_error() -> None:
-    text = receiver_text("no user has Bearer abc.def-ghi", ["Bearer abc.def-ghi", "7"])
-    assert text == "no user has Bearer ***"
+    assert receiver_text("no user has Bearer abc.def-ghi", ["Bearer abc.def-ghi", "7"]) == "no user has Bearer ***"
 
 
 def test_a_proxy_that_otlp_does_not_know_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:

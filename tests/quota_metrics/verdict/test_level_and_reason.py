@@ -233,8 +233,7 @@ def test_reason_of_a_client_that_was_muted(window: Window, text: str) -> None:
 def test_a_throttle_time_that_no_request_quota_gives(quota_key: str) -> None:
     """A consumer whose first batch exceeds limit x window gets nothing, again and again."""
     window = client_window(0.0, quota_key=quota_key, muted_ms=60_000.0, throttle_ms=283_000.0)
-    is_of_bytes = quota_key != "controller_mutation_rate"
-    assert reason(window).endswith("that do not fit into its window") == is_of_bytes
+    assert reason(window).endswith("that do not fit into its window") == (quota_key != "controller_mutation_rate")
 
 
 def test_a_throttle_time_that_began_earlier() -> None:
