@@ -17,6 +17,10 @@ class Finding(NamedTuple):
     def result(self) -> str:
         return "note" if self.is_note else "ok" if self.ok else "FAIL"
 
+    @property
+    def needed_advice(self) -> str:
+        return "" if self.result == "ok" else self.advice
+
     def lines(self) -> list[str]:
-        has_advice = self.advice and self.result != "ok"
-        return [printable(f"{self.result:4} {self.what}"), *([printable(f"     {self.advice}")] if has_advice else [])]
+        texts = [f"{self.result:4} {self.what}", f"     {self.needed_advice}"]
+        return [printable(text) for text in texts if text.strip()]

@@ -44,7 +44,7 @@ def check_command(
             {
                 "result": finding.result.lower(),
                 "check": finding.what,
-                "advice": finding.advice * (finding.result != "ok"),
+                "advice": finding.needed_advice,
             }
             for finding in findings
         ]
