@@ -125,12 +125,12 @@ def on_core(core: int) -> Iterator[None]:
 
 @contextmanager
 def python_proxy(kind: str, load: Generator, files: list[str]) -> Iterator[Proxy]:
-    environment = os.environ | list(builds().values())[-1]
     command = [sys.executable, "-m", "tests.bench.kit.proxies", kind, str(load.broker), *files]
-    with on_core(0):
-        child = Child(command, environment)
-    with child:
-        yield Proxy(kind, int(child.line()), child.process, load)
+    with tempfile.TemporaryDirectory() as spool:
+        with on_core(0):
+            child = Child(command, os.environ | list(builds().values())[-1] | {"TMPDIR": spool})
+        with child:
+            yield Proxy(kind, int(child.line()), child.process, load)
 
 
 @contextmanager

@@ -92,8 +92,7 @@ async def blind(broker: int, tls: ssl.SSLContext | None) -> int:
 
 async def headroom(broker: int, tls: ssl.SSLContext | None, *, topics: bool = False) -> int:
     tune_for_connections()
-    directory = tempfile.mkdtemp(prefix="headroom-proxy-")
-    spool = SpoolWriter(Path(directory), "bench", segment_bytes=1 << 20, max_bytes=1 << 30)
+    spool = SpoolWriter(Path(tempfile.gettempdir()), "bench", segment_bytes=1 << 20, max_bytes=1 << 30)
     rules = ClientMetrics(new_id=lambda: uuid.uuid4().bytes)
     meter, topic_meter = UsageMeter("bench"), TopicMeter()
     sampler = TopicSampler(_SAMPLE, random.Random(1).random, topic_meter.observe) if topics else None
