@@ -16,6 +16,8 @@ from tests.kit.usage_rows import MINUTE, START, changing, drawn, insert, insert_
 from tests.kit.windows_reference import Row
 
 pytestmark = pytest.mark.clickhouse
+# Services of other tests write to the same server, in the minutes in which they run.
+BEFORE_ALL_TESTS = time.time_ns() // 1_000_000 // MINUTE * MINUTE - 150 * MINUTE
 
 
 def texts(table: pa.Table, cluster: str) -> list[str]:
@@ -84,9 +86,8 @@ def test_a_row_that_is_known_under_another_quota_replaces_the_minute(clickhouse:
 
 
 def test_jobs_do_not_compute_again_what_serve_computed(clickhouse: RunningClickHouse) -> None:
-    store, start = ClickHouse((clickhouse.writer,)), time.time_ns() // 1_000_000 // MINUTE * MINUTE - 20 * MINUTE
+    store, start = ClickHouse((clickhouse.writer,)), BEFORE_ALL_TESTS
     rows = [Row(start + at * 1000, "u", "c", 1, 80.0, 0.0, "g", 1000) for at in range(120)]
-    complete(store, "gateway", start, start + 2 * MINUTE)  # what other tests left in the minutes before
     insert(clickhouse.store, rows, "served")
     for start_ms in (start, start + MINUTE):
         store_minute(store, start_ms)
@@ -112,7 +113,7 @@ STORED_TWICE = {
 
 @pytest.mark.parametrize("name", STORED_TWICE)
 def test_serve_counts_samples_that_were_stored_twice_once(clickhouse: RunningClickHouse, name: str) -> None:
-    start = time.time_ns() // 1_000_000 // MINUTE * MINUTE - (80 + list(STORED_TWICE).index(name)) * MINUTE
+    start = BEFORE_ALL_TESTS - (30 + list(STORED_TWICE).index(name)) * MINUTE
     store, rows = ClickHouse((clickhouse.writer,)), STORED_TWICE[name]
     for row in [*rows, rows[0]._replace(client_id="beside", at_ms=9000)]:
         insert(clickhouse.store, [row._replace(at_ms=start + row.at_ms)], "twice")
@@ -135,7 +136,7 @@ def test_bad_rows_are_counted_by_cluster(clickhouse: RunningClickHouse) -> None:
 
 
 def test_the_last_seconds_begin_within_a_minute(clickhouse: RunningClickHouse) -> None:
-    minute_ms = time.time_ns() // 1_000_000 // MINUTE * MINUTE - 50 * MINUTE  # far from minutes of other tests
+    minute_ms = BEFORE_ALL_TESTS - 15 * MINUTE
     store, start = ClickHouse((clickhouse.writer,)), minute_ms + 13_000
     rows = [Row(start + at * 1000, "u", "c", 1, float(at), 0.0, "g", 1000) for at in range(-5, 65)]
     insert(clickhouse.store, rows, "last-seconds")
