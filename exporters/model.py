@@ -6,7 +6,7 @@ Names are Kafka's where Kafka has one, and contain the unit. Identity comes from
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 ANONYMOUS = "ANONYMOUS"  # KafkaPrincipal.ANONYMOUS.getName(): the user of an unauthenticated connection
 UNKNOWN = "unknown"  # ClientInformation.UNKNOWN_NAME_OR_VERSION
@@ -27,6 +27,9 @@ class QuotaKey(StrEnum):
     REQUEST_PERCENTAGE = "request_percentage"
     CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
     CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+
+BYTE_KEYS: Final = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
 
 
 @dataclass(frozen=True, slots=True)

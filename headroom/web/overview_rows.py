@@ -8,11 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from exporters.model import DEFAULT_ENTITY
+from exporters.model import BYTE_KEYS, DEFAULT_ENTITY
 from exporters.printable import shortened
 from headroom.web.what_if import FormQuestion
 from quota_metrics.config.entities import CLIENT_ID, USER, entity_of, entity_of_names, entity_text
-from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.verdict.thresholds import LARGEST_RATE
 
 SHORT_CHARS: Final = 80
@@ -61,7 +60,7 @@ def _beginning(reason: str) -> str:
 def question(row: Mapping[str, Any]) -> FormQuestion | None:
     """Another limit for the rule that applies to the client, or a first one for the client; None where what-if knows no
     such quota."""
-    if row["quota_key"] not in KEYS:
+    if row["quota_key"] not in BYTE_KEYS:
         return None
     names = itertools.product(("", row["user"], DEFAULT_ENTITY), ("", row["client_id"], DEFAULT_ENTITY))
     rules = (pair for pair in names if any(pair) and entity_text(entity_of_names(*pair, "")) == row["matched_entity"])
@@ -75,7 +74,7 @@ def question(row: Mapping[str, Any]) -> FormQuestion | None:
 def question_of_rule(rule: Mapping[str, Any]) -> FormQuestion | None:
     """A quarter more for a rule; None where what-if knows no such quota, or no such entity."""
     entity = entity_of_names(rule["user"], rule["client_id"])
-    if rule["quota_key"] not in KEYS or not entity:
+    if rule["quota_key"] not in BYTE_KEYS or not entity:
         return None
     return FormQuestion(rule["cluster"], entity, rule["quota_key"], _rounded_up(_RAISED * rule["value"]), "1h")
 

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from exporters.clickhouse.client import Row
+from exporters.model import BYTE_KEYS
 from exporters.printable import shortened
 from headroom.web import usage_chart
 from headroom.web.data import LEVELS, MOST_SEEN, Data
@@ -25,7 +26,6 @@ from headroom.web.rendering import environment
 from headroom.web.runbooks import blocks, runbook
 from headroom.web.tiles import TREND_STEPS
 from headroom.web.what_if import RANGES
-from quota_metrics.simulation.outcomes import KEYS
 
 _unreadable = SparseLog(__name__, longest=300)
 
@@ -211,7 +211,7 @@ async def _what_if(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 
 def _form(query: Mapping[str, str]) -> dict[str, Any]:
-    return {"asked": query, "quota_keys": KEYS, "ranges": RANGES}
+    return {"asked": query, "quota_keys": BYTE_KEYS, "ranges": RANGES}
 
 
 async def _subscriptions(data: Data, request: Request) -> tuple[str, dict[str, Any]]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from exporters.clickhouse.client import Row
+from exporters.model import BYTE_KEYS
 from quota_metrics.verdict.client_signals import metrics_of
-from quota_metrics.verdict.thresholds import MEASURED_KEYS
 from quota_metrics.verdict.victims import LEAST_MS, is_busy, is_heavy, slowed
 
 METRICS: Final[Mapping[str, Any]] = {
@@ -25,7 +25,7 @@ WHERE (m.window_start, m.computed_at) IN (
     GROUP BY c.window_start)
   AND m.cluster = {{cluster:String}} AND m.source = {{source:String}}"""  # noqa: S608 - made of our own words
 _OF_CLIENT = "user = {user:String} AND client_id = {client_id:String}"
-_USED = f"m.quota_key IN {MEASURED_KEYS!r}"
+_USED = f"m.quota_key IN {BYTE_KEYS!r}"
 # What the client reported in each minute. A gauge without a sample is NaN.
 FELT: Final = f"""
 SELECT toInt64(toUnixTimestamp(toStartOfMinute(ts))) AS start_s,
@@ -58,7 +58,7 @@ FROM (
     SELECT broker_id, user, client_id, quota_key, window_start, argMax(m.usage, computed_at) AS newest
     FROM headroom_minutes AS m
     PREWHERE client_key IN (
-        SELECT cityHash64({{cluster:String}}, {{source:String}}, arrayJoin({list(MEASURED_KEYS)!r}), user, client_id)
+        SELECT cityHash64({{cluster:String}}, {{source:String}}, arrayJoin({list(BYTE_KEYS)!r}), user, client_id)
         FROM ({HEAVY}))
     WHERE {_OF_HOUR} AND cluster = {{cluster:String}} AND source = {{source:String}}
     GROUP BY broker_id, user, client_id, quota_key, window_start

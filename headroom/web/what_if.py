@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.model import DEFAULT_ENTITY
+from exporters.model import BYTE_KEYS, DEFAULT_ENTITY
 from headroom.clock import now_ms
 from headroom.web.parameters import BadRequestError, Given, text_of
 from quota_metrics.config.broker_refusals import refusal
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration, entity_of
-from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import UnrecordedClusterError, WhatIfQuestion, answer, whole_minutes
 from quota_metrics.what_if.document import coverage_text, document
 from quota_metrics.what_if.recording import TIMEOUT_S
@@ -59,9 +58,9 @@ def question_of(query: Given) -> FormQuestion:
     if any("\0" in name for name in names.values()) or "\0" in text_of(query, "cluster"):
         raise BadRequestError("names must not contain NUL")
     entity = entity_of({kind: None if name == DEFAULT_ENTITY else name for kind, name in names.items() if name})
-    quota_key, since = query.get("quota_key", KEYS[0]), query.get("since", "1h")
-    if quota_key not in KEYS:
-        raise BadRequestError(f"quota_key must be one of {', '.join(KEYS)}")
+    quota_key, since = query.get("quota_key", BYTE_KEYS[0]), query.get("since", "1h")
+    if quota_key not in BYTE_KEYS:
+        raise BadRequestError(f"quota_key must be one of {', '.join(BYTE_KEYS)}")
     if since not in RANGES:
         raise BadRequestError(f"since must be one of {', '.join(RANGES)}")
     value = text_of(query, "value").strip()

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exporters.clickhouse.client import ClickHouse
+from exporters.model import BYTE_KEYS
 from quota_metrics.config.resolution import CLIENT_KEYS
 from quota_metrics.minutes.columns import joined_codes
 from quota_metrics.minutes.memories import MINUTE_MS, AsOf, Client, Cluster, restored
@@ -27,7 +28,7 @@ from quota_metrics.minutes.usage_minutes import insert_in_parts, last_seconds, s
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level_and_reason import is_worth_a_row
-from quota_metrics.verdict.thresholds import MEASURED_KEYS, Thresholds
+from quota_metrics.verdict.thresholds import Thresholds
 from quota_metrics.verdict.window import SUMMED, WINDOW_S, Memory
 
 _KEPT: Final = 3  # memories: before and after the newest minute, and of one that is computed again
@@ -151,7 +152,7 @@ def _judged(windows: pa.Table, before: AsOf, around: Around, thresholds: Thresho
         )
         of_brokers, memories[client] = evaluate(list(of_client), surroundings, memory, thresholds, MINUTE_MS)
         verdicts += of_brokers
-    used = frozenset(client[:2] for client in memories if client[2] in MEASURED_KEYS)
+    used = frozenset(client[:2] for client in memories if client[2] in BYTE_KEYS)
     return _Judged(windows.filter(pa.array(are_rows, pa.bool_())), verdicts, memories, used)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from exporters.clickhouse.client import ClickHouse
+from exporters.model import BYTE_KEYS
 from quota_metrics.minutes.records import records, statement
-from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MEASURED_KEYS, MEMORY_WINDOWS
+from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MEMORY_WINDOWS
 from quota_metrics.verdict.window import Base, Memory, Onset, PastWindow
 
 MINUTE_MS: Final = 60_000
@@ -73,7 +74,7 @@ def restored(store: ClickHouse, minute_ms: int) -> AsOf:
     used: dict[int, set[Cluster]] = defaultdict(set)
     for row in records(store.table(statement("past"), {"minute_s": minute_ms // 1000}), _PastRow):
         by_client[row[:5]].append(row)
-        if row.is_worst and row.quota_key in MEASURED_KEYS:
+        if row.is_worst and row.quota_key in BYTE_KEYS:
             used[row.start_ms].add((row.cluster, row.source))
     memories = {client: _memory(rows, minute_ms - MINUTE_MS) for client, rows in by_client.items()}
     return AsOf(minute_ms, memories, {start_ms: frozenset(clusters) for start_ms, clusters in used.items()})

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from exporters.clickhouse.client import ClickHouse
 from exporters.model import DEFAULT_ENTITY, QuotaLimit
 from quota_metrics.config.entities import entity_text
-from quota_metrics.config.resolution import Resolution, bucket_names
+from quota_metrics.config.resolution import CLIENT_KEYS, Resolution, bucket_names
 from quota_metrics.config.timeline import Pair, epochs
 from quota_metrics.minutes.records import records, statement
 from quota_metrics.minutes.rows import ClientLimits, LimitInterval
@@ -23,7 +23,7 @@ def recorded_limits(
     store: ClickHouse, clients: Collection[ClientKey], from_ms: int, to_ms: int, cluster: str = ""
 ) -> ClientLimits:
     """`resolved_limits` by the stored history. Raises StoreError."""
-    span = {"to_ms": to_ms, "cluster": cluster}
+    span = {"to_ms": to_ms, "cluster": cluster, "quota_keys": CLIENT_KEYS}
     history = records(store.table(statement("limits"), span), QuotaLimit) if clients else []
     return ClientLimits(resolved_limits(clients, history, from_ms, to_ms) if history else {})
 

@@ -20,7 +20,6 @@ from quota_metrics.simulation.replay import GIVE_UP_MS
 from quota_metrics.simulation.usage import NOTHING, BrokerWindows, ClientAtBroker, Recorded
 
 # For other quotas the gateway sees the throttling but not the usage.
-KEYS = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
 
 # Observed: of two equal consumers one was throttled all the time and the other never. A throttled fetch has more to
 # return at each retry, while the other's small fetches keep the window full.

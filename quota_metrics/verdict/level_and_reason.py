@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from exporters.model import CONTROLLER, QuotaKey
+from exporters.model import BYTE_KEYS, CONTROLLER, QuotaKey
 from quota_metrics.verdict.number_words import amount, duration, name_of_other, percent, rounded, tenths
-from quota_metrics.verdict.thresholds import MARGIN, MEASURED_KEYS, MEMORY_WINDOWS, STEPS, Thresholds
+from quota_metrics.verdict.thresholds import MARGIN, MEMORY_WINDOWS, STEPS, Thresholds
 from quota_metrics.verdict.window import PastWindow, Window
 
 _MOST_SHARE: Final = 0.5  # share of a shared quota from which a client is named
@@ -35,14 +35,14 @@ class Nearness(NamedTuple):
 
 def is_worth_a_row(window: Window) -> bool:
     """Byte rates always are; other quotas only with a limit, or when the client was muted."""
-    return window.quota_key in MEASURED_KEYS or window.limit is not None or window.muted_ms > 0
+    return window.quota_key in BYTE_KEYS or window.limit is not None or window.muted_ms > 0
 
 
 def nearness(window: Window, thresholds: Thresholds) -> Nearness:
     """The numbers from which a level follows."""
     mean = p95 = None
     # Of some quotas only the throttling can be seen: a rate of 0 means that the rate is not measured.
-    is_quiet = window.group_usage == 0 and window.quota_key not in MEASURED_KEYS
+    is_quiet = window.group_usage == 0 and window.quota_key not in BYTE_KEYS
     is_unmeasured = is_quiet and (window.throttle_ms > 0 or window.muted_ms > 0)
     if window.limit is not None and not is_unmeasured:
         mean, p95 = _share(window.group_usage, window.limit), _share(window.group_p95, window.limit)
@@ -211,7 +211,7 @@ def _what_muted(at_broker: Nearness, thresholds: Thresholds) -> str:
         return f"by {_rule(window)}"
     if mean >= thresholds.watch or window.usage_max > window.limit:
         return f"wants more than {_rule(window)}"
-    if window.quota_key in MEASURED_KEYS and window.throttle_ms > _REQUEST_THROTTLE_MS:
+    if window.quota_key in BYTE_KEYS and window.throttle_ms > _REQUEST_THROTTLE_MS:
         return f"at {percent(mean)} of {_rule(window)}: bursts, or batches that do not fit into its window"
     return f"at {percent(mean)} of {_rule(window)}: short bursts, or {another}"
 

@@ -2,12 +2,11 @@
 
 from typing import Final, NamedTuple
 
-from exporters.model import QuotaKey
+from exporters.model import BYTE_KEYS
 from quota_metrics.windows import QuotaWindow, bounded_throttle_time_ms
 
 MAX_WAIT_MS: Final = 60_000  # a newer minute says more
 _ALL_MINUTE_MS: Final = 59_000  # the last row may not be there yet
-_BYTES: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
 
 
 class PacingAdvice(NamedTuple):
@@ -41,5 +40,5 @@ def pace(minute: BucketMinute, window_ms: int = QuotaWindow().length_ms) -> Paci
         wait_ms = 0
     else:
         wait_ms = bounded_throttle_time_ms(minute.usage, minute.limit, window_ms, MAX_WAIT_MS)
-    left = max(minute.limit - minute.usage, 0.0) if minute.limit is not None and minute.quota_key in _BYTES else None
+    left = max(minute.limit - minute.usage, 0.0) if minute.limit is not None and minute.quota_key in BYTE_KEYS else None
     return PacingAdvice(max(wait_ms, 0), left)

@@ -7,13 +7,11 @@ words: docs/levels.md.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from exporters.model import QuotaKey
 from quota_metrics.verdict.window import SUMMED
 
 LARGEST_RATE: Final = 1e15  # per second; a rate above it is invalid, a limit above it (Long.MAX_VALUE) never throttles
 UNEXPLAINED: Final = 0.5  # a rule does not explain throttle times that imply a limit below this share of it
 MUTED_LOOKBACK_MS: Final = 600_000  # how long before a window a throttle time may mute the client in it
-MEASURED_KEYS: Final = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
 
 # Levels do not flicker: one is entered at once and left when the value is below its threshold by more than MARGIN in
 # two windows in a row. The memory is bounded, so that a level does not depend on where the range of a run starts.

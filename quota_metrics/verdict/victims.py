@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple, TypeAlias
 
+from exporters.model import BYTE_KEYS
 from quota_metrics.amounts import duration_text
-from quota_metrics.verdict.thresholds import MEASURED_KEYS
 
 LOOKBACK_WINDOWS: Final = 200
 _HEAVY: Final = 0.5  # share of a broker's bytes from which a client is heavy
@@ -76,7 +76,7 @@ def heavy_clients(usage: Iterable[ClientUsage], newest_ms: int) -> dict[Broker, 
     """The heavy client of each broker that has one; of two with half of the bytes, the first by name."""
     rates: defaultdict[tuple[Broker, int, Client], float] = defaultdict(float)
     for row in usage:
-        if row.quota_key in MEASURED_KEYS:
+        if row.quota_key in BYTE_KEYS:
             rates[row.broker, row.window_start_ms, row.client] += row.usage
     newest: defaultdict[Broker, list[tuple[float, Client]]] = defaultdict(list)
     for (broker, start_ms, client), rate in rates.items():

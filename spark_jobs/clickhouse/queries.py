@@ -11,12 +11,11 @@ from typing import Final, get_type_hints
 
 from pyspark.sql import types as T
 
-from exporters.model import UNOWNED, QuotaKey
+from exporters.model import BYTE_KEYS, UNOWNED, QuotaKey
+from quota_metrics.config.resolution import CLIENT_KEYS
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from quota_metrics.verdict.window import Telemetry, Window
 
-BYTE_KEYS = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
-CLIENT_KEYS = (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE.value, QuotaKey.CONTROLLER_MUTATION_RATE.value)
 # Rows of addresses carry their limit; its history is not resolved.
 METERED_KEYS = (*CLIENT_KEYS, QuotaKey.CONNECTION_CREATION_RATE.value)
 

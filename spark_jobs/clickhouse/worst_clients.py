@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from exporters.clickhouse.client import ClickHouse
+from exporters.model import BYTE_KEYS
 from quota_metrics.minutes.records import records
 from quota_metrics.verdict.impact import HARMS
-from quota_metrics.verdict.thresholds import LEVELS, MEASURED_KEYS, NEAR_LEVELS
+from quota_metrics.verdict.thresholds import LEVELS, NEAR_LEVELS
 from quota_metrics.verdict.victims import LOOKBACK_WINDOWS, ClientUsage, Victim, victims
 from spark_jobs.clickhouse.queries import STAGING
 from spark_jobs.clickhouse.runs import JobRun
@@ -108,7 +109,7 @@ FROM {_LATELY} AND (window_start = {_NEWEST} OR (cluster, source, broker_id, use
     SELECT cluster, source, broker_id, argMax((user, client_id), rate).1, argMax((user, client_id), rate).2
     FROM (
         SELECT cluster, source, broker_id, user, client_id, sum(usage) AS rate
-        FROM {_IN_REPORT} AND window_start = {_NEWEST} AND quota_key IN {MEASURED_KEYS!r}
+        FROM {_IN_REPORT} AND window_start = {_NEWEST} AND quota_key IN {BYTE_KEYS!r}
         GROUP BY cluster, source, broker_id, user, client_id
     )
     GROUP BY cluster, source, broker_id))"""  # noqa: S608 - made of our own words

@@ -10,13 +10,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
-from exporters.model import ANONYMOUS, DEFAULT_ENTITY, QuotaKey
+from exporters.model import ANONYMOUS, BYTE_KEYS, DEFAULT_ENTITY, QuotaKey
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, entity_of_names
-from quota_metrics.config.resolution import Resolver
+from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 from quota_metrics.minutes.records import records, statement
 from quota_metrics.minutes.resolved_limits import ClientKey
 from quota_metrics.minutes.rows import ClientLimits, LimitInterval
-from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, placed
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.slices import step_ms
@@ -40,7 +39,7 @@ _PLACED = queries.schema(**dict.fromkeys((*_CLIENT, *_PLACE), T.StringType))
 
 def keys_of(source: str) -> tuple[str, ...]:
     """The keys of which the source has usage: on the wire there are bytes, but no thread time."""
-    return (*KEYS, QuotaKey.REQUEST_PERCENTAGE.value) if source == "jmx" else KEYS
+    return (*BYTE_KEYS, QuotaKey.REQUEST_PERCENTAGE.value) if source == "jmx" else BYTE_KEYS
 
 
 class Day(NamedTuple):
@@ -120,7 +119,8 @@ def days(hours: CountedRange) -> list[Day]:
 
 def rules_in_force(clickhouse: ClickHouse, when: TimeRange, cluster: str) -> dict[str, InForce]:
     """Of each cluster of which rules were recorded. Raises StoreError."""
-    history = clickhouse.rows(statement("limits"), {"to_ms": when.to_ms, "cluster": cluster})
+    asked = {"to_ms": when.to_ms, "cluster": cluster, "quota_keys": CLIENT_KEYS}
+    history = clickhouse.rows(statement("limits"), asked)
     newest: dict[tuple[str, Entity, str], tuple[int, float | None]] = {}
     for row in sorted(history, key=lambda row: int(row["valid_from_ms"])):
         entity = entity_of_names(row["user"], row["client_id"])

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from exporters.clickhouse.client import ClickHouse
+from exporters.model import BYTE_KEYS
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of_names
-from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.suggestion.suggested_quotas import Replayed, Suggestion, ThrottledClient
 from quota_metrics.what_if.answer import BUDGET_OF_PLAN, UnrecordedClusterError, WhatIfAnswer, WhatIfQuestion, answer
 from spark_jobs.clickhouse.queries import schema
@@ -40,7 +40,7 @@ def with_replay(spark: SparkSession, clickhouse: ClickHouse, suggested: Suggeste
         key: [QuotaAlteration(change.entity, {key[1]: change.suggested_limit}) for change in of_key if change.changes]
         for key, of_key in suggested.items()
     }
-    alterable = [day for day in days if day.quota_key in KEYS and alterations.get((day.cluster, day.quota_key))]
+    alterable = [day for day in days if day.quota_key in BYTE_KEYS and alterations.get((day.cluster, day.quota_key))]
     if not alterable:
         return suggested
     questions = [

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from quota_metrics.config.entities import entity_text
+from quota_metrics.config.resolution import CLIENT_KEYS
 from quota_metrics.verdict.thresholds import LARGEST_RATE
 from spark_jobs import cli
-from spark_jobs.clickhouse.queries import CLIENT_KEYS
 from spark_jobs.clickhouse.runs import started
 from spark_jobs.clickhouse.source import collected
 from spark_jobs.jobs.fleet import rules_in_force

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from exporters.model import UNKNOWN, UNOWNED, QuotaKey
+from exporters.model import BYTE_KEYS, UNKNOWN, UNOWNED
 from quota_metrics.minutes.surroundings import seen_instance
 from quota_metrics.verdict.changes import ByteReport, changes_before
 from quota_metrics.verdict.evaluate import Verdict, evaluate
@@ -32,7 +32,6 @@ INSTANCE_LOOKBACK_MS: Final = 3_600_000
 _CLIENT: Final = ("cluster", "user", "client_id")
 # Sorts compare the first eight bytes of the first column without reading the row: a hash decides nearly all of them.
 _HASH: Final = "client_hash"
-_BYTE_KEYS: Final = (QuotaKey.PRODUCER_BYTE_RATE.value, QuotaKey.CONSUMER_BYTE_RATE.value)
 _TELEMETRY: Final = tuple(name for name in Telemetry._fields if name != "lag_per_min")
 _LAG: Final = ("lag_windows", "lag_records")
 
@@ -194,7 +193,7 @@ class Fold:
         window = verdict.window
         software_name, software_version, instances = software
         burst_credit = None
-        if window.limit is not None and window.quota_key in _BYTE_KEYS:
+        if window.limit is not None and window.quota_key in BYTE_KEYS:
             full_s = self.full_s.get(window.cluster, _FULL_S)
             burst_credit = max(window.limit - window.group_last, 0.0) * full_s
         return (

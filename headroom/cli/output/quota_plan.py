@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from exporters.model import BYTE_KEYS
 from exporters.printable import json_text, printable, shortened
 from exporters.text_table import Layout
 from headroom.cli.options import Output
@@ -16,7 +17,7 @@ from headroom.cli.output.what_if import HEADINGS, LAYOUT, client_rows
 from quota_metrics.amounts import count_text
 from quota_metrics.config.entities import Entity, text
 from quota_metrics.config.quota_plan import QuotaDifference, QuotaPlan, SubscriptionDifference
-from quota_metrics.simulation.outcomes import KEYS, ClientOutcome
+from quota_metrics.simulation.outcomes import ClientOutcome
 from quota_metrics.what_if.answer import Names, WhatIfAnswer
 from quota_metrics.what_if.document import client_document, coverage_text, document, warnings
 
@@ -55,7 +56,7 @@ class PlanReport:
     @property
     def not_replayed(self) -> list[str]:
         """Changed keys of which no usage is recorded."""
-        return sorted({change.key for change in self.plan.changes} - set(KEYS))
+        return sorted({change.key for change in self.plan.changes} - set(BYTE_KEYS))
 
     def clients(self, change: QuotaDifference) -> list[Names]:
         return [] if self.hits is None else self.hits.get((change.holder, change.key), [])

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from exporters.model import BYTE_KEYS
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
 from headroom.cli.options import URL, Output, Url
 from headroom.cli.output import quota_plan as output_of_plans
@@ -43,7 +44,6 @@ from quota_metrics.config.quota_plan import (
     subscription_differences,
     undo,
 )
-from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import BUDGET_OF_PLAN, WhatIfQuestion, answer, harmed, hits, recorded_clients
 from spark_jobs.cli import add_job
 
@@ -84,7 +84,7 @@ def plan(
         )
         report = PlanReport(planned, max_harm, is_whole=is_complete)
         if planned.changes and replay:
-            replayed = alterations_of([change for change in planned.changes if change.key in KEYS])
+            replayed = alterations_of([change for change in planned.changes if change.key in BYTE_KEYS])
             question = WhatIfQuestion(replayed, *time_range(since), cluster)
             with recording(url) as clickhouse:
                 clients = recorded_clients(question, clickhouse, now_ms())

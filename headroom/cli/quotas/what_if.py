@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from exporters.clickhouse.client import ClickHouse
+from exporters.model import BYTE_KEYS
 from headroom.cli.cluster import clickhouse_of, reported_in_one_line
 from headroom.cli.options import URL, Output, TableOrJson, Url
 from headroom.cli.quotas.commands import ClientId, Defaults, Names, User, app, changes, who
@@ -17,7 +18,6 @@ from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from quota_metrics.config.broker_refusals import refusal
 from quota_metrics.config.entities import CLIENT_ID, USER, QuotaAlteration
-from quota_metrics.simulation.outcomes import KEYS
 from quota_metrics.what_if.answer import (
     UNLIMITED_BUDGET,
     ReplayBudget,
@@ -65,9 +65,9 @@ def what_if(
         alteration = QuotaAlteration(entity, changes(add, delete))
         if message := refusal(alteration):
             raise ArgumentError(message)
-        if unrecorded := sorted(alteration.values.keys() - set(KEYS)):
+        if unrecorded := sorted(alteration.values.keys() - set(BYTE_KEYS)):
             cannot = ", ".join(unrecorded)
-            raise ArgumentError(f"the recording has bytes: {' and '.join(KEYS)} can be replayed, {cannot} cannot")
+            raise ArgumentError(f"the recording has bytes: {' and '.join(BYTE_KEYS)} can be replayed, {cannot} cannot")
         from_ms, to_ms = time_range(since, start, end)
         question = WhatIfQuestion([alteration], from_ms, to_ms, cluster)
         budget = UNLIMITED_BUDGET if everything else ReplayBudget()
