@@ -54,10 +54,12 @@ METRICS: Final = tuple(signal.metric for signal in SIGNALS)
 # delivery.timeout.ms of Java, message.timeout.ms of librdkafka, by their defaults: after it a waiting record is lost.
 # franz-go has no default (RecordDeliveryTimeout). A binding of librdkafka names itself.
 _BINDINGS: Final = tuple(f"confluent-kafka-{language}" for language in ("python", "go", "dotnet", "javascript"))
-DELIVERY_TIMEOUT_MS: Final[tuple[tuple[str, float], ...]] = (
-    ("apache-kafka-java", 120_000.0),
-    *((name, 300_000.0) for name in ("librdkafka", *_BINDINGS)),
-)
+DELIVERY_TIMEOUT_MS: Final = {
+    "apache-kafka-java": 120_000.0,
+    **dict.fromkeys(("librdkafka", *_BINDINGS), 300_000.0),
+}
+# Parts of client ids: Connect's tasks have no such timeout (Worker), and Streams processes again what expired.
+LOSES_NOTHING_BY_WAITING: Final = ("connector-producer-", "-StreamThread-")
 
 
 def metrics_of(name: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ docs/levels.md.
 from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey
-from quota_metrics.verdict.client_signals import DELIVERY_TIMEOUT_MS
+from quota_metrics.verdict.client_signals import DELIVERY_TIMEOUT_MS, LOSES_NOTHING_BY_WAITING
 from quota_metrics.verdict.number_words import duration, rounded
 from quota_metrics.verdict.window import Telemetry, Window
 
@@ -22,7 +22,6 @@ _WAITS_MS: Final = 500.0  # records that wait longer in a producer are delayed: 
 _SLOW_MS: Final = 1_000.0  # request latency of a delayed producer: requests of librdkafka wait at the broker
 _NEAR_TIMEOUT: Final = 0.5  # share of the delivery timeout that records wait when a producer falls behind
 _MOST: Final = 0.5  # share of its client's bytes from which an instance is named
-_TIMEOUTS: Final = dict(DELIVERY_TIMEOUT_MS)
 _SILENT: Final = Telemetry()
 
 
@@ -47,9 +46,6 @@ class Impact(NamedTuple):
     busiest_instance_share: float | None = None
 
 
-_UNKNOWN: Final = Impact()
-
-
 class Symptom(NamedTuple):
     """Something that a client reports, and how bad it is."""
 
@@ -60,7 +56,7 @@ class Symptom(NamedTuple):
 def impact_of(window: Window, software_name: str, reported: Telemetry) -> Impact:
     """The impact is that of the worst symptom; the reason names all of them."""
     if reported == _SILENT:
-        return _UNKNOWN
+        return Impact()
     is_producer = window.quota_key != QuotaKey.CONSUMER_BYTE_RATE
     is_consumer = window.quota_key != QuotaKey.PRODUCER_BYTE_RATE
     throttle_ms = _felt_throttle_ms(reported, is_producer, is_consumer)
@@ -68,7 +64,7 @@ def impact_of(window: Window, software_name: str, reported: Telemetry) -> Impact
     instance, share = _busiest(window.quota_key, reported)
     symptoms = [
         *(_of_lost_records(reported) if is_producer else ()),
-        *(_of_waiting_records(reported, software_name) if is_producer else ()),
+        *(_of_waiting_records(reported, software_name, window.client_id) if is_producer else ()),
         *(_of_lag(reported, is_throttled) if is_consumer else ()),
         *(_of_requests(reported) if is_producer else ()),
         *(_of_rebalances(reported) if is_consumer and is_throttled else ()),
@@ -123,12 +119,13 @@ def _of_lost_records(reported: Telemetry) -> list[Symptom]:
     return symptoms
 
 
-def _of_waiting_records(reported: Telemetry, software_name: str) -> list[Symptom]:
+def _of_waiting_records(reported: Telemetry, software_name: str, client_id: str) -> list[Symptom]:
     waits_ms = reported.queue_time_ms
     if waits_ms is None or waits_ms < _WAITS_MS:
         return []
     text = f"records waited {duration(waits_ms)} in the producer"
-    timeout_ms = _TIMEOUTS.get(software_name)
+    is_safe = any(part in client_id for part in LOSES_NOTHING_BY_WAITING)
+    timeout_ms = None if is_safe else DELIVERY_TIMEOUT_MS.get(software_name)
     if timeout_ms is None or waits_ms < _NEAR_TIMEOUT * timeout_ms:
         return [Symptom(_DELAYED, text)]
     text += f" of the {duration(timeout_ms)} after which they are lost"

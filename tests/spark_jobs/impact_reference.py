@@ -11,6 +11,7 @@ class Felt(NamedTuple):
 
     quota_key: str = "producer_byte_rate"
     software_name: str = "apache-kafka-java"
+    client_id: str = "orders"
     muted_ms: float = 0.0
     produce_throttle_ms: float | None = None
     fetch_throttle_ms: float | None = None
@@ -44,7 +45,8 @@ class Felt(NamedTuple):
 
     @property
     def timeout_ms(self) -> float | None:
-        return TIMEOUT_MS.get(self.software_name)
+        is_endless = self.client_id.startswith("connector-producer-") or "-StreamThread-" in self.client_id
+        return None if is_endless else TIMEOUT_MS.get(self.software_name)
 
 
 def impact_of(felt: Felt) -> tuple[str, str]:
@@ -52,9 +54,8 @@ def impact_of(felt: Felt) -> tuple[str, str]:
     of_producer = (felt.produce_throttle_ms, felt.request_latency_ms, felt.queue_time_ms, felt.records_failed)
     of_consumer = (felt.fetch_throttle_ms, felt.records_lag)
     reported = (*(of_producer if felt.is_of_a_producer else ()), *(of_consumer if felt.is_of_a_consumer else ()))
-    if all(value is None for value in reported):
-        return "unknown", "; ".join(_reasons(felt))
-    return _impact(felt), "; ".join(_reasons(felt))
+    impact = "unknown" if all(value is None for value in reported) else _impact(felt)
+    return impact, "; ".join(_reasons(felt))
 
 
 def _impact(felt: Felt) -> str:

@@ -18,6 +18,7 @@ PRODUCER, CONSUMER, REQUESTS = "producer_byte_rate", "consumer_byte_rate", "requ
 _DRAWN: dict[str, list[Any]] = {  # None twice as often as any number
     "quota_key": [PRODUCER, CONSUMER, REQUESTS],
     "software_name": [*TIMEOUT_MS, "franz-go", "unknown", ""],
+    "client_id": ["orders", "connector", "connector-producer-a->b.MirrorSource-0", "app-StreamThread-1-producer"],
     "muted_ms": [0.0, 0.0, 1.0, 900.0],
     "produce_throttle_ms": [None, None, 0.0, 0.4, 900.0, 999.5, 1150.0],
     "fetch_throttle_ms": [None, None, 0.0, 20.0, 90_000.0],
@@ -51,7 +52,8 @@ def drawn(seed: int) -> list[Felt]:
 
 
 def felt(quota_key: str = PRODUCER, muted_ms: float = 0.0, software_name: str = JAVA, **reported: Any) -> Impact:
-    return impact_of(client_window(quota_key=quota_key, muted_ms=muted_ms), software_name, Telemetry(**reported))
+    window = client_window(quota_key=quota_key, muted_ms=muted_ms, client_id=reported.pop("client_id", "orders"))
+    return impact_of(window, software_name, Telemetry(**reported))
 
 
 def test_impact_is_that_of_the_reference() -> None:
@@ -84,10 +86,9 @@ def test_impact_is_that_of_the_reference() -> None:
         (
             "delayed",
             "records waited 120.0 s in the producer",
-            {"queue_time_ms": 120_000.0, "software_name": "franz-go"},
+            {"queue_time_ms": 120_000.0, "client_id": "connector-producer-pg-connector-0"},
         ),
         ("delayed", "3 records sent again", {"records_failed": 0.0, "records_retried": 3.0}),
-        ("delayed", "requests took up to 1.0 s", {"request_latency_ms": 1_000.0}),
         ("delayed", "requests took up to 1.0 s", {"request_latency_ms": 1_000.0, "records_lag": 0.0}),
         ("delayed", "client felt produce throttle 900 ms", {"produce_throttle_ms": 900.0}),
         ("none", "client felt produce throttle 900 ms", {"produce_throttle_ms": 900.0, "queue_time_ms": 3.0}),
@@ -107,7 +108,6 @@ def test_symptoms_of_a_producer(impact: str, reason: str, reported: dict[str, An
     ("impact", "reason", "reported"),
     [
         ("unknown", "", {"records_failed": 7.0}),
-        ("none", "1000 records behind", {"records_lag": 1_000.0}),
         ("none", "", {"records_lag": 999.0, "muted_ms": 5.0}),
         ("delayed", "1000 records behind", {"records_lag": 1_000.0, "muted_ms": 5.0}),
         ("falling-behind", "1000 records behind, 100 more each minute", {"records_lag": 1_000.0, "lag_per_min": 100.0}),
@@ -125,7 +125,6 @@ def test_other_quotas_judge_both_sides() -> None:
     both = felt(REQUESTS, produce_throttle_ms=5.0, fetch_throttle_ms=20.0, records_failed=1.0)
     assert (both.impact, both.reason) == ("losing", "1 records failed or expired; client felt throttle 20 ms")
     assert both.throttle_ms == 20.0
-    assert felt(REQUESTS, fetch_throttle_ms=5.0).throttle_ms == 5.0
 
 
 def test_busiest_instance_is_of_the_side_that_the_quota_limits() -> None:
