@@ -1,5 +1,6 @@
 """By which names a fleet's quotas are: users, client ids, or both; and which clients they are for. Sans-I/O."""
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from enum import StrEnum
@@ -96,6 +97,11 @@ def level(entity: Entity) -> int:
 def is_nameable(name: str) -> bool:
     """Whether a quota can have a stored name: not one that stands for another."""
     return name not in ("", DEFAULT_ENTITY) and "\N{REPLACEMENT CHARACTER}" not in name and not is_shortened(name)
+
+
+def is_of_one_run(client_id: str) -> bool:
+    """Whether it looks made for one run: Streams, ksqlDB and Spark put in a UUID, Flink's source a random number."""
+    return re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|^KafkaSource-", client_id) is not None
 
 
 def _named(names: dict[str, str | None], kind: str) -> Named:

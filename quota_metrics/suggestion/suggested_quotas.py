@@ -14,7 +14,7 @@ from exporters.model import QuotaKey
 from quota_metrics.amounts import exact_share_text, rate_text
 from quota_metrics.config.broker_refusals import is_whole
 from quota_metrics.config.entities import Entity, Rules, entity_of_names, entity_text
-from quota_metrics.suggestion.dimension import Dimension, is_nameable, keeps, level
+from quota_metrics.suggestion.dimension import Dimension, is_nameable, is_of_one_run, keeps, level
 from quota_metrics.verdict.thresholds import LARGEST_RATE, Thresholds
 from quota_metrics.windows import LARGEST_BATCH, QuotaWindow
 
@@ -280,8 +280,7 @@ def _own(usage: KeyUsage, default: Suggestion) -> Iterator[Suggestion]:
                 limit = max(limit, default.limit)
             ratio = f"{bucket.need / default.suggested_limit:.1f} times the default of "
             ratio += rate_text(default.suggested_limit, usage.quota_key)
-            entity = entity_of_names(bucket.user, bucket.client_id)
-            yield _of_bucket(usage, bucket, Kind.OWN, entity, default.limit, limit, [ratio])
+            yield _of_bucket(usage, bucket, Kind.OWN, default.limit, limit, [ratio])
 
 
 def _raised(usage: KeyUsage) -> Iterator[Suggestion]:
@@ -290,25 +289,18 @@ def _raised(usage: KeyUsage) -> Iterator[Suggestion]:
         # What throttled it may have been an earlier limit.
         if bucket.limit is None or (bucket.throttled_limit != bucket.limit and bucket.need <= FULL * bucket.limit):
             continue
-        entity = entity_of_names(bucket.user, bucket.client_id)
         fits = _fitting_batch(bucket.need, usage.quota_key)
         said = [f"the limit in force is {rate_text(bucket.limit, usage.quota_key)}"]
         if bucket.need <= TARGET * bucket.limit:
             said.append("which its five minutes do not come to: it is throttled in shorter bursts")
-        kind = Kind.RAISE if entity == rule else Kind.OWN
-        yield _of_bucket(usage, bucket, kind, entity, bucket.limit, max(fits, bucket.limit), said)
+        kind = Kind.RAISE if entity_of_names(bucket.user, bucket.client_id) == rule else Kind.OWN
+        yield _of_bucket(usage, bucket, kind, bucket.limit, max(fits, bucket.limit), said)
 
 
 def _of_bucket(
-    usage: KeyUsage,
-    bucket: Demand,
-    kind: Kind,
-    entity: Entity,
-    current: float | None,
-    limit: float,
-    said: Sequence[str],
+    usage: KeyUsage, bucket: Demand, kind: Kind, current: float | None, limit: float, said: Sequence[str]
 ) -> Suggestion:
-    key = usage.quota_key
+    key, entity = usage.quota_key, entity_of_names(bucket.user, bucket.client_id)
     reasons = [f"wants {rate_text(bucket.need, key)} at broker {bucket.broker_id}", *said]
     reasons += _why_batch(limit, current, key)
     if bucket.throttled_share:
@@ -320,6 +312,8 @@ def _of_bucket(
         reasons.append("its demand is not known, and the limit may be below it")
     if bucket.peak > limit:
         reasons.append(f"at its peak it wants {rate_text(bucket.peak, key)}, more than the limit")
+    if is_of_one_run(bucket.client_id):
+        reasons.append("its client id looks made for one run, and the next run would not have this quota")
     nameable = all(name is not None and is_nameable(name) for _, name in entity)
     if not nameable:
         reasons.append("no quota can have this name")

@@ -29,6 +29,7 @@ from quota_metrics.suggestion.suggested_quotas import (
 )
 
 KEY = "consumer_byte_rate"
+SPARK = "consumer-spark-kafka-source-311c5061-6582-4a61-80f7-6296ced6ef3b-135981209-executor-1"
 USERS = Fleet(users=20, clients=60, most_of_user=5)
 
 
@@ -42,7 +43,6 @@ def entity(user: str | None = "", client_id: str | None = "") -> Entity:
     [
         ([], Fleet(0, 200, 0), Dimension.CLIENT_ID),
         ([], Fleet(1, 200, 200), Dimension.CLIENT_ID),
-        ([], USERS, Dimension.USER),
         ([], Fleet(3, 60, 30), Dimension.USER),  # half is not more than half
         ([], Fleet(3, 60, 31), Dimension.BOTH),  # one account for many applications
         ([entity(client_id=None)], USERS, Dimension.CLIENT_ID),  # the default in force decides
@@ -208,9 +208,9 @@ def test_a_fleet_without_rules_gets_a_default_and_quotas_of_outliers() -> None:
 @pytest.mark.parametrize(("days", "is_outlier"), [((3, 3), False), ((2, 3), True), ((7, 7), True)])
 def test_who_was_seen_on_one_day_only_gets_no_quota_of_its_own(days: tuple[int, int], is_outlier: bool) -> None:
     usual = [bucket._replace(first_day=1, last_day=7) for bucket in fleet()]
-    run = demand("spark-kafka-source-2f1c-executor-3", 5e6, days=1)._replace(first_day=days[0], last_day=days[1])
+    run = demand("etl", 5e6, days=1)._replace(client_id=SPARK, first_day=days[0], last_day=days[1])
     default, *own = judged([*usual, run])
-    assert bool(own) == is_outlier
+    assert ["made for one run" in row.reason for row in own] == [True] * is_outlier
     assert ("1 of these users were seen on one day only" in default.reason) != is_outlier
 
 
