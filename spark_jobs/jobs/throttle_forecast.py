@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from quota_metrics.config.entities import entity_text
 from quota_metrics.config.resolution import CLIENT_KEYS
+from quota_metrics.suggestion.dimension import is_of_one_run
 from quota_metrics.verdict.thresholds import LARGEST_RATE
 from spark_jobs import cli
 from spark_jobs.clickhouse.runs import started
@@ -81,13 +82,15 @@ def buckets_of(usage: DataFrame, user: str, client_id: str) -> set[tuple[Any, ..
 def forecasts(history: DataFrame, last_step: int, limits: Limits) -> DataFrame:
     """The forecast of what the clients of each bucket want from each broker after `last_step` (five minutes each, since
     the epoch), from rows of `history_of`, as shares of `limits`, which are in force then. Buckets with less than four
-    hours of history and those whose rule was removed are left out. A cluster of which no rules were recorded is not in
-    `limits`: there the limit of the newest row counts."""
+    hours of history, those whose rule was removed and runs that ended a day ago are left out. A cluster of which no
+    rules were recorded is not in `limits`: there the limit of the newest row counts."""
 
     def of_task(frame: pd.DataFrame) -> pd.DataFrame:
         rows = []
         for key, group in frame.groupby(list(BUCKET), dropna=False):
             newest = group.iloc[int(group["step"].to_numpy().argmax())]
+            if newest["step"] < last_step - DAY and is_of_one_run(newest["client_id"]):
+                continue
             limit, in_force = None, limits.get(newest["cluster"])
             # A quota callback's limit names no entity.
             if in_force is not None and newest["matched_entity"] and newest["quota_key"] in CLIENT_KEYS:
