@@ -92,10 +92,10 @@ def test_forecast_of_rising_usage_reaches_the_limit(
     rows = {row["user"]: row for row in invoke("throttle-forecast", weeks)}
     assert idle == rows["idle"]
     assert rows["rising"]["confidence"] > 0.5
-    assert [rows[name]["hits_limit_at"] for name in ("idle", "wave")] == [None, None]
+    hit = [name for name in ("rising", "idle", "wave", "capped") if rows[name]["hits_limit_at"] is not None]
+    assert hit == ["rising", "capped"]
     assert rows["idle"]["confidence"] == 0.0
-    assert rows["capped"]["hits_limit_at"] is not None  # by what it wants: it never sent as much as the limit
-    assert max(rows["capped"]["p50"]) > 1.0
+    assert max(rows["capped"]["p50"]) > 1.0  # by what it wants: it never sent as much as the limit
     assert (rows["held"]["confidence"], rows["held"]["within_7d"]) == (1.0, 1.0)
     assert re.search(r"\(throttled, wanting about (29|30)\d%\): it is reached", rows["held"]["reason"])
     stored = "SELECT user, confidence FROM headroom.throttle_forecast WHERE cluster = 'weeks' ORDER BY user"
