@@ -215,14 +215,15 @@ class BrokerPorts:
             raise fault
 
     def candidates(self, node_id: int) -> list[Node]:
-        """The brokers that a connection to this listener may lead to, in the order to try."""
+        """The brokers that a connection to this listener may lead to, in the order to try: unreachable ones last."""
         if node_id != BOOTSTRAP:
             return [self._nodes[node_id]] if node_id in self._nodes else []
         nodes = sorted(self._nodes.values(), key=lambda node: node.id)
         first = next(self._turn) % max(len(nodes), 1)
         addresses = {(node.host, node.port) for node in nodes}
         fallback = (node for node in self._options.fallback if (node.host, node.port) not in addresses)
-        return [*nodes[first:], *nodes[:first], *fallback]
+        in_turn = nodes[first:] + nodes[:first]
+        return [*sorted(in_turn, key=lambda node: node.id in self._unreachable), *fallback]
 
     def reached(self, node_id: int) -> None:
         if node_id in self._unreachable:
