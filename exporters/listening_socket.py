@@ -1,12 +1,15 @@
-"""Sockets that listen, and the addresses at their ends. `::` takes clients of both families, as in Java."""
+"""Sockets that listen, and addresses of hosts. `::` takes clients of both families, as in Java."""
 
+import asyncio
 import ipaddress
 import socket
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from exporters.identity import normal_address
 
+Made = TypeVar("Made")
 BACKLOG = 2048  # connections that wait to be accepted; asyncio has to be given it again, it sets 100 otherwise
 _MAPPED = "::ffff:"  # how a socket of both families writes an IPv4 address
 
@@ -46,3 +49,20 @@ def end_of(address: Sequence[Any]) -> tuple[str, int]:
     """Host and port of an end of a connection; the IPv4 address of an IPv4 client, whatever socket accepted it."""
     host = str(address[0])
     return normal_address(host) if host.startswith(_MAPPED) else host, int(address[1])
+
+
+async def at_an_address(
+    host: str, timeout_s: float, connect: Callable[[str], Awaitable[Made]], is_allowed: Callable[[str], bool] = bool
+) -> Made:
+    """What `connect` makes of a host's first address that answers. Each but the last has a share of the time: one that
+    swallows packets, as IPv6 without a route, hides no other. By default all are allowed. Raises OSError."""
+    async with asyncio.timeout(timeout_s):
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = [str(end[0]) for *_, end in found if is_allowed(str(end[0]))]
+        for address in addresses[:-1]:
+            with suppress(OSError):
+                async with asyncio.timeout(timeout_s / min(len(addresses), 3)):
+                    return await connect(address)
+        if addresses:
+            return await connect(addresses[-1])
+    raise PermissionError(f"{host} has no address in gateway.upstream_networks")

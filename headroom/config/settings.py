@@ -65,7 +65,7 @@ class GatewayConfig(Section):
     advertised_host: str | None = None
     """Host advertised to clients; none: the address that the client connected to"""
     connect_timeout_ms: Millis = 10_000
-    """Timeout of a connection to a broker"""
+    """Timeout of a connection to a broker, for all addresses of its name together"""
     drain_ms: Millis = 5_000
     """At the end, maximum time to answer requests in flight"""
     max_request_bytes: Bytes = 104_857_600

@@ -3,7 +3,9 @@
 import asyncio
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Self
 
@@ -11,6 +13,7 @@ from kio.schema.api_versions import v0 as api_versions_v0
 from kio.schema.api_versions import v3 as api_versions_v3
 from kio.static.protocol import RequestPayload
 
+from exporters.listening_socket import at_an_address
 from quota_metrics.kafka.authentication import Security, authenticate
 from quota_metrics.kafka.errors import (
     BrokerUnreachableError,
@@ -63,11 +66,12 @@ class KafkaConnection:
     async def open(cls, host: str, port: int, options: ConnectionOptions) -> Self:
         """Connects, negotiates TLS and versions, and authenticates, all within the timeout."""
         peer = f"{host}:{port}"
-        tls = options.security.tls
-        shutdown_s = None if tls is None else _TLS_SHUTDOWN_S
+        timeout_s, tls = options.timeout_ms / 1000, options.security.tls
+        secured: dict[str, Any] = {"ssl": tls, "server_hostname": host, "ssl_shutdown_timeout": _TLS_SHUTDOWN_S}
         try:
-            async with asyncio.timeout(options.timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(host, port, ssl=tls, ssl_shutdown_timeout=shutdown_s)
+            async with asyncio.timeout(timeout_s):
+                connect = partial(asyncio.open_connection, port=port, **(secured if tls else {}))
+                reader, writer = await at_an_address(host, timeout_s, connect)
                 connection = cls(reader, writer, peer, options)
                 try:
                     await connection._agree_on_versions()
@@ -109,10 +113,8 @@ class KafkaConnection:
         """Closes after the request in flight."""
         async with self._turn:
             self._writer.close()
-        try:
+        with suppress(OSError):  # already broken
             await self._writer.wait_closed()
-        except OSError:
-            return  # already broken
 
     async def _agree_on_versions(self) -> None:
         request = api_versions_v3.ApiVersionsRequest(

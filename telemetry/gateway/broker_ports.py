@@ -15,7 +15,6 @@ import structlog
 
 from exporters.listening_socket import listening_socket
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.networks import Network, is_in
 
 _ID = "{id}"
 _HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*", re.IGNORECASE)
@@ -292,16 +291,3 @@ class BrokerPorts:
         except asyncio.CancelledError:
             listener.close()
             raise
-
-
-async def allowed_address(host: str, port: int, networks: tuple[Network, ...]) -> str:
-    """The host to connect to for a broker: `host` without `networks`, otherwise its first address in one of them.
-
-    Raises OSError when it cannot be resolved or has no such address.
-    """
-    if not networks:
-        return host
-    for *_, address in await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        if is_in(str(address[0]), networks):
-            return str(address[0])
-    raise PermissionError(f"{host} has no address in gateway.upstream_networks")

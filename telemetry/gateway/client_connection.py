@@ -14,10 +14,10 @@ from typing import Final, cast
 
 from mypy_extensions import mypyc_attr, trait
 
-from exporters.listening_socket import end_of
+from exporters.listening_socket import at_an_address, end_of
 from exporters.model import UNKNOWN, Connection
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts, allowed_address
+from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.connection_limits import (
     AddressGate,
@@ -27,7 +27,7 @@ from telemetry.gateway.connection_limits import (
     GatewayCounts,
     Reason,
 )
-from telemetry.gateway.networks import Network
+from telemetry.gateway.networks import Network, is_in
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.security.client_identity import SaslSession
 from telemetry.gateway.security.listener_security import ListenerSecurity
@@ -209,8 +209,7 @@ class ClientConnection(TimedConnection, StreamProtocol):
         except ProtocolError as exc:
             self._refuse(exc)
             return
-        ports, security = self._listener.ports, self._security
-        self._node_id = ports.node_of(self._node_id, lambda: security.server_name(transport))
+        self._node_id = self._listener.ports.node_of(self._node_id, lambda: self._security.server_name(transport))
         self._authenticates = self._security.sasl
         if self._authenticates:
             self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
@@ -223,6 +222,7 @@ class ClientConnection(TimedConnection, StreamProtocol):
 
     async def _connect(self) -> None:
         gateway, ports, loop = self._gateway, self._listener.ports, asyncio.get_running_loop()
+        networks, timeout_s = gateway.options.upstream_networks, gateway.options.connect_timeout_s
         for node in ports.candidates(self._node_id):
             assert self._peer is not None
             refusal = await self._pass.enter(self._peer[0], node.id)
@@ -238,9 +238,8 @@ class ClientConnection(TimedConnection, StreamProtocol):
             upstream = UpstreamConnection(self)
             try:
                 tls = self._security.upstream(node.host, self._principal)
-                async with asyncio.timeout(gateway.options.connect_timeout_s):
-                    host = await allowed_address(node.host, node.port, gateway.options.upstream_networks)
-                    await loop.create_connection(partial(as_protocol, upstream), host, node.port, **tls)
+                connect = partial(loop.create_connection, partial(as_protocol, upstream), port=node.port, **tls)
+                await at_an_address(node.host, timeout_s, connect, lambda host: not networks or is_in(host, networks))
             except (OSError, TimeoutError, ValueError) as exc:  # ValueError: a host name that IDNA cannot encode
                 gateway.counts.upstream_failures += 1
                 ports.not_reached(node.id, str(exc) or "timed out")
@@ -334,8 +333,7 @@ class ClientConnection(TimedConnection, StreamProtocol):
 
     def _flushed(self, ok: bool) -> None:
         session = self._session
-        if session is None:
-            return
+        assert session is not None  # its push was flushed
         self._transport.write(session.flushed(ok))
         if session.response_waits or self._draining:
             self.upstream_received(b"")

@@ -152,15 +152,11 @@ class Admission(Generic[C]):
         return overdue
 
 
-async def _admit(_address: str, _broker_id: int) -> int:
-    return ADMITTED
-
-
 @dataclass(slots=True)
 class AddressGate:
     """`ask` and `left` are ConnectionQuotas' connect and disconnect. They are not called while nothing is limited."""
 
-    ask: Callable[[str, int], Awaitable[int]] = _admit
+    ask: Callable[[str, int], Awaitable[int]] | None = None
     left: Callable[[str, int], None] = lambda _address, _broker_id: None
     is_limited: bool = False
 
@@ -178,7 +174,7 @@ class GatePass:
         Returns why the connection is to be closed, and after how many milliseconds.
         """
         self.leave()
-        if not self.gate.is_limited:
+        if self.gate.ask is None or not self.gate.is_limited:
             return None
         delay_ms = await self.gate.ask(address, broker_id)
         if delay_ms == ADMITTED:

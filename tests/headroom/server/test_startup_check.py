@@ -1,5 +1,6 @@
 """What `headroom serve` refuses before it starts anything, with exit code 2: also addresses that cannot be opened."""
 
+import asyncio
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from exporters.listening_socket import end_of, listening_socket
+from exporters.listening_socket import at_an_address, end_of, listening_socket
 from headroom.cli.main import app
 from headroom.config.settings import Address, ServeConfig
 from headroom.server.addresses import address_fault, address_faults
@@ -157,6 +158,17 @@ def test_host_with_one_usable_address_is_accepted(monkeypatch: pytest.MonkeyPatc
     assert address_faults(configured("localhost:0")) == []
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both[:1])
     assert address_faults(configured("localhost:0"))
+
+
+def test_address_that_swallows_packets_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 0)) for host in ("192.0.2.1", LOOPBACK)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+
+    async def connect(address: str) -> str:
+        await (asyncio.sleep(0) if address == LOOPBACK else asyncio.Event().wait())
+        return address
+
+    assert asyncio.run(at_an_address("broker.example", 0.1, connect)) == LOOPBACK
 
 
 def test_port_of_either_family_in_use_is_a_fault() -> None:

@@ -14,9 +14,12 @@ from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.client_connection import TimedConnection, close_idle
 from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.connection_limits import Admission, AdmissionLimits, Reason
+from telemetry.gateway.networks import networks_of
 from tests.kit import wire
 from tests.kit.gateways import LOOPBACK, new_gateway
 from tests.kit.grpc_servers import in_loop
+
+OUTSIDE = "127.0.0.2"
 
 
 async def received_bytes(address: tuple[str, int]) -> bytes:
@@ -55,14 +58,16 @@ async def test_broker_outage_is_counted_per_client_and_logged_once(broker_port: 
 
 
 @in_loop
-async def test_broker_with_an_odd_host_name_hides_no_other(broker_port: int) -> None:
+async def test_broker_with_an_odd_host_name_or_outside_the_networks_hides_no_other(broker_port: int) -> None:
     gateway = new_gateway()
-    address = await gateway.start([Node(1, "b" * 64 + ".example", 9092), Node(2, LOOPBACK, broker_port)])
-    async with await asyncio.start_server(greet, LOOPBACK, broker_port):
-        for _ in range(3):  # each begins with another broker, and with none that did not answer the last time
+    gateway.options = replace(gateway.options, upstream_networks=networks_of([LOOPBACK]))
+    nodes = [Node(1, "b" * 64 + ".example", 9092), Node(2, OUTSIDE, broker_port), Node(3, LOOPBACK, broker_port)]
+    address = await gateway.start(nodes)
+    async with await asyncio.start_server(greet, [LOOPBACK, OUTSIDE], broker_port):
+        for _ in range(4):  # each begins with another broker, and with none that did not answer the last time
             assert await received_bytes(address) == b""
     await gateway.close(grace_s=1)
-    assert gateway.counts.upstream_failures == 1
+    assert gateway.counts.upstream_failures == 2
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -150,21 +155,19 @@ async def test_slow_request_and_idle_connection_are_closed() -> None:
 
 @in_loop
 async def test_connections_above_the_limit_are_refused_until_one_closes() -> None:
-    gateway = new_gateway(local=lambda *_: {}, max_connections=2)
+    gateway = new_gateway(local=lambda *_: {}, max_connections=1)
     address = await gateway.start([])
-    first = await asyncio.open_connection(*address)
-    second = await asyncio.open_connection(*address)
-    third, _ = await asyncio.open_connection(*address)
-    assert await is_closed(third)
-    assert len(gateway.clients) == 2
-    first[1].close()
-    while len(gateway.clients) > 1:
+    _, first = await asyncio.open_connection(*address)
+    second, _ = await asyncio.open_connection(*address)
+    assert await is_closed(second)
+    assert len(gateway.clients) == 1
+    first.close()
+    while gateway.clients:
         await asyncio.sleep(0.01)
-    fourth = await asyncio.open_connection(*address)
-    fourth[1].write(partial_push(10) + b"\x00")
-    assert await asyncio.wait_for(fourth[0].readexactly(4), 60)
-    second[1].close()
-    fourth[1].close()
+    reader, third = await asyncio.open_connection(*address)
+    third.write(partial_push(10) + b"\x00")
+    assert await asyncio.wait_for(reader.readexactly(4), 60)
+    third.close()
     await gateway.close(grace_s=1)
     assert gateway.admission.refused[Reason.TOO_MANY_CONNECTIONS] == 1
 
