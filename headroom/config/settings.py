@@ -79,7 +79,7 @@ class GatewayConfig(Section):
     frame_timeout_ms: Millis = 30_000
     """Maximum time from the first to the last byte of such a request"""
     handshake_timeout_ms: Millis = 10_000
-    """Maximum time for TLS and SASL"""
+    """Maximum time for TLS; and for SASL, from when a broker is reached"""
     idle_timeout_ms: Millis = 600_000
     """Connections without traffic are closed after it (connections.max.idle.ms)"""
     ip_quotas: Literal["off", "observe", "enforce"] = "enforce"

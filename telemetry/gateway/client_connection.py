@@ -210,9 +210,6 @@ class ClientConnection(TimedConnection, StreamProtocol):
             self._refuse(exc)
             return
         self._node_id = self._listener.ports.node_of(self._node_id, lambda: self._security.server_name(transport))
-        self._authenticates = self._security.sasl
-        if self._authenticates:
-            self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
         if self._gateway.local is not None:
             self._begin(NO_BROKER)
             return
@@ -272,6 +269,9 @@ class ClientConnection(TimedConnection, StreamProtocol):
             software_version=UNKNOWN,
             broker_id=broker_id,
         )
+        self._authenticates = security.sasl and self in self._gateway.clients  # else it has left
+        if self._authenticates:  # its time begins when a broker is reached
+            self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
         local, ports, options = self._gateway.local, self._listener.ports, self._gateway.options
         self._session = ProxiedConnection(
             facts=facts,

@@ -350,13 +350,10 @@ def test_requests_behind_keep_alive_are_answered_in_order() -> None:
     assert len(both.seen) == 1
 
 
-def test_keep_alive_is_not_sent_during_requests() -> None:
+@pytest.mark.parametrize("begun", [request(12, 4, 1), request(72, 0, 1, PUSH)[:20]])
+def test_keep_alive_is_not_sent_during_requests(begun: bytes) -> None:
     both = Both()
-    both.client(request(12, 4, 1))
-    both.connection.keep_alive(5)
-    assert both.take_upstream() == b""
-    both = Both()
-    both.client(request(72, 0, 1, PUSH)[:20])
+    both.client(begun)
     both.connection.keep_alive(5)
     assert both.take_upstream() == b""
 

@@ -14,10 +14,12 @@ from quota_metrics.kafka.cluster import Node
 from telemetry.gateway.client_connection import TimedConnection, close_idle
 from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.connection_limits import Admission, AdmissionLimits, Reason
+from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import networks_of
+from telemetry.gateway.security.listener_security import ListenerSecurity
 from tests.kit import wire
 from tests.kit.gateways import LOOPBACK, new_gateway
-from tests.kit.grpc_servers import in_loop
+from tests.kit.grpc_servers import in_loop, until
 
 OUTSIDE = "127.0.0.2"
 
@@ -70,6 +72,20 @@ async def test_broker_with_an_odd_host_name_or_outside_the_networks_hides_no_oth
     assert gateway.counts.upstream_failures == 2
 
 
+@in_loop
+async def test_sasl_is_timed_from_when_a_broker_is_reached(broker_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = new_gateway(listener=ListenerOptions(LOOPBACK, 0, security=ListenerSecurity("SASL_PLAINTEXT")))
+    timed = list[object]()
+    monkeypatch.setattr(gateway.admission, "handshake_began", lambda client, _now_s: timed.append(client))
+    address = await gateway.start([Node(3, LOOPBACK, broker_port)])
+    assert (await received_bytes(address), timed) == (b"", [])
+    async with await asyncio.start_server(lambda *_: None, LOOPBACK, broker_port):
+        _, client = await asyncio.open_connection(*address)
+        await until(lambda: len(timed) == 1)
+        client.close()
+        await gateway.close(grace_s=0)
+
+
 @pytest.mark.parametrize("alone", [True, False])
 @in_loop
 async def test_client_reset_before_accept_leaks_nothing(alone: bool) -> None:
@@ -81,8 +97,7 @@ async def test_client_reset_before_accept_leaks_nothing(alone: bool) -> None:
             client = socket.create_connection(address)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
-        while gateway.counts.connections_total < 20 or gateway.clients:
-            await asyncio.sleep(0.01)
+        await until(lambda: gateway.counts.connections_total == 20 and not gateway.clients)
         assert gateway.clients == set()
         await gateway.close(grace_s=1)
 
@@ -133,8 +148,7 @@ async def test_partial_pushes_stay_within_budget_and_block_nobody() -> None:
     for _, client in [*slow, (reader, writer)]:
         client.close()
     await gateway.close(grace_s=1)
-    while gateway.clients:
-        await asyncio.sleep(0.01)
+    await until(lambda: not gateway.clients)
     assert gateway.admission.held_bytes == 0
     assert gateway.admission.closed[Reason.HELD_BYTES] >= 40
 
@@ -148,8 +162,7 @@ async def test_slow_request_and_idle_connection_are_closed() -> None:
     slow_writer.write(partial_push(10))
     assert await is_closed(slow_reader)
     assert await is_closed(idle_reader)
-    closed = {reason: count for reason, count in gateway.admission.closed.items() if count}
-    assert closed == {Reason.FRAME_TIMEOUT: 1, Reason.IDLE: 1}
+    assert +gateway.admission.closed == {Reason.FRAME_TIMEOUT: 1, Reason.IDLE: 1}
     await gateway.close(grace_s=1)
 
 
@@ -162,8 +175,7 @@ async def test_connections_above_the_limit_are_refused_until_one_closes() -> Non
     assert await is_closed(second)
     assert len(gateway.clients) == 1
     first.close()
-    while gateway.clients:
-        await asyncio.sleep(0.01)
+    await until(lambda: not gateway.clients)
     reader, third = await asyncio.open_connection(*address)
     third.write(partial_push(10) + b"\x00")
     assert await asyncio.wait_for(reader.readexactly(4), 60)

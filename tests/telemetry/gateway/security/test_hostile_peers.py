@@ -20,11 +20,10 @@ from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.security.listener_security import ListenerSecurity, ListenerTls
 from telemetry.gateway.server import Gateway
 from tests.kit.certificates import CertificateAuthority
-from tests.kit.gateways import new_gateway
+from tests.kit.gateways import LOOPBACK, new_gateway
 from tests.kit.grpc_servers import in_loop, until
 from tests.kit.raw_connection import client_hello
 
-LOOPBACK = "127.0.0.1"
 PATIENCE_S = 60.0
 API_VERSIONS = struct.pack(">ihhih", 14, 18, 0, 7, 4) + b"good"
 METADATA = struct.pack(">ihhih", 18, 3, 1, 8, 4) + b"good" + struct.pack(">i", 0)
