@@ -63,7 +63,7 @@ class AddressUse(NamedTuple):
 
 
 class ConnectionQuotas:
-    """Decides on each new connection. Times are wall clock ms.
+    """Decides on each new connection. Times are ms of a clock that nobody sets back: windows would not move meanwhile.
 
     Bounded: addresses without connections, whose window is empty, are forgotten. At one broker at most 256 addresses
     of an IPv6 /64 network have a window of their own, the others share one, which admits no more than Kafka would.

@@ -14,7 +14,7 @@ import structlog
 from exporters.identity import normal_address
 from exporters.model import QuotaKey, UsageSample
 from exporters.printable import printable
-from headroom.clock import now_ms
+from headroom.clock import monotonic_ms
 from quota_metrics.cluster.facts import ClusterFacts
 from quota_metrics.config.entities import IP, Rules, address_rates, entity_text
 from quota_metrics.measure.connection_quotas import (
@@ -85,7 +85,7 @@ class AddressQuotas:
 
     def connect(self, address: str, broker_id: int) -> int:
         """See ConnectionQuotas.connect; who only observes admits everybody."""
-        verdict = self._quotas.connect(normal_address(address), broker_id, now_ms())
+        verdict = self._quotas.connect(normal_address(address), broker_id, monotonic_ms())
         return verdict if self._mode == "enforce" else ADMITTED
 
     def left(self, address: str, broker_id: int) -> None:
@@ -115,7 +115,7 @@ class AddressQuotas:
                 matched_entity=entity_text(((IP, use.address if use.is_override else None),)),
                 muted_ms=use.muted_ms,
             )
-            for use in self._quotas.uses(at_ms)
+            for use in self._quotas.uses(monotonic_ms())
         ]
 
     async def _ask(self, address: str, broker_id: int) -> int:

@@ -23,7 +23,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from telemetry.receiver import otlp_receiver
 from telemetry.receiver.otlp_grpc import SERVICE
 from telemetry.subscriptions.payer_budgets import PayerLimits, Payers
-from tests.kit.grpc_servers import in_loop
+from tests.kit.grpc_servers import in_loop, until
 from tests.kit.otlp_payloads import field, resource
 from tests.kit.otlp_receivers import BEARER, EXPORTERS, MAX_BODY_BYTES, MAX_DECOMPRESSED_BYTES, OpenOtlp, opened, send
 
@@ -85,8 +85,7 @@ async def test_exporter_retries_when_the_spool_is_full(tmp_path: Path, transport
     async with opened(tmp_path, max_bytes=10) as receivers:
         exporter = EXPORTERS[transport](getattr(receivers, transport), BEARER)
         sending = asyncio.create_task(send(exporter, {"client_id": "app"}))
-        while not receivers.receiver.requests:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(receivers.receiver.requests))
         receivers.writer._max_bytes = 1 << 20
         assert await sending
         assert len(receivers.pushes()) == 1
@@ -229,8 +228,7 @@ async def test_large_requests_beyond_the_budget_are_retried_later(
     async with opened(tmp_path) as receivers:
         await receivers.receiver._parsing.acquire()  # as while a request is parsed
         first = asyncio.create_task(post(receivers, large))
-        while not receivers.receiver._held_bytes:
-            await asyncio.sleep(0.01)
+        await until(lambda: receivers.receiver._held_bytes > 0)
         second = await post(receivers, large)
         assert (second.status_code, "retry-after" in second.headers) == (503, True)
         assert (await post(receivers)).status_code == 200
