@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, sync_playwright
@@ -17,6 +18,7 @@ from tests.kit.levels import now_ms, sample, write
 from tests.kit.serving import Served, eventually
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">'
+HTTP = httpx.Client(timeout=90)
 
 # A subscription with a name, metrics and a selector that are not plain text.
 _SUBSCRIPTIONS = f"""
@@ -62,6 +64,12 @@ _TELEMETRY = (
     """INSERT INTO headroom.job_runs (job, run_id, run_version, status, started_at, error)
        SELECT 'quota-headroom', {instance:UUID}, 1, 'failed', now64(3), {name:String}""",
 )
+
+
+def refreshed(page: Page) -> None:
+    assert page.evaluate(
+        "() => new Promise(done => document.addEventListener('headroom:refreshed', () => done(true), {once: true}))"
+    )
 
 
 def write_usage(store: QueriedStore) -> None:
@@ -162,8 +170,7 @@ class Watched:
 
 @pytest.fixture
 def watched(browser: Browser) -> Iterator[Watched]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    found = Watched(context.new_page())
+    found = Watched(browser.new_page(viewport={"width": 1280, "height": 900}))
     yield found
-    context.close()
+    found.page.close()
     assert [fault for fault in found.faults if "ERR_ABORTED" not in fault] == []

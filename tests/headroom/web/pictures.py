@@ -47,28 +47,30 @@ def complaints(page: Page) -> list[str]:
     return found
 
 
-def take(
-    browser: Browser, address: str, target: Path, widths: Iterable[int] = WIDTHS, themes: Iterable[str] = THEMES
-) -> dict[str, list[str]]:
-    """Writes the pictures of every page; returns complaints by picture."""
-    client = httpx.get(f"{address}/api/v1/headroom", timeout=60).json()[0]
+def pages_of(client: Mapping[str, str]) -> dict[str, str]:
+    """Paths by name; `client` is a row of the API."""
     named = {name: client[name] for name in ("cluster", "user", "client_id")}
     asked = {**named, "quota_key": client["quota_key"], "value": "50000", "since": "15m"}
-    paths = {
+    return {
         "overview": "/",
-        "search": "/?q=app",
-        "week": "/clients/seen?q=app",
-        "users": "/?by=user",
-        "rules": "/?by=rule",
+        "search": f"/?{urlencode({'q': client['client_id']})}",
+        "week": f"/clients/seen?{urlencode({'q': client['client_id']})}",
         "client": f"/clients/detail?{urlencode(named)}",
         "quotas": "/quotas",
         "what-if": f"/quotas/what-if?{urlencode(asked)}",
         "subscriptions": "/subscriptions",
         "preview": "/subscriptions/preview?metrics=*",
         "status": "/status",
-        "runbook": "/runbooks/HeadroomStoreDown",
-        "missing": "/no-such-page",
     }
+
+
+def take(
+    browser: Browser, address: str, target: Path, widths: Iterable[int] = WIDTHS, themes: Iterable[str] = THEMES
+) -> dict[str, list[str]]:
+    """Writes the pictures of every page; returns complaints by picture."""
+    client = httpx.get(f"{address}/api/v1/headroom", timeout=60).json()[0]
+    lists = {"search": "/?q=app", "week": "/clients/seen?q=app", "users": "/?by=user", "rules": "/?by=rule"}
+    paths = pages_of(client) | lists | {"runbook": "/runbooks/HeadroomStoreDown", "missing": "/no-such-page"}
     urls = {name: address + path for name, path in paths.items()}
     return _of_urls(browser, urls, target, (widths, themes), whole=False)
 
@@ -91,19 +93,18 @@ def _of_urls(
 ) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for width, theme in itertools.product(*looks):
-        context = browser.new_context(
+        page = browser.new_page(
             viewport={"width": width, "height": WIDTHS[width]},
             color_scheme="dark" if theme == "dark" else "light",
             bypass_csp=True,  # axe is put into the page
         )
-        page = context.new_page()
         for name, url in urls.items():
             picture = f"{name}-{width}-{theme}"
             settle(page, url)
             page.screenshot(path=target / f"{picture}.png", full_page=whole)
             if complained := complaints(page):
                 found[picture] = complained
-        context.close()
+        page.close()
     return found
 
 

@@ -1,15 +1,13 @@
 """The forms of the quota and subscription pages: with JavaScript, without it, and what they refuse."""
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
 from headroom.web.tiles import TRENDS
-from tests.headroom.web.conftest import HOSTILE, Watched
+from tests.headroom.web.conftest import HOSTILE, HTTP, Watched
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
-HTTP = httpx.Client(timeout=90)
 LINE = (
     "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type users --entity-name alice"
     " --entity-type clients --entity-default --add-config producer_byte_rate=50000"
@@ -28,13 +26,8 @@ def test_what_if_form_shows_verdicts_and_the_command(served: str, watched: Watch
     page.get_by_role("button", name="What if?").click()
     expect(page.locator("#what-if-answer pre code")).to_have_text(LINE, timeout=90_000)
     assert page.locator("h1").inner_text() == "Quotas"  # htmx put the answer into the page
-    verdicts = dict(
-        zip(
-            page.locator("#what-if-answer td:nth-child(2)").all_inner_texts(),
-            page.locator("#what-if-answer td:nth-child(1)").all_inner_texts(),
-            strict=True,
-        )
-    )
+    rows = [row.split("\t") for row in page.locator("#what-if-answer tbody tr").all_inner_texts()]
+    verdicts = {client_id: verdict for verdict, client_id, *_ in rows}
     assert "headroom quotas what-if --user=alice" in page.locator("#what-if-answer .command").inner_text()
     assert verdicts["app-critical"] == "newly throttled"
     assert verdicts["app-ok"] == "unchanged"
@@ -42,8 +35,7 @@ def test_what_if_form_shows_verdicts_and_the_command(served: str, watched: Watch
 
 
 def test_forms_work_without_javascript(served: str, browser: Browser) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
+    page = browser.new_page(java_script_enabled=False)
     page.set_default_timeout(90_000)
     page.goto(f"{served}/quotas")
     page.get_by_label("User").fill("alice")
@@ -57,12 +49,11 @@ def test_forms_work_without_javascript(served: str, browser: Browser) -> None:
     page.get_by_role("button", name="Preview").click()
     assert "1 of 2 client instances" in page.locator("#preview").inner_text()
     assert "org.apache.kafka.app-warn.throttle" in page.locator("#preview").inner_text()
-    context.close()
+    page.close()
 
 
 def test_status_shows_the_last_hour_without_javascript(served: str, browser: Browser) -> None:
-    context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 800})
-    page = context.new_page()
+    page = browser.new_page(java_script_enabled=False, viewport={"width": 390, "height": 800})
     page.goto(f"{served}/status")
     for name, of in TRENDS.items():
         drawn = page.locator(f"#{name.replace(' ', '-')}").get_by_role("img", name=f"{of} in the last hour")
@@ -72,7 +63,7 @@ def test_status_shows_the_last_hour_without_javascript(served: str, browser: Bro
         box = drawn.bounding_box()
         assert box is not None
         assert 0 < box["x"] < box["x"] + box["width"] < 390
-    context.close()
+    page.close()
 
 
 def test_api_returns_the_same_results(served: str) -> None:

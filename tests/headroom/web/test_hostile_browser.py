@@ -3,39 +3,28 @@
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
-import httpx
 import pytest
 from playwright.sync_api import Browser
 
-from tests.headroom.web.conftest import HOSTILE, Watched
+from tests.headroom.web.conftest import HOSTILE, HTTP, Watched
+from tests.headroom.web.pictures import pages_of
 from tests.kit.serving import Served, eventually
 from tests.kit.terminal.fake_serve import FakeServe
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
-HTTP = httpx.Client(timeout=60)
-CLIENT = {"cluster": "prod", "user": HOSTILE, "client_id": HOSTILE}
-WHAT_IF = {"user": HOSTILE, "client_id": HOSTILE, "value": "1000", "since": "15m", "cluster": "prod"}
+CLIENT = {"cluster": "prod", "user": HOSTILE, "client_id": HOSTILE, "quota_key": "producer_byte_rate"}
 BAD_WHAT_IF = {"user": HOSTILE, "value": "1000", "cluster": HOSTILE}
-PREVIEW = {"metrics": "*", "match": "client_id=.*<script>.*"}
 PAGES = {
-    "overview": "/",
-    "search": f"/?{urlencode({'q': HOSTILE, 'user': HOSTILE})}",
-    "week": f"/clients/seen?{urlencode({'q': HOSTILE})}",
-    "client": f"/clients/detail?{urlencode(CLIENT)}",
-    "quotas": "/quotas",
-    "what-if": f"/quotas/what-if?{urlencode(WHAT_IF)}",
+    **pages_of(CLIENT),
+    "team": f"/?{urlencode({'user': HOSTILE, 'team': HOSTILE})}",
     "what-if-refused": f"/quotas/what-if?{urlencode(BAD_WHAT_IF)}",
-    "subscriptions": "/subscriptions",
-    "preview": f"/subscriptions/preview?{urlencode(PREVIEW)}",
     "preview-refused": f"/subscriptions/preview?{urlencode({'match': f'client_id={HOSTILE}('})}",
-    "status": "/status",
     "error": f"/?{urlencode({'level': HOSTILE})}",
 }
 API = ("/api/v1/headroom", "/api/v1/what-if", "/api/v1/subscription-preview", "/api/v1/status")
 OPEN = ("/metrics", "/healthz", "/readyz", "/readyz/kafka", "/static/charts.js", "/missing")
-SHOWN = ("/", "/clients/detail", "/clients/seen", "/quotas", "/quotas/what-if", "/subscriptions")
-PATHS = (*SHOWN, "/subscriptions/preview", *API, *OPEN)
+PATHS = (*{path.partition("?")[0] for path in PAGES.values()}, *API, *OPEN)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -58,14 +47,13 @@ def evil() -> Iterator[str]:
 
 
 def test_page_of_another_site_cannot_read_responses(serving: Served, served: str, browser: Browser, evil: str) -> None:
-    context = browser.new_context()
-    page = context.new_page()
+    page = browser.new_page()
     page.goto(evil)
     for path in PATHS:
         for mode in ("cors", "no-cors"):
             script = "([url, mode]) => fetch(url, {mode}).then(answer => answer.type, () => 'refused')"
             assert page.evaluate(script, [served + path, mode]) in ("opaque", "refused"), path
-    context.close()
+    page.close()
     for path in PATHS:  # what the browser sent
         headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "origin": evil}
         assert HTTP.get(served + path, headers=headers).status_code == 403, path

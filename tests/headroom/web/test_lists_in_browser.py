@@ -3,14 +3,13 @@
 import re
 from typing import Literal
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
 from exporters.model import QuotaKey, QuotaLimit
 from quota_metrics.amounts import of_limit_text, quota_word
 from telemetry.ingest.arrow_tables import limits_table
-from tests.headroom.web.conftest import OF_ALICE, Watched
+from tests.headroom.web.conftest import HTTP, OF_ALICE, Watched, refreshed
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.levels import now_ms, sample, write
 
@@ -18,7 +17,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
 RULES = 250
 STOPPED_S = 3 * 3_600
-HTTP = httpx.Client(timeout=60)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,9 +95,7 @@ def test_range_is_in_the_link_and_zoom_survives_refreshes(served: str, watched: 
     page.mouse.up()
     expect(figure).to_have_attribute("data-zoom", re.compile(r"^\d+ \d+$"))
     zoom = figure.get_attribute("data-zoom")
-    page.evaluate(
-        "new Promise(done => document.addEventListener('headroom:refreshed', done, {once: true})).then(() => 1)"
-    )
+    refreshed(page)
     assert figure.get_attribute("data-zoom") == zoom
     assert figure.locator("canvas").count() == 1
 
@@ -206,8 +202,7 @@ def test_groups_have_totals(served: str, watched: Watched) -> None:
 
 
 def test_times_are_of_one_zone_at_a_time(served: str, browser: Browser) -> None:
-    context = browser.new_context(timezone_id="Asia/Kolkata")
-    page = context.new_page()
+    page = browser.new_page(timezone_id="Asia/Kolkata")
     page.goto(f"{served}/quotas")
     shown = page.locator("table.rules time").first
     utc = shown.inner_text()
@@ -222,7 +217,7 @@ def test_times_are_of_one_zone_at_a_time(served: str, browser: Browser) -> None:
     assert "UTC" not in "".join(legends.all_inner_texts())  # the charts follow
     page.get_by_role("button", name="Local time").click()
     expect(legends).to_contain_text(["time (UTC)", "time (UTC)"])
-    context.close()
+    page.close()
 
 
 # Of 29 characters: those that end beyond the text of their cell.
@@ -244,15 +239,14 @@ def test_names_of_under_thirty_characters_are_whole(
     served: str, browser: Browser, width: int, height: int, theme: Literal["light", "dark"]
 ) -> None:
     """And twenty-five clients fit a screen of 1440 x 900."""
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
-    page = context.new_page()
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
     page.goto(f"{served}/")
     assert page.evaluate(_NAMED_LONG, _LONG_NAMES) == []
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     first = page.locator("table.clients tbody tr").first.bounding_box()
     assert first is not None
     assert width < 1440 or first["y"] + 25 * first["height"] <= height
-    context.close()
+    page.close()
 
 
 @pytest.mark.parametrize("quota_key", [*QuotaKey])

@@ -5,13 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
 from exporters.model import UNOWNED
 from headroom.cli.main import app
-from tests.headroom.web.conftest import HOSTILE
+from tests.headroom.web.conftest import HOSTILE, HTTP
 from tests.kit.serving import Served
 
 pytestmark = pytest.mark.clickhouse
@@ -24,11 +23,11 @@ TEAMS = {
 
 
 def ask(served: str, path: str, **given: str) -> Any:
-    return httpx.get(f"{served}/api/v1/{path}", params=given, timeout=60).json()
+    return HTTP.get(f"{served}/api/v1/{path}", params=given).json()
 
 
 def page(served: str, path: str, **given: str) -> str:
-    return httpx.get(f"{served}{path}", params=given, timeout=60).text
+    return HTTP.get(f"{served}{path}", params=given).text
 
 
 def run(*arguments: str) -> Result:

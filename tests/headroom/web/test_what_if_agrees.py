@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from html import unescape
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +17,7 @@ from exporters.model import QuotaLimit
 from headroom.cli.main import app
 from quota_metrics.amounts import duration_text
 from telemetry.ingest.arrow_tables import limits_table, usage_table
+from tests.headroom.web.conftest import HTTP
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, recorded
 from tests.kit.serving import Served, eventually
@@ -97,9 +97,8 @@ def page_rows(html: str) -> list[list[str]]:
 def answers(served: Served, url: str, case: Case) -> tuple[dict[str, Any], str, dict[str, Any]]:
     """Of the API, the page and the command that both show, over the same minutes."""
     while True:
-        with httpx.Client(base_url=f"http://{served.http}", timeout=120) as http:
-            api = http.get("/api/v1/what-if", params=case.parameters())
-            page = http.get("/quotas/what-if", params=case.parameters())
+        api = HTTP.get(f"http://{served.http}/api/v1/what-if", params=case.parameters())
+        page = HTTP.get(f"http://{served.http}/quotas/what-if", params=case.parameters())
         assert (api.status_code, page.status_code) == (200, 200), api.text
         arguments = shlex.split(api.json()["what_if"])[1:]
         command = CliRunner().invoke(app, [*arguments, "--url", url, "--output", "json"])
