@@ -17,7 +17,7 @@ from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickh
 from tests.kit.levels import now_ms, sample, write
 from tests.kit.serving import Served, eventually
 
-HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">'
+HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">' + 16 * "unbroken"
 HTTP = httpx.Client(timeout=90)
 
 # A subscription with a name, metrics and a selector that are not plain text.

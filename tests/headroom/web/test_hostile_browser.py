@@ -30,7 +30,9 @@ PATHS = (*{path.partition("?")[0] for path in PAGES.values()}, *API, *OPEN)
 @pytest.mark.parametrize("name", PAGES)
 def test_hostile_names_are_escaped_on_every_page(served: str, watched: Watched, name: str) -> None:
     page = watched.page
+    page.set_viewport_size({"width": 360, "height": 740})
     page.goto(served + PAGES[name])
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert page.locator("main img, main script").count() == 0
     fields = [field.input_value() for field in page.locator("main input:not([type=hidden])").all()]
     shown = " ".join([page.locator("main").inner_text(), *fields])
