@@ -197,6 +197,19 @@
     document.dispatchEvent(new CustomEvent("headroom:zone"));
   });
   document.addEventListener("htmx:afterSwap", showZone);
+  // For screen readers: a state that is new, and what a search or a form found. Ages and refreshed rows are not spoken, and
+  // a region that is replaced itself would not be.
+  function speak(part) {
+    const spoken = document.getElementById("spoken"), text = part ? part.textContent.trim() : "";
+    if (spoken.textContent !== text) spoken.textContent = text;
+  }
+  new MutationObserver(() => speak(line().querySelector("b"))).observe(line(), { attributeFilter: ["data-state"] });
+  document.addEventListener("htmx:afterSettle", ({ detail }) => {
+    const asker = detail.requestConfig && detail.requestConfig.elt;
+    if (!asker || !asker.matches("form")) return;
+    const answer = document.querySelector(asker.getAttribute("hx-target"));
+    speak(answer.querySelector(".pager") || answer.querySelector("p:not(.levels)"));
+  });
   // Browsers have a clipboard over HTTPS and on localhost only; elsewhere the text is selected and copied.
   async function copy(text) {
     if (navigator.clipboard) return navigator.clipboard.writeText(text);

@@ -31,6 +31,7 @@ def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: W
     expect(page.locator("table.clients tbody tr")).to_have_count(2, timeout=30_000)
     assert sorted(names(page)) == ["app-warn", "app-watch"]
     assert "q=app-w" in page.url  # a link keeps the state
+    expect(page.get_by_role("status")).to_have_text("1 to 2 of 2")  # for screen readers
     page.reload()
     assert sorted(names(page)) == ["app-warn", "app-watch"]
 
