@@ -1,11 +1,12 @@
 // Keeps a page up to date without disturbing its reader, and shows times in UTC or in the browser's zone.
 //
 // Every few seconds the line of the header is asked for, then the page itself; what differs in its `data-live` regions is
-// changed in place. Rows have ids. While the pointer, the focus or a selection is in a region, its rows change their
-// values, and none comes, goes or moves. Elements with `data-keep` look after themselves.
+// changed in place. Pages of "always" can be asked for while the store is away, too. Rows have ids. While the pointer, the
+// focus or a selection is in a region, its rows change their values, and none comes, goes or moves. Elements with
+// `data-keep` look after themselves.
 "use strict";
 (function () {
-  const EVERY_MS = 4000, PATIENCE_MS = 4000;
+  const EVERY_MS = 4000, PATIENCE_MS = 4000, AWAKE_S = 20;  // a page that is awake is refreshed more often
   const memory = {
     get(name) { try { return sessionStorage.getItem(name); } catch (_) { return null; } },
     set(name, value) { try { sessionStorage.setItem(name, value); } catch (_) { /* it lasts as long as the page */ } },
@@ -72,8 +73,12 @@
   }
 
   // ---- asking -----------------------------------------------------------------------------------------------------
+  class LoggedOut extends Error {}
+
+  // Headroom redirects none of these: a proxy does, to its login.
   async function ask(path) {
-    const answer = await fetch(path, { headers: { "x-headroom-live": "yes" }, signal: AbortSignal.timeout(PATIENCE_MS) });
+    const answer = await fetch(path, { headers: { "x-headroom-live": "yes" }, redirect: "manual", signal: AbortSignal.timeout(PATIENCE_MS) });
+    if (answer.type === "opaqueredirect" || answer.status === 401 || answer.status === 403) throw new LoggedOut(path);
     if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   }
@@ -88,24 +93,26 @@
     return at ? timeElement(at) : "nothing";
   }
 
-  // The line while Headroom itself does not answer: the one state that the server cannot describe.
-  function showSilence() {
+  // The line while Headroom itself does not answer this page: states that the server cannot describe.
+  function showSilence(isLoggedOut) {
     silentSince = silentSince || nowS();
-    const old = line();
-    if (old.dataset.state === "silent") return;
-    const why = document.createElement("b"), since = timeElement(silentSince);
-    why.textContent = "Headroom does not answer";
-    const parts = [why, " since ", since, ", shown is ", shownTime()];
-    old.dataset.state = "silent"; old.className = "away"; old.replaceChildren(...parts);
+    const old = line(), state = isLoggedOut ? "logged-out" : "silent";
+    if (old.dataset.state === state) return;
+    const why = document.createElement("b"), again = document.createElement("a");
+    why.textContent = isLoggedOut ? "you are logged out" : "Headroom does not answer";
+    again.textContent = "log in again"; again.href = location.href;
+    const parts = [why, " since ", timeElement(silentSince), ", shown is ", shownTime(), ...(isLoggedOut ? [": ", again] : [])];
+    old.dataset.state = state; old.className = "away"; old.replaceChildren(...parts);
   }
 
   // The line while the rows are older than what the server says.
-  function showStale() {
-    const old = line(), why = document.createElement("b");
-    if (old.dataset.state === "stale") return;
-    why.textContent = "this page could not be refreshed";
-    old.dataset.state = "stale"; old.className = "late";
+  function showStale(hasSlept) {
+    const old = line(), why = document.createElement("b"), state = hasSlept ? "slept" : "stale";
+    if (old.dataset.state === state) return;
+    why.textContent = hasSlept ? "this page has slept" : "this page could not be refreshed";
+    old.dataset.state = state; old.className = "late";
     old.replaceChildren(why, ", shown is ", timeElement(refreshedAt));
+    showZone();
   }
 
   function timeElement(at) {
@@ -115,8 +122,9 @@
     return made;
   }
 
-  function showLine(fresh) {
-    const old = line();
+  // The rows are what the server says only if they were refreshed; otherwise they are as old as before.
+  function showLine(fresh, isNew) {
+    const old = line(), shown = old.dataset.shown;
     if (paused && fresh.dataset.state === "live") {  // what is shown is older than that
       if (old.dataset.state !== "paused") {
         const word = document.createElement("b");
@@ -129,13 +137,18 @@
     old.className = fresh.className;
     for (const name of ["state", "shown"]) if (fresh.dataset[name]) old.dataset[name] = fresh.dataset[name]; else delete old.dataset[name];
     old.replaceChildren(...fresh.childNodes);
+    if (isNew || fresh.dataset.shown === shown) return;
+    if (shown) old.dataset.shown = shown; else delete old.dataset.shown;
+    const told = old.querySelector(".shown");
+    if (told) told.replaceChildren(shownTime()); else old.append(", shown is ", shownTime());
   }
 
   async function turn() {
     if (document.hidden) return;
-    let fresh;
-    try { fresh = (await ask("/freshness")).getElementById("freshness"); } catch (_) { fresh = null; }
-    if (!fresh) showSilence(); else { silentSince = null; await showFresh(fresh); }
+    if (line().dataset.state === "live" && nowS() - refreshedAt > AWAKE_S) showStale(true);
+    let fresh, isLoggedOut = false;
+    try { fresh = (await ask("/freshness")).getElementById("freshness"); isLoggedOut = !fresh; } catch (error) { isLoggedOut = error instanceof LoggedOut; }
+    if (!fresh) showSilence(isLoggedOut); else { silentSince = null; await showFresh(fresh); }
     showZone();
   }
 
@@ -143,13 +156,19 @@
   async function showFresh(fresh) {
     const isAway = fresh.dataset.state === "away";
     if (!isAway && document.querySelector("[data-away]")) location.reload();
-    if (isAway || paused || await refresh()) showLine(fresh); else showStale();
+    if (isAway) {
+      showLine(fresh, false);
+      if (!paused && document.querySelector("[data-live=always]")) await refresh();
+      return;
+    }
+    const isNew = !paused && await refresh() && !paused;
+    if (isNew || paused) showLine(fresh, isNew); else showStale(false);
   }
 
   // Whether it worked, or was not needed; the next turn asks again.
   async function refresh() {
     const regions = [...document.querySelectorAll("[data-live]")];
-    if (!regions.length) return true;
+    if (!regions.length) { refreshedAt = nowS(); return true; }
     let page;
     try { page = await ask(location.pathname + location.search); } catch (_) { return paused; }
     if (paused) return true;

@@ -55,6 +55,7 @@ def test_forms_work_without_javascript(served: str, browser: Browser) -> None:
 def test_status_shows_the_last_hour_without_javascript(served: str, browser: Browser) -> None:
     page = browser.new_page(java_script_enabled=False, viewport={"width": 390, "height": 800})
     page.goto(f"{served}/status")
+    assert page.locator("main table").count() == page.locator("[data-live] table").count() == 2
     for name, of in TRENDS.items():
         drawn = page.locator(f"#{name.replace(' ', '-')}").get_by_role("img", name=f"{of} in the last hour")
         points = [point.split(",") for point in (drawn.locator("polyline").get_attribute("points") or "").split()]

@@ -153,6 +153,7 @@ def test_rules_have_pages_and_a_search(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/quotas?cluster=many")
     assert page.locator("table.rules tbody tr").count() == 100
+    assert page.locator("main table").count() == page.locator("[data-live] table").count()
     assert page.locator("#rules .pager").inner_text().startswith("1 to 100 of 250")
     page.get_by_role("link", name="next").click()
     assert page.locator("#rules .pager").inner_text().startswith("101 to 200 of 250")

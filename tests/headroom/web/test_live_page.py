@@ -159,6 +159,26 @@ def test_rows_that_could_not_be_refreshed_are_not_live(served: str, watched: Wat
     watched.faults[:] = [fault for fault in watched.faults if "503" not in fault]
 
 
+@pytest.mark.parametrize(
+    ("status", "state", "said"),
+    [(0, "", "this page has slept"), (401, "", "logged out"), (200, "away", "away"), (200, "late", "late")],
+)
+def test_page_that_slept_says_its_age(served: str, watched: Watched, status: int, state: str, said: str) -> None:
+    page = watched.page
+    page.clock.install()
+    page.goto(f"{served}/")
+    refreshed(page)
+    if state == "late":
+        page.get_by_role("button", name="Pause").click()
+    body = f'<p id="freshness" data-state="{state}" data-shown="9999999999"><b>{state}</b></p>'
+    page.route("**/freshness", lambda route: status and route.fulfill(status=status, body=body))
+    page.clock.fast_forward("02:00:00")
+    expect(page.get_by_role("status")).to_have_text(re.compile(said))  # for screen readers
+    age_s = page.evaluate("Date.now() / 1000 - document.querySelector('#freshness time:last-of-type').dataset.at")
+    assert 7_000 < age_s < 8_000
+    watched.faults[:] = [fault for fault in watched.faults if "401" not in fault]
+
+
 def test_pause_stops_changes_and_says_so(served: str, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{served}/")
