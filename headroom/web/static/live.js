@@ -229,6 +229,9 @@
     const answer = document.querySelector(asker.getAttribute("hx-target"));
     speak(answer.querySelector(".pager") || answer.querySelector("p:not(.levels)"));
   });
+  // Otherwise the rows of an earlier question would stay below a new one.
+  document.addEventListener("htmx:responseError", ({ detail }) => { if (detail.elt.matches("form")) location.assign(detail.pathInfo.finalRequestPath); });
+  document.addEventListener("htmx:sendError", turn);
   // Browsers have a clipboard over HTTPS and on localhost only; elsewhere the text is selected and copied.
   async function copy(text) {
     if (navigator.clipboard) return navigator.clipboard.writeText(text);

@@ -34,6 +34,15 @@ def test_overview_is_sorted_by_severity_and_filters_work(served: str, watched: W
     expect(page.get_by_role("status")).to_have_text("1 to 2 of 2")  # for screen readers
     page.reload()
     assert sorted(names(page)) == ["app-warn", "app-watch"]
+    with page.expect_event("load"):
+        page.go_back()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Pause")).to_have_attribute("aria-pressed", "true")
+    page.get_by_label("Search").fill("x" * 4097)
+    for _ in range(2):  # no rows of another question, and the question stays
+        expect(page.get_by_role("alert")).to_have_text("q is longer than 4096 characters")
+        page.get_by_role("link", name="Try again").click()
+    watched.faults[:] = [fault for fault in watched.faults if " 400 " not in fault]
 
 
 def test_overview_columns_are_sortable(served: str, watched: Watched) -> None:
