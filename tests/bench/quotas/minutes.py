@@ -35,8 +35,7 @@ THROTTLED: Final = 15  # clients, one after the other
 APART_S: Final = 7.3  # so that they begin at all phases of `levels.every_ms`
 STORED_AFTER_S: Final = 1.0  # as the gateway's rows are
 PATIENCE_S: Final = 120.0
-# How often the last 60 seconds are computed (headroom/server/processes/level_schedule.py).
-EVERY_S: Final = 10.0
+EVERY_S: Final = 10.0  # how often the last 60 seconds are computed (headroom/server/processes/level_schedule.py)
 PAUSES: Final = 8  # multiples of their time
 ROUNDS: Final = 3
 
@@ -82,7 +81,10 @@ def tell_cost(clients: int) -> None:
         processes = (psutil.Process(server.server.process.pid), psutil.Process())
         computed, plain, in_all = [], [], []
         for start_s in starts_s[2:]:
-            time.sleep(2)  # merges end
+            spent_s = -1.0
+            while (server_s := cpu_s(processes[0])) > spent_s + 0.1:  # merges of what was filled
+                spent_s = server_s
+                time.sleep(2)
             before = sum(map(cpu_s, processes))
             server.store.clickhouse.table(_PLAIN, {"from_s": start_s})
             between = sum(map(cpu_s, processes))
@@ -111,8 +113,7 @@ class Rows(threading.Thread):
         began_s = second = int(time.time())
         while not self.ended.is_set():
             time.sleep(max(second + 1 + STORED_AFTER_S - time.time(), 0))
-            number = min(int((second - began_s - 60) // APART_S), THROTTLED)
-            throttled = list(range(1, number + 1))
+            throttled = list(range(1, 1 + min(int((second - began_s - 60) // APART_S), THROTTLED)))
             fill(self._store, second, 1, self._clients, throttled)
             for client in throttled:
                 self.first_throttled_s.setdefault(client, second + 1)
@@ -131,8 +132,7 @@ def tell_age(clients: int) -> None:
             ages: dict[int, float] = {}
             deadline = time.monotonic() + 60 + THROTTLED * APART_S + PATIENCE_S
             while len(ages) < THROTTLED and time.monotonic() < deadline:
-                answer = browser.get("/api/v1/headroom?level=throttled").json()
-                for row in answer:
+                for row in browser.get("/api/v1/headroom?level=throttled").json():
                     number = int(row["client_id"].removeprefix("client-"))
                     ages.setdefault(number, time.time() - rows.first_throttled_s[number])
                 time.sleep(0.25)
