@@ -32,8 +32,8 @@ class QuotaWindow(NamedTuple):
     @property
     def full_s(self) -> float:
         """What a limit is multiplied with for the most that the window may hold
-        (ClientQuotaManager.maxValueInQuotaWindow)."""
-        return (self.samples - 1) * self.window_ms / 1000
+        (ClientQuotaManager.maxValueInQuotaWindow), and the least that a sum is divided by (Rate.windowSize)."""
+        return max((self.samples - 1) * self.window_ms, 1) / 1000
 
     def rate(self) -> Rate:
         return Rate(self.samples, self.window_ms, before_3_8=self.before_3_8)

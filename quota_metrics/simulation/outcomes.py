@@ -159,7 +159,7 @@ class Simulation:
         interval were the largest."""
         window, is_recorded = self._windows.at(seen.client.broker_id)
         if is_recorded:
-            return seen.rate_max * window.samples / (window.samples - 1) + seen.bytes_max / window.full_s
+            return (seen.rate_max * window.length_ms / 1000 + seen.bytes_max) / window.full_s
         return seen.bytes_max * (window.length_ms / seen.interval_ms + 2) / window.full_s
 
     def _mark_affected(self) -> list[list[ClientAtBroker]]:

@@ -118,10 +118,8 @@ class Arrivals:
         than `samples` - 1 windows: so at most what arrived within `samples` windows / (`samples` - 1) windows, or
         within `samples` + 1 windows / `samples` windows. A row's bytes arrive evenly, in steps of at most _STEP_MS."""
         highest = np.zeros(len(self))
-        for windows in (window.samples, window.samples + 1):
-            within_ms = windows * window.window_ms
-            least_s = max(windows - 1, 1) * window.window_ms / 1000
-            highest = np.maximum(highest, self._most_within(within_ms) / least_s)
+        for held in (window, window._replace(samples=window.samples + 1)):
+            highest = np.maximum(highest, self._most_within(held.length_ms) / held.full_s)
         return highest
 
     def _most_within(self, length_ms: int) -> NDArray[np.float64]:

@@ -204,7 +204,7 @@ class Recording:
             _SEEN,
             {"hit": hit},
             lowest=_lowest_limit(alterations, history) if all_recorded else 0.0,
-            share=max(window.samples / (window.samples - 1) for window, _ in windows.distinct),
+            share=max(window.length_ms / 1000 / window.full_s for window, _ in windows.distinct),
             full_s=min(window.full_s for window, _ in windows.distinct),
             most=most,
             one_key=int(len(self.keys) == 1),
@@ -267,7 +267,7 @@ def recorded_brokers(rows: Iterable[Row], from_ms: int) -> RecordedBrokers:
         recorded = [
             QuotaWindow(int(row["samples"]), int(row["window_ms"]), before_3_8(release_of_text(row["release"])))
             for row in facts[began:]
-            if int(row["samples"]) >= 2 and int(row["window_ms"]) >= 1
+            if int(row["samples"]) >= 1 and int(row["window_ms"]) >= 1
         ]
         if recorded:  # otherwise the broker did not describe itself
             windows[broker_id] = BrokerWindow(recorded[-1], is_recorded=len(set(recorded)) == 1)

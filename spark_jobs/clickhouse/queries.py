@@ -133,9 +133,9 @@ OBSERVED_SCHEMA = schema(cluster=T.StringType, window_start_ms=T.LongType, obser
 # How many seconds of the limit a rate may hold at once, where the brokers' own configuration was read: the least of a
 # cluster's brokers (quota_metrics.windows.QuotaWindow.full_s).
 FULL_WINDOWS = """
-SELECT cluster, min((quota_window_num - 1) * quota_window_size_ms) / 1000 AS full_s
+SELECT cluster, min(greatest((quota_window_num - 1) * quota_window_size_ms, 1)) / 1000 AS full_s
 FROM cluster_facts_now
-WHERE quota_window_num > 1 AND quota_window_size_ms > 0
+WHERE quota_window_num > 0 AND quota_window_size_ms > 0
 GROUP BY cluster
 """
 

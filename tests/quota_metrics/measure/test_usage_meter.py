@@ -167,10 +167,10 @@ def throttled(meter: UsageMeter, now_ms: int, throttle_ms: int) -> None:
     exchanged(meter, throttle_ms=throttle_ms, now_ms=now_ms)
 
 
-def in_force(rules: Rules) -> UsageMeter:
+def in_force(rules: Rules, window: QuotaWindow = QuotaWindow()) -> UsageMeter:
     quotas = QuotasInForce()
     quotas.configure(rules)
-    return UsageMeter("c", quota_of=quotas.of_client)
+    return UsageMeter("c", quota_of=quotas.of_client, window_at=lambda _: window)
 
 
 def test_rows_contain_limit_and_quota_group() -> None:
@@ -225,8 +225,13 @@ def test_other_clients_of_the_group_count_towards_the_byte_rate() -> None:
 
 
 def test_fetch_is_estimated_by_the_largest_previous_one() -> None:
-    for largest, quota_key in ((2_000, "request_percentage"), (9_500, "consumer_byte_rate"), (0, "consumer_byte_rate")):
-        meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS})
+    for largest, samples, quota_key in (
+        (2_000, 11, "request_percentage"),
+        (9_500, 11, "consumer_byte_rate"),
+        (0, 11, "consumer_byte_rate"),
+        (2_000, 1, "consumer_byte_rate"),  # the least of quota.window.num: all of it within a millisecond
+    ):
+        meter = in_force({entity_of({"user": "alice"}): BYTES_AND_REQUESTS}, QuotaWindow(samples))
         if largest:
             exchanged(meter, api_key=1, response_bytes=largest)
         exchanged(meter, api_key=1, throttle_ms=70, now_ms=12_000)

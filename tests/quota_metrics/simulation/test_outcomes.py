@@ -246,7 +246,7 @@ LOADS = st.lists(st.integers(0, 300).map(lambda tens: tens * 10), min_size=1, ma
     LOADS,
     st.floats(100, 4000),
     st.booleans(),
-    st.sampled_from([QuotaWindow(), QuotaWindow(2, 500), QuotaWindow(30, 300)]),
+    st.sampled_from([QuotaWindow(), QuotaWindow(1, 1000), QuotaWindow(2, 500), QuotaWindow(30, 300)]),
 )
 def test_clients_skipped_by_the_replay_are_never_throttled(
     first: list[int], second: list[int], bound: float, fetches: bool, window: QuotaWindow
@@ -286,7 +286,8 @@ def windows(*facts: dict[str, Any]) -> list[BrokerWindow]:
 
 def test_without_facts_kafkas_default_is_replayed() -> None:
     assert windows() == [BrokerWindow(QuotaWindow())] * 2
-    assert windows(fact(1, 5, 0), fact(2, 5, 1)) == [BrokerWindow(QuotaWindow())] * 2  # not described, and invalid
+    assert windows(fact(1, 5, 0)) == [BrokerWindow(QuotaWindow())] * 2  # not described
+    assert windows(fact(1, 5, 0), fact(2, 5, 1)) == [BrokerWindow(QuotaWindow(1))] * 2
 
 
 def test_brokers_may_differ_and_an_unknown_one_is_as_another() -> None:
