@@ -73,8 +73,8 @@ class Push:
 CONTROLLER = -1  # the broker of what the active controller meters, whichever broker a request came through
 
 # A topic (its name, or another text when only its id is known), its number of partitions after the change, and how many
-# are added; -1: not known.
-PartitionChange: TypeAlias = tuple[str, int, int]
+# are added; -1: not known. And whether the change was only validated: it costs as much, and is not made.
+PartitionChange: TypeAlias = tuple[str, int, int, bool]
 Changes: TypeAlias = tuple[PartitionChange, ...]
 
 

@@ -1,7 +1,7 @@
 """What changes of topics cost of controller_mutation_rate, by the partitions that topics are known to have. Sans-I/O.
 
 KIP-599: a created topic costs its partitions, a deleted one those that it had, an enlarged one those that are added
-(ReplicationControlManager.applyPartitionChangeQuota).
+(ReplicationControlManager.applyPartitionChangeQuota), also when the request only validates it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,9 +27,9 @@ class TopicPartitions:
     def cost(self, changes: Iterable[PartitionChange]) -> int:
         """The mutations of accepted changes. A change of unknown cost is counted in `unknown` and costs nothing."""
         cost = 0
-        for topic, total, added in changes:
-            before = self._partitions.pop(topic, -1)
-            if total > 0 and len(self._partitions) < _MOST_TOPICS:
+        for topic, total, added, validate_only in changes:
+            before = self._partitions.get(topic, -1) if validate_only else self._partitions.pop(topic, -1)
+            if total > 0 and not validate_only and len(self._partitions) < _MOST_TOPICS:
                 self._partitions[topic] = total
             if added >= 0:
                 cost += added

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporters.model import Changes, PartitionChange
+from exporters.model import Changes
 from quota_metrics.kafka.primitives import ProtocolError, Reader
 from telemetry.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, Api, flags_of
 
@@ -19,7 +19,7 @@ MUTATIONS: Final = frozenset({CREATE_TOPICS, CREATE_PARTITIONS, DELETE_TOPICS})
 MUTATING: Final = flags_of(MUTATIONS)  # by API key
 _MOST_BYTES: Final = 2_097_152  # of a response that is read
 UNKNOWN: Final = -1
-UNREADABLE: Final[Changes] = (("", UNKNOWN, UNKNOWN),)
+UNREADABLE: Final[Changes] = (("", UNKNOWN, UNKNOWN, False),)
 _MOST_ELEMENTS: Final = 100_000
 _TOPIC_ID_BYTES: Final = 16
 
@@ -29,8 +29,12 @@ def requested_changes(api: Api, version: int, body: bytes) -> Changes:
     try:
         fields = _Fields(body, api.flexible(version))
         if api.key == DELETE_TOPICS and version < 6:
-            return tuple((fields.text(), 0, UNKNOWN) for _ in range(fields.elements()))
-        return tuple(_read_change(api.key, fields) for _ in range(fields.elements()))
+            return tuple((fields.text(), 0, UNKNOWN, False) for _ in range(fields.elements()))
+        topics = [_read_topic(api.key, fields) for _ in range(fields.elements())]
+        fields.reader.skip(4)  # timeout_ms
+        has_flag = api.key == CREATE_PARTITIONS or (api.key == CREATE_TOPICS and version > 0)
+        validate_only = has_flag and fields.reader.boolean()
+        return tuple((*topic, validate_only) for topic in topics)
     except ProtocolError:
         return UNREADABLE
 
@@ -48,16 +52,16 @@ def accepted_changes(api: Api, version: int, body: bytes, requested: Changes) ->
         return requested
     if requested == UNREADABLE:
         unread = UNKNOWN if api.key != DELETE_TOPICS else 0
-        requested = tuple((topic, unread, UNKNOWN) for topic in results if not topic.startswith(_ID))
+        requested = tuple((topic, unread, UNKNOWN, False) for topic in results if not topic.startswith(_ID))
     return tuple(
-        (name or topic, created if created > 0 else total, created if created > 0 else added)
-        for topic, total, added in requested
+        (name or topic, created if created > 0 else total, created if created > 0 else added, validate_only)
+        for topic, total, added, validate_only in requested
         for error, name, created in [results.get(topic, (UNKNOWN, "", UNKNOWN))]
         if error == 0
     )
 
 
-def _read_change(key: int, fields: _Fields) -> PartitionChange:
+def _read_topic(key: int, fields: _Fields) -> tuple[str, int, int]:
     if key == DELETE_TOPICS:
         topic = fields.text() or fields.topic_id()
         if not topic.startswith(_ID):

@@ -87,8 +87,14 @@ class _Case:
     def _request(self, name: str, version: int) -> None:
         quota = self.manager.newQuotaFor(self.session, self._header(name, version), _APIS[name].strict_since)
         request, response = self._message(f"{name}Request"), self._message(f"{name}Response")
+        validate_only = name != "DeleteTopics" and self.rng.random() < 0.3
+        if validate_only:
+            request.setValidateOnly(True)
+        before = self.topics.copy()
         for topic in self.rng.sample(_TOPICS, self.rng.randrange(1, 4)):
             self._topic(name, version, topic, (request, response), quota)
+        if validate_only:  # the controller drops the records, and not the cost
+            self.topics = before
         api = APIS[_APIS[name].key]
         asked = requested_changes(api, version, self._bytes(request, version))
         for change in accepted_changes(api, version, self._bytes(response, version), asked):

@@ -56,8 +56,9 @@ def test_throttling_of_other_requests_is_charged_to_its_quota() -> None:
     assert {row.quota_key: row.broker_id for row in meter.samples(1000)} == {"request_percentage": 1}
 
 
-def changed(meter: UsageMeter, *changes: tuple[str, int, int], **fields: Any) -> None:
-    exchanged(meter, **{"api_key": 19, "changes": changes} | fields)
+def changed(meter: UsageMeter, *changes: tuple[str, int, int], validate_only: bool = False, **fields: Any) -> None:
+    made = tuple((*change, validate_only) for change in changes)
+    exchanged(meter, **{"api_key": 19, "changes": made} | fields)
 
 
 def test_mutations_are_partitions_at_the_controller_whichever_broker_forwards_them() -> None:
@@ -80,6 +81,16 @@ def test_mutations_of_unknown_topics_are_counted_as_unknown() -> None:
     changed(meter, ("other", 0, -1), now_ms=500)  # its size is known since
     (row,) = meter.samples(500)
     assert (round(row.rate * 10.5), meter.topics.unknown) == (15, 4)
+
+
+def test_changes_that_are_only_validated_cost_as_much_and_are_not_made() -> None:
+    meter = UsageMeter("c")
+    meter.topics.follow({"orders": 6})
+    for validate_only in (True, True, False):
+        changed(meter, ("orders", 12, -1), api_key=37, validate_only=validate_only)
+    changed(meter, ("orders", 0, -1), api_key=20)
+    (row,) = meter.samples(0)
+    assert (row.rate, meter.topics.unknown) == ((6 + 6 + 6 + 12) / 10, 0)
 
 
 def test_throttled_mutations_are_counted_and_muted() -> None:

@@ -226,7 +226,7 @@ def test_created_topics_that_the_controller_accepted_are_observed() -> None:
     results = b"".join(struct.pack(">h1shh", 1, name, error, -1) for name, error in ((b"a", 89), (b"b", 0)))
     reported = response(19, 2, 1, struct.pack(">ii", 700, 2) + results)
     assert both.broker(reported) == reported
-    assert [(s.api_key, s.throttle_ms, s.changes) for s in both.seen] == [(19, 700, (("b", 3, 3),))]
+    assert [(s.api_key, s.throttle_ms, s.changes) for s in both.seen] == [(19, 700, (("b", 3, 3, False),))]
 
 
 def test_request_that_is_too_large_to_be_read_is_forwarded_and_unknown() -> None:
@@ -234,10 +234,10 @@ def test_request_that_is_too_large_to_be_read_is_forwarded_and_unknown() -> None
     ask = request(19, 2, 1, created(b"a" * 200))
     assert both.client(ask) == ask
     both.broker(response(19, 2, 1, struct.pack(">iihshh", 0, 1, 1, b"a", 0, -1)))
-    assert [s.changes for s in both.seen] == [(("a", -1, -1),)]
+    assert [s.changes for s in both.seen] == [(("a", -1, -1, False),)]
     both.client(request(20, 1, 2, struct.pack(">ih", 1, 200) + b"a" * 200 + bytes(4)))
     both.broker(response(20, 1, 2, b"?"))
-    assert both.seen[1].changes == (("", -1, -1),)
+    assert both.seen[1].changes == (("", -1, -1, False),)
 
 
 DIALOGUE = [

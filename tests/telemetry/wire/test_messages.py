@@ -143,13 +143,17 @@ MUTATION_CASES = [
 def topics_of(api: str, version: int, request: Any) -> Changes:
     if api == "delete_topics":
         if version < 6:
-            return tuple((name, 0, -1) for name in request.topic_names)
+            return tuple((name, 0, -1, False) for name in request.topic_names)
         ids = (topic.topic_id.hex if topic.topic_id else "0" * 32 for topic in request.topics)
-        return tuple((topic.name or f"id:{of_id}", 0, -1) for topic, of_id in zip(request.topics, ids, strict=True))
+        named = zip(request.topics, ids, strict=True)
+        return tuple((topic.name or f"id:{of_id}", 0, -1, False) for topic, of_id in named)
+    tried = request.validate_only
     if api == "create_topics":
         sizes = ((topic.name, len(topic.assignments) or max(topic.num_partitions, -1)) for topic in request.topics)
-        return tuple((name, size, size) for name, size in sizes)
-    return tuple((topic.name, max(topic.count, -1), len(topic.assignments or ()) or -1) for topic in request.topics)
+        return tuple((name, size, size, tried) for name, size in sizes)
+    return tuple(
+        (topic.name, max(topic.count, -1), len(topic.assignments or ()) or -1, tried) for topic in request.topics
+    )
 
 
 @pytest.mark.parametrize(("api", "version"), MUTATION_CASES)
@@ -174,7 +178,7 @@ def test_topics_that_the_controller_refused_do_not_count(api: str, version: int)
             for n, result in enumerate(getattr(response, field))
         )
         body = encode(dataclasses.replace(response, **{field: results}))
-        asked = tuple((f"t{n}", 4, 4) for n in range(len(results) + 1))  # of one nothing is said
+        asked = tuple((f"t{n}", 4, 4, False) for n in range(len(results) + 1))  # of one nothing is said
         accepted = accepted_changes(of_api, version, body, asked)
         assert [topic for topic, *_ in accepted] == [
             result.name for result in results if result.error_code == ErrorCode.none
@@ -189,7 +193,7 @@ def test_created_topic_has_the_number_of_partitions_that_the_response_tells() ->
         result, name="t", error_code=ErrorCode.none, num_partitions=type(result.num_partitions)(6)
     )
     body = encode(dataclasses.replace(response, topics=(with_six,)))
-    assert accepted_changes(APIS[CREATE_TOPICS], 7, body, (("t", -1, -1),)) == (("t", 6, 6),)
+    assert accepted_changes(APIS[CREATE_TOPICS], 7, body, (("t", -1, -1, True),)) == (("t", 6, 6, True),)
 
 
 @pytest.mark.parametrize(("api", "version"), MUTATION_CASES)
@@ -204,7 +208,7 @@ def test_bytes_that_cannot_be_read_are_unknown(api: str, version: int) -> None:
 
     check()
     assert requested_changes(of_api, version, b"\x7f") == UNREADABLE
-    assert accepted_changes(of_api, version, b"\x7f", (("t", 1, 1),)) == (("t", 1, 1),)
+    assert accepted_changes(of_api, version, b"\x7f", (("t", 1, 1, False),)) == (("t", 1, 1, False),)
 
 
 def test_message_with_very_many_elements_is_not_read() -> None:

@@ -237,7 +237,8 @@ def test_memory_is_bounded_when_the_parent_reads_nothing() -> None:
 
 def test_changes_of_topics_reach_the_parents_meter() -> None:
     log, meter = ExchangeLog(lambda: None), UsageMeter("c")
-    log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7, (("orders", 20, 20), ("carts", 4, -1))))
+    changes = (("orders", 20, 20, True), ("carts", 4, -1, False))
+    log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7, changes))
     log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7))  # the controller refused
     message = message_of(line({"exchanges": log.take()}))
     assert message is not None
@@ -250,6 +251,6 @@ def test_changes_of_topics_reach_the_parents_meter() -> None:
 def test_names_of_topics_count_towards_the_limit() -> None:
     due: list[int] = []
     log = ExchangeLog(lambda: due.append(1))
-    changes = tuple((f"{n:0>249}", 1, 1) for n in range(1_200))
+    changes = tuple((f"{n:0>249}", 1, 1, False) for n in range(1_200))
     log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7, changes))
     assert due == [1]
