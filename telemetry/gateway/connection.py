@@ -158,7 +158,8 @@ class ProxiedConnection(FrameScanner):
                     break
                 answer = self._receiver.answer_push(request, pushes.payload, now_ms)
                 size = pushes.end - at - LENGTH_BYTES
-                self._answer(PendingRequest(_PUSH, 0, pushes.correlation_id, request.caller.client_id, size), answer)
+                pending = PendingRequest(_PUSH, 0, pushes.correlation_id, request.caller.client_id or "", size)
+                self._answer(pending, answer)
                 at = pushes.end
             if at:
                 pushes.payload = b""  # an idle connection keeps no payload
@@ -198,7 +199,7 @@ class ProxiedConnection(FrameScanner):
         accepted = self._sasl is None or now_ms < self._sasl.open_until_ms
         if self._local or not accepted or not self.idle or not self.between_frames:
             return
-        pending = PendingRequest(APIS[API_VERSIONS], 0, 0, None, 0)
+        pending = PendingRequest(APIS[API_VERSIONS], 0, 0, "", 0)
         pending.keep_alive = True
         self._pending.append(pending)
         client_id = self._client.last_client_id
@@ -231,7 +232,7 @@ class ProxiedConnection(FrameScanner):
             return UNDECIDED
         if self._sasl is None or not self._sasl.raw:
             return self._begin_request(length, data, offset)
-        return self._begin_held(PendingRequest(APIS[SASL_AUTHENTICATE], RAW_TOKEN, 0, None, length), data, offset)
+        return self._begin_held(PendingRequest(APIS[SASL_AUTHENTICATE], RAW_TOKEN, 0, "", length), data, offset)
 
     def _begin_request(self, length: int, data: bytes, offset: int) -> int:
         start = offset + REQUEST_HEAD_BYTES
@@ -253,7 +254,7 @@ class ProxiedConnection(FrameScanner):
             return UNDECIDED
         if client_id_end - offset > length:
             raise ProtocolError(f"cannot read a client id of {id_length} bytes in a request of {length}")
-        client_id = None if id_length < 0 else self._client.client_id(data[start:client_id_end])
+        client_id = self._client.client_id(data[start:client_id_end])  # a null one is empty (RequestHeader.parse)
         pending = PendingRequest(api, version, correlation_id, client_id, length)
         if self._holds:
             self._client_id_end = client_id_end - offset + LENGTH_BYTES

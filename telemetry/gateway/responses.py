@@ -21,12 +21,12 @@ from telemetry.wire.frames import (
     FORWARD,
     HOLD,
     LENGTH_BYTES,
-    RESPONSE_HEAD_BYTES,
     SKIP,
     UNDECIDED,
     WATCH,
     FrameScanner,
     encode_response,
+    response_body_at,
 )
 from telemetry.wire.mutations import MUTATING, MUTATIONS, accepted_changes
 
@@ -54,7 +54,7 @@ class PendingRequest:
     throttle_ms: int = 0
     changes: Changes = ()  # of partitions, that the request asks for
 
-    def __init__(self, api: Api, version: int, correlation_id: int, client_id: str | None, request_bytes: int) -> None:
+    def __init__(self, api: Api, version: int, correlation_id: int, client_id: str, request_bytes: int) -> None:
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
@@ -167,9 +167,10 @@ class BrokerResponses(FrameScanner):
             return FORWARD
         self._unmatched = False
         pending.response_bytes = length
-        # The throttle time follows the header, unless the response is too short for it.
+        # The throttle time follows the header, unless that has tagged fields or the response is too short for it.
         throttle_at = 5 if pending.api.flexible(pending.version) else 4
-        if length >= throttle_at + 4 and pending.api.throttle_first(pending.version):
+        is_there = length >= throttle_at + 4 and (throttle_at == 4 or data[offset + 4] == 0)
+        if is_there and pending.api.throttle_first(pending.version):
             pending.throttle_ms = int32_at(data, offset + throttle_at)
         if pending.keep_alive:
             return SKIP
@@ -201,29 +202,27 @@ class BrokerResponses(FrameScanner):
         if pending.keep_alive:
             return self.end()
         key, version = pending.api.key, pending.version
-        start = RESPONSE_HEAD_BYTES + (1 if version >= pending.api.response_tags_from else 0)
-        if key == PRODUCE:
-            moved, pending.throttle_ms = addresses.produce(frame, start, version, self._address_of)
-            if moved:
-                frame = encode_response(pending.api, version, pending.correlation_id, moved)
-            behind = self.end()
-            return frame + behind if behind else frame
-        if key in SASL and (sasl := self._client.sasl) is not None:
+        sasl = self._client.sasl
+        if sasl is not None and key in SASL:
             sasl.read_response(pending.api, version, frame, self.now_ms)
             self.accepts_empty = sasl.raw
             self._client.note_principal()
             return frame + self.end()
-        body = rewritten = frame[start:]
-        if key == API_VERSIONS:
-            rewritten = addresses.api_versions(body, version)
-            if (sasl := self._client.sasl) is not None and sasl.unproven:
+        start = response_body_at(frame, tagged=version >= pending.api.response_tags_from)
+        body = b""  # in place of the broker's
+        if key == PRODUCE:
+            body, pending.throttle_ms = addresses.produce(frame, start, version, self._address_of)
+        elif key == API_VERSIONS:
+            body = addresses.api_versions(frame[start:], version)
+            if sasl is not None and sasl.unproven:
                 sasl.answered(key, body)
         elif MUTATING[key]:
-            pending.changes = accepted_changes(pending.api, version, body, pending.changes)
+            pending.changes = accepted_changes(pending.api, version, frame[start:], pending.changes)
         else:
-            rewritten = addresses.REWRITES[key](body, version, self._address_of)
-        if rewritten is not body:
-            frame = encode_response(pending.api, version, pending.correlation_id, rewritten)
+            body = addresses.REWRITES[key](frame[start:], version, self._address_of)
+        if body:
+            head = frame[LENGTH_BYTES:start]
+            frame = (len(head) + len(body)).to_bytes(4, "big") + head + body
         behind = self.end()
         return frame + behind if behind else frame
 
@@ -252,7 +251,7 @@ def exchange_of(client: ClientIdentity, pending: PendingRequest, now_ms: int, mu
     """The exchange for the usage meter, after the broker's answer, or at once for a request without one (acks=0)."""
     return (
         stored_name(client.principal),
-        stored_name(pending.client_id or ""),
+        stored_name(pending.client_id),
         client.address,
         client.broker_id,
         pending.api.key,

@@ -52,12 +52,12 @@ class SampledFrame:
         client: ClientIdentity,
         api_key: int,
         version: int,
-        client_id: str | None,
+        client_id: str,
         length: int,
     ) -> None:
         self._user = stored_name(client.principal)
         self._payer = payer_of(self._user, client.address)
-        self._client_id = stored_name(client_id or "")
+        self._client_id = stored_name(client_id)
         self._direction = _DIRECTIONS[api_key]
         self._read = TopicBytes(api_key, version)
         self._left = LENGTH_BYTES + length

@@ -216,6 +216,14 @@ def request_body(request: bytes, client_id_end: int, *, flexible: bool) -> bytes
     return request[reader.offset :]
 
 
+def response_body_at(response: bytes, *, tagged: bool) -> int:
+    """The offset after a response's header, whose tagged fields a newer broker may fill. Raises ProtocolError."""
+    reader = Reader(response, RESPONSE_HEAD_BYTES)
+    if tagged:
+        reader.skip_tagged()
+    return reader.offset
+
+
 def encode_response(api: Api, version: int, correlation_id: int, body: bytes) -> bytes:
     """A complete response including the length field, with the API's response header: 1 has tagged fields, 0 none."""
     tagged = version >= api.response_tags_from

@@ -40,7 +40,7 @@ from telemetry.wire.apis import (
     SASL_HANDSHAKE,
     Api,
 )
-from telemetry.wire.frames import LENGTH_BYTES, RESPONSE_HEAD_BYTES, request_body
+from telemetry.wire.frames import LENGTH_BYTES, request_body, response_body_at
 
 log = structlog.get_logger(__name__)
 
@@ -131,7 +131,7 @@ class SaslSession:
             self._token_answered(frame[LENGTH_BYTES:], 0, now_ms)
             return
         flexible = api.flexible(version)
-        reader = Reader(frame, min(RESPONSE_HEAD_BYTES + (1 if flexible else 0), len(frame)))
+        reader = Reader(frame, response_body_at(frame, tagged=flexible))
         if reader.int16() != 0:  # the broker closes the connection after this; until then nothing may pass
             self.raw = False
             self._claimed, self._claimed_token = None, ""
@@ -204,7 +204,7 @@ class ClientIdentity:
             self._client_id = text.decode("utf-8", "replace")
         return self._client_id
 
-    def caller(self, client_id: str | None) -> Caller:
+    def caller(self, client_id: str) -> Caller:
         """Cached while client id and facts do not change."""
         caller = self._caller
         if caller is None or caller.client_id != client_id:

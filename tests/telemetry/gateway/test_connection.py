@@ -22,6 +22,13 @@ def test_local_answer_waits_for_earlier_responses() -> None:
     assert both.receiver.asked == [("get", 71, b"get", "app")]
 
 
+def test_a_null_client_id_is_an_empty_one() -> None:
+    """As in a broker, where `client_id=.*` matches it (RequestHeader.parse)."""
+    both = Both()
+    both.client(request(71, 0, 1, b"get", client_id=None))
+    assert both.receiver.asked == [("get", 71, b"get", "")]
+
+
 @pytest.mark.parametrize(("ok", "answer"), [(True, b"answer-72"), (False, b"come-back")])
 def test_push_is_answered_after_flush_and_delays_later_responses(ok: bool, answer: bytes) -> None:
     both = Both()
@@ -163,6 +170,19 @@ def test_metadata_advertises_the_gateway() -> None:
     assert b"k1" not in reported
     assert struct.pack(">ih", 5, 2) + b"gw" + struct.pack(">i", 20_005) in reported
     assert reported.endswith(b"the rest")
+
+
+def test_tagged_fields_of_a_response_header_are_passed_on_with_the_body_behind_them() -> None:
+    """A newer broker may send some in a version that is known (KIP-482)."""
+    both, tags = Both(), b"\x01\x63\x03new"
+    both.client(request(3, 9, 1, b"topics") + request(12, 4, 2))
+    heard = [
+        framed(struct.pack(">i", 1) + tags + struct.pack(">iBi3siH", 0, 2, 5, host, port, 0) + b"rest")
+        for host, port in ((b"\x03k1", 9092), (b"\x03gw", 20_005))
+    ]
+    heartbeat = framed(struct.pack(">i", 2) + tags + struct.pack(">ih", 777, 0) + b"\0")
+    assert both.broker(heard[0] + heartbeat) == heard[1] + heartbeat
+    assert [s.throttle_ms for s in both.seen] == [0, 0]
 
 
 @pytest.mark.parametrize(
