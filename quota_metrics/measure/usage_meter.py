@@ -230,10 +230,12 @@ class UsageMeter:
         usage.requests += 1
         if throttle_ms <= 0:
             return
+        # A limit that the byte rate exceeded within a window counts as well: the broker also counts requests whose
+        # responses never came, and rates of other gateways are some seconds old.
         if self._may_exceed(client, usage, throttle_ms, now_ms):
             usage.mute(throttle_ms, from_ms, self._taken)
             self._imply(client, usage, throttle_ms, now_ms)
-        elif usage.exceeded_lately(self._quota_of(*client).limit, now_ms):
+        elif self._quota_of(*client).limit == usage.exceeded[0] and now_ms < usage.exceeded[1]:
             usage.mute(throttle_ms, from_ms, self._taken)
         else:
             self._throttled((_REQUEST, *client[1:]), address, throttle_ms, now_ms, from_ms)
@@ -390,12 +392,6 @@ class _Usage:
         if from_ms < taken[1]:
             late_ms += self.muted.muted_ms(*taken)
             self.late_ms = min(self.late_ms + late_ms, _MAX_LATE_MS)
-
-    def exceeded_lately(self, limit: float | None, now_ms: int) -> bool:
-        """Whether its byte rate exceeded this limit within a window: the broker also counts requests whose responses
-        never came, and rates of other gateways are some seconds old."""
-        exceeded, until_ms = self.exceeded
-        return limit == exceeded and now_ms < until_ms
 
     def take_muted_ms(self, from_ms: int, to_ms: int) -> int:
         """The muted time of [from_ms, to_ms), at most all of it, with what came late of the interval before."""

@@ -129,24 +129,21 @@ class VerificationListener:
         if api.flexible(version):
             reader.skip_tagged()
         body = frame[reader.offset :]
+        least, newest = PRODUCER_VERSIONS.get(key, (0, -1))
+        hang_up = False
         if key == API_VERSIONS:
             if version >= 3:
                 self._check.software_name = software_of(body)[0]
-            offered = api_versions({**ALL_VERSIONS, **PRODUCER_VERSIONS}, version)
-            return Reply(encode_response(api, version, correlation_id, offered))
-        if key == METADATA:
-            listed = metadata(body, version, node, _TOPIC)
-            return Reply(encode_response(api, version, correlation_id, listed))
-        least, newest = PRODUCER_VERSIONS.get(key, (0, -1))
-        if least <= version <= newest:
+            answer = api_versions({**ALL_VERSIONS, **PRODUCER_VERSIONS}, version)
+        elif key == METADATA:
+            answer = metadata(body, version, node, _TOPIC)
+        elif least <= version <= newest:
             answer = answer_producer(key, version, body)
-            return Reply(encode_response(api, version, correlation_id, answer) if answer else b"")
-        if key not in _TELEMETRY:
+        elif key in _TELEMETRY:
+            answer, hang_up = self._check.answer(Request(key, body, frame, connection, self._now_ms()))
+        else:
             raise ProtocolError(f"cannot answer a request of API {key}")
-        reply = self._check.answer(Request(key, body, frame, connection, self._now_ms()))
-        if not reply.body:
-            return reply
-        return reply._replace(body=encode_response(api, version, correlation_id, reply.body))
+        return Reply(encode_response(api, version, correlation_id, answer) if answer else b"", hang_up)
 
 
 def answer_producer(key: int, version: int, body: bytes) -> bytes:
