@@ -131,7 +131,8 @@ def apply_file(
         undo_text = quota_file(quotas if quotas or not subscriptions else None, heading, subscriptions or None)
         _write(undo_text, undo_file)
         count = asked(lambda admin: apply_plan(admin, planned), bootstrap_server or "", command_config, timeout_ms)
-        typer.echo(f"{count_text(len(planned.all_changes), 'value')} changed with {count_text(count, 'request')}")
+        done = f"{count_text(len(planned.all_changes), 'value')} changed with {count_text(count, 'request')}"
+        typer.echo(done, err=True)
 
 
 @app.command()

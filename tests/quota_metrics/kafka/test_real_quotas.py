@@ -5,7 +5,6 @@ Values are so large that no client of the shared broker is throttled; all are re
 
 import asyncio
 import itertools
-import subprocess
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -30,6 +29,7 @@ from quota_metrics.config.entities import (
 )
 from quota_metrics.kafka.admin import KafkaAdmin
 from quota_metrics.kafka.errors import RefusedError
+from tests.kit.kafka.quota_files import kafka_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 
@@ -184,11 +184,6 @@ def test_offline_validation_accepts_as_the_controller(kafka: LocalCluster) -> No
         alteration = QuotaAlteration(entity_of({"user": "u"}), values)
         (result,) = alter(kafka, alteration, validate_only=True)
         assert (result.error_code, refusal(alteration)) == (0, None)
-
-
-def kafka_configs(kafka: LocalCluster, java: str, libs: Path, *arguments: str) -> str:
-    command = [java, "-cp", f"{libs}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout
 
 
 def headroom(kafka: LocalCluster, command: str, *arguments: str) -> str:
