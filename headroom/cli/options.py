@@ -39,10 +39,15 @@ class Output(StrEnum):
 TableOrJson = Annotated[Literal[Output.TABLE, Output.JSON], typer.Option(help="A table, or JSON.")]
 
 
-def fail(*messages: str, code: int = 1) -> typer.Exit:
-    """Prints each on a line of standard error; returns the exit to raise."""
+def warn(*messages: str) -> None:
+    """Prints each on a line of standard error."""
     for message in messages:
         typer.echo(f"headroom: {message}", err=True)
+
+
+def fail(*messages: str, code: int = 1) -> typer.Exit:
+    """Prints each on a line of standard error; returns the exit to raise."""
+    warn(*messages)
     return typer.Exit(code)
 
 

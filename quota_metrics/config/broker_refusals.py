@@ -11,15 +11,15 @@ INVALID_REQUEST = 42
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")  # keys of users in Kafka's JSON that are no quotas
 SCRAM_IS_IGNORED = "ignored, because SCRAM users and their passwords are for kafka-configs.sh to set"
 
-_LONG, _DOUBLE, _INT = "LONG", "DOUBLE", "INT"
+_LONG, DOUBLE, _INT = "LONG", "DOUBLE", "INT"
 KEYS_OF_CLIENTS: Mapping[str, str] = {
     QuotaKey.PRODUCER_BYTE_RATE.value: _LONG,
     QuotaKey.CONSUMER_BYTE_RATE.value: _LONG,
-    QuotaKey.REQUEST_PERCENTAGE.value: _DOUBLE,
-    QuotaKey.CONTROLLER_MUTATION_RATE.value: _DOUBLE,
+    QuotaKey.REQUEST_PERCENTAGE.value: DOUBLE,
+    QuotaKey.CONTROLLER_MUTATION_RATE.value: DOUBLE,
 }
 KEYS_OF_IPS: Mapping[str, str] = {QuotaKey.CONNECTION_CREATION_RATE.value: _INT}
-_LARGEST = {_LONG: float(2**63), _INT: float(2**31 - 1), _DOUBLE: math.inf}
+_LARGEST = {_LONG: float(2**63), _INT: float(2**31 - 1), DOUBLE: math.inf}
 _ARTICLES = {_LONG: "a LONG", _INT: "an INT"}
 _WHOLE_TO = 1e-6
 
@@ -49,14 +49,9 @@ def refusal(alteration: QuotaAlteration) -> str | None:
             return f"Quota {key} must be greater than 0"
         if value > _LARGEST[number]:
             return f"Proposed value for {key} is too large for {_ARTICLES[number]}."
-        if number != _DOUBLE and math.fmod(value, 1.0) > _WHOLE_TO:
+        if number != DOUBLE and math.fmod(value, 1.0) > _WHOLE_TO:
             return f"{key} cannot be a fractional value."
     return None
-
-
-def is_whole(quota_key: str) -> bool:
-    """Whether Kafka refuses fractions of this key."""
-    return {**KEYS_OF_CLIENTS, **KEYS_OF_IPS}.get(quota_key) != _DOUBLE
 
 
 def altered(rules: Rules, *alterations: QuotaAlteration) -> dict[Entity, dict[str, float]]:

@@ -16,6 +16,7 @@ TYPES = (USER, CLIENT_ID, IP)
 _CONNECTION_CREATION_RATE = QuotaKey.CONNECTION_CREATION_RATE.value
 _TOOLS_TYPES = {"user": "users", "client-id": "clients", "ip": "ips"}
 _LONGEST_IPV4 = 15  # characters
+PRINCIPAL_TYPE = "User:"  # before names in ACLs, and never in quotas, which a broker looks up by the name alone
 
 # (type, name) of each dimension of the entity; the name None is the type's default entity. In the order of TYPES, so
 # that equal entities are equal tuples. An empty string is a valid name.
@@ -106,6 +107,22 @@ def kafka_configs_line(entity: Entity, quota_key: str, value: float | None) -> s
         # A fraction, as of a percentage, is not rounded.
         change = f"--add-config {quota_key}={f'{value:.0f}' if value.is_integer() else repr(value)}"
     return f"kafka-configs.sh --bootstrap-server HOST:PORT --alter {names} {change}"
+
+
+def misread_names(entities: Iterable[Entity]) -> list[str]:
+    """A line for each kind of name that other tools mean otherwise: principals of ACLs, words for the default."""
+    misread: dict[str, list[str]] = {}
+    for kind, name in sorted({(kind, name) for entity in entities for kind, name in entity if name}):
+        if kind == USER and name.startswith(PRINCIPAL_TYPE):
+            right = f"but quotas have users without their type: write {name.removeprefix(PRINCIPAL_TYPE)!r}"
+            misread.setdefault(PRINCIPAL_TYPE, [right]).append(f"user {name!r}")
+        elif name in ("*", "default", DEFAULT_ENTITY):
+            right = f"but the default is {DEFAULT_ENTITY} in YAML, null in JSON, --defaults {kind} among flags"
+            misread.setdefault(kind, [right]).append(f"{kind} {name!r}")
+    return [
+        f"{names[0]}{f' (and {len(names) - 1} more)' if names[1:] else ''} is taken literally, {right}"
+        for right, *names in misread.values()
+    ]
 
 
 def sanitize(name: str) -> str:

@@ -20,6 +20,7 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 import yaml
@@ -35,14 +36,11 @@ except ImportError:
     from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
 
 _UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_WITH_A_UNIT = f", with a unit ({', '.join(unit for unit in _UNITS if unit)})"
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?) ?(kB|KiB|[MG]i?B|)")
 SECTIONS = ("quotas", "subscriptions")
 _SCRAM_USERS = "scram_users"
 MAX_TEXT = 1_000  # characters of an owner or a comment
-
-
-class DeclaredQuotaError(ValueError):
-    """The file has no sections that could be read; the message names the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +78,19 @@ def _name(written: object) -> object:
     return None if written == DEFAULT_ENTITY else written
 
 
-def _number(written: object) -> object:
-    if written is not None and (isinstance(written, bool) or not isinstance(written, int | float)):
-        raise ValueError("not a number or null")
-    return written
-
-
-def _byte_rate(written: object) -> object:
+def _number(written: object, units: str = "") -> object:
+    """A number in quotes, as Terraform has all of them, is one."""
     amount = _AMOUNT.fullmatch(written) if isinstance(written, str) else None
-    if amount is not None:
+    if amount is not None and (units or not amount[2]):
         return float(amount[1]) * _UNITS[amount[2]]
-    if isinstance(written, str):
-        raise ValueError(f"not a number, with a unit ({', '.join(unit for unit in _UNITS if unit)}) or null")
-    return _number(written)
+    if written is not None and (isinstance(written, bool) or not isinstance(written, int | float)):
+        raise ValueError(f"not a number{units} or null")
+    return written
 
 
 _Name: TypeAlias = Annotated[str | None, BeforeValidator(_name)]
 _Number: TypeAlias = Annotated[float | None, BeforeValidator(_number)]
-_ByteRate: TypeAlias = Annotated[float | None, BeforeValidator(_byte_rate)]
+_ByteRate: TypeAlias = Annotated[float | None, BeforeValidator(partial(_number, units=_WITH_A_UNIT))]
 
 
 class _FileModel(BaseModel):
@@ -143,14 +136,14 @@ class UniqueKeys(_SafeLoader):
 
 
 def parse_declared_file(content: str | bytes) -> DeclaredFile:
-    """All sections of a file, and the errors of its entries. Raises DeclaredQuotaError when it has no such sections."""
+    """All sections of a file, and the errors of its entries; of another document one error alone."""
     try:
         root = yaml.compose(content, yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        raise DeclaredQuotaError(_yaml_error(exc, "not YAML: ")) from exc
+        return DeclaredFile(None, errors=[_yaml_error(exc, "not YAML: ")])
     if not isinstance(root, yaml.MappingNode) or not root.value:
         line = 1 if root is None else _line(root)
-        raise DeclaredQuotaError(f"line {line}: the file is not a mapping with {', '.join(SECTIONS)}")
+        return DeclaredFile(None, errors=[f"line {line}: the file is not a mapping with {', '.join(SECTIONS)}"])
     errors: list[str] = []
     ignored: list[str] = []
     sections: dict[str, yaml.Node] = {}
@@ -160,7 +153,7 @@ def parse_declared_file(content: str | bytes) -> DeclaredFile:
         elif key.value == _SCRAM_USERS:
             ignored.append(f"line {_line(key)}: {_SCRAM_USERS}: {SCRAM_IS_IGNORED}")
         elif key.value not in SECTIONS:
-            errors.append(f"line {_line(key)}: the file has no field {key.value!r}")
+            errors.append(f"line {_line(key)}: the file has no field {key.value!r}, only {', '.join(SECTIONS)}")
         elif key.value in sections:
             errors.append(f"line {_line(key)}: {key.value} a second time")
         else:
@@ -216,7 +209,9 @@ def _constructed(node: yaml.Node) -> Any:
 def _explained(error: Any) -> str:
     *parents, field_name = [str(part) for part in error["loc"]] or ["the entry"]
     if error["type"] == "extra_forbidden":
-        return f"{f'`{parents[-1]}`' if parents else 'the entry'} has no field {field_name!r}"
+        models: dict[str, type[BaseModel]] = {"entity": _Names, "values": _Values, "": _QuotaEntry}
+        fields = ", ".join(info.alias or name for name, info in models["".join(parents)].model_fields.items())
+        return f"{f'`{parents[-1]}`' if parents else 'the entry'} has no field {field_name!r}, only {fields}"
     if error["type"] == "missing":
         return f"the entry has no `{field_name}`"
     if error["type"] in ("model_type", "model_attributes_type"):

@@ -4,7 +4,7 @@ import datetime
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeAlias, TypeVar
 
@@ -17,7 +17,6 @@ Value = TypeVar("Value")
 # The controller writes the records of a request in one batch, of at most 10,000
 # (QuorumController.MAX_RECORDS_PER_BATCH).
 MOST_VALUES_PER_REQUEST = 5_000
-_NOT_IN_FILE = "not in the file"
 
 Subscriptions: TypeAlias = Mapping[str, Mapping[str, str]]  # name -> key -> value, of a cluster
 DeclaredSubscriptions: TypeAlias = Mapping[str, Mapping[str, str | None]]  # of a file; None must not exist
@@ -80,22 +79,12 @@ def quota_plan(
     rules: Rules, declared: Sequence[DeclaredQuota], today: datetime.date, *, prune: bool = False
 ) -> QuotaPlan:
     """`rules`: of the cluster. `prune`: values that the file does not name are removed."""
-    changes = []
-    for quota in declared:
-        current = rules.get(quota.entity, {})
+    by_entity = {quota.entity: quota for quota in declared}
+    changes, unmanaged = differences(rules, {quota.entity: quota.in_force(today) for quota in declared})
+    for place, change in enumerate(changes):
+        quota = by_entity[change.holder]
         why = f"expired on {quota.expires}" if quota.is_expired(today) else ""
-        changes += [
-            Difference(quota.entity, key, current.get(key), after, quota.owner, why)
-            for key, after in quota.in_force(today).items()
-            if current.get(key) != after
-        ]
-    named = {(quota.entity, key) for quota in declared for key in quota.values}
-    unmanaged = [
-        Difference(entity, key, value, None, why=_NOT_IN_FILE)
-        for entity, values in rules.items()
-        for key, value in values.items()
-        if (entity, key) not in named
-    ]
+        changes[place] = replace(change, owner=quota.owner, why=why)
     unmanaged.sort(
         key=lambda change: ([(kind, name is not None, name or "") for kind, name in change.holder], change.key)
     )
@@ -104,21 +93,21 @@ def quota_plan(
     return QuotaPlan(cluster_fingerprint(rules), changes, unmanaged)
 
 
-def subscription_differences(
-    current: Subscriptions, declared: DeclaredSubscriptions
-) -> tuple[list[SubscriptionDifference], list[SubscriptionDifference]]:
+def differences(
+    current: Mapping[Holder, Mapping[str, Value]], declared: Mapping[Holder, Mapping[str, Value | None]]
+) -> tuple[list[Difference[Holder, Value]], list[Difference[Holder, Value]]]:
     """What the file changes, and what the cluster has beyond the file."""
     changes = [
-        Difference(name, key, current.get(name, {}).get(key), after)
-        for name, keys in declared.items()
-        for key, after in keys.items()
-        if current.get(name, {}).get(key) != after
+        Difference(holder, key, current.get(holder, {}).get(key), after)
+        for holder, values in declared.items()
+        for key, after in values.items()
+        if current.get(holder, {}).get(key) != after
     ]
-    unmanaged = [
-        Difference(name, key, before, None, why=_NOT_IN_FILE)
-        for name, keys in sorted(current.items())
-        for key, before in sorted(keys.items())
-        if key not in declared.get(name, {})
+    unmanaged: list[Difference[Holder, Value]] = [
+        Difference(holder, key, before, None, why="not in the file")
+        for holder, values in current.items()
+        for key, before in sorted(values.items())
+        if key not in declared.get(holder, {})
     ]
     return changes, unmanaged
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey
 from quota_metrics.amounts import exact_share_text, rate_text
-from quota_metrics.config.broker_refusals import is_whole
+from quota_metrics.config.broker_refusals import DOUBLE, KEYS_OF_CLIENTS
 from quota_metrics.config.entities import Entity, Rules, entity_of_names, entity_text
 from quota_metrics.suggestion.dimension import Dimension, is_nameable, is_of_one_run, keeps, level
 from quota_metrics.verdict.thresholds import LARGEST_RATE, Thresholds
@@ -414,7 +414,7 @@ def fitting(demand: float, quota_key: str) -> float:
     """The limit of which the demand is TARGET, rounded up to two digits; a whole number where Kafka wants one."""
     limit = demand / TARGET
     unit = 10.0 ** (math.floor(math.log10(limit)) - _DIGITS + 1)
-    if is_whole(quota_key):
+    if KEYS_OF_CLIENTS.get(quota_key) != DOUBLE:
         unit = max(unit, 1.0)
     rounded = math.ceil(limit / unit - 1e-9) * unit
     return round(rounded, 9)

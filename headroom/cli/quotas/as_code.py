@@ -13,7 +13,7 @@ import typer
 
 from exporters.model import BYTE_KEYS
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.options import URL, Output, Url
+from headroom.cli.options import URL, Output, Url, warn
 from headroom.cli.output import quota_plan as output_of_plans
 from headroom.cli.output.quota_plan import PlanReport
 from headroom.cli.quotas.cluster_state import (
@@ -29,9 +29,9 @@ from headroom.cli.quotas.what_if import ClusterName, recording, time_range
 from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from quota_metrics.amounts import count_text
+from quota_metrics.config.entities import misread_names
 from quota_metrics.config.quota_file import (
     DeclaredFile,
-    DeclaredQuotaError,
     declared_of,
     parse_declared_file,
     quota_file,
@@ -40,8 +40,8 @@ from quota_metrics.config.quota_plan import (
     DeclaredSubscriptions,
     QuotaPlan,
     alterations_of,
+    differences,
     quota_plan,
-    subscription_differences,
     undo,
 )
 from quota_metrics.what_if.answer import BUDGET_OF_PLAN, WhatIfQuestion, answer, harmed, hits, recorded_clients
@@ -154,8 +154,8 @@ def export(
         else:
             state = asked(read_what_is_there, bootstrap_server, command_config, timeout_ms)
         if state.unread:
-            typer.echo(f"headroom: {state.unread}", err=True)
-        held = _held(state)
+            warn(state.unread)
+        held = _held(state, before)
         _write(quota_file(declared_of(held.rules, before.quotas or []), subscriptions=held.subscriptions), file)
         exit_when_incomplete(state.is_complete)
 
@@ -183,18 +183,14 @@ def _declared(path: Path, *, whole: bool = False) -> tuple[DeclaredFile, Declare
 
     `whole`: exits with 2 when a part of the file is invalid, because a cluster is not changed by half a file.
     """
-    try:
-        file = parse_declared_file(content_of(path))
-    except DeclaredQuotaError as exc:
-        file = DeclaredFile(None, errors=[str(exc)])
-        whole = True
+    file = parse_declared_file(content_of(path))
     subscriptions = None
     if file.subscriptions is not None:
         valid, errors = valid_subscriptions(file.subscriptions)
         file.errors.extend(errors)
         subscriptions = valid if isinstance(file.subscriptions, dict) else None
-    for line in [*file.ignored, *(file.errors if whole else [f"left out: {error}" for error in file.errors])]:
-        typer.echo(f"headroom: {line}", err=True)
+    whole = whole or (file.quotas is None and subscriptions is None)  # there is no rest to compare
+    warn(*file.ignored, *(file.errors if whole else [f"left out: {error}" for error in file.errors]))
     exit_when_incomplete(not (whole and file.errors))
     return file, subscriptions
 
@@ -221,7 +217,7 @@ def _planned(
         raise ArgumentError("subscriptions are compared with a cluster: give --bootstrap-server")
     else:
         state = asked(lambda admin: read_state(admin, subscriptions=True), bootstrap_server, command_config, timeout_ms)
-    held = _held(state)
+    held = _held(state, file)
     prune = prune and not file.errors
     today = datetime.datetime.now(datetime.UTC).date()
     planned = quota_plan(held.rules, file.quotas or [], today, prune=prune)
@@ -229,18 +225,18 @@ def _planned(
         planned = replace(planned, changes=[], unmanaged=[])
     planned = replace(planned, base=state.base, has_subscriptions=subscriptions is not None)
     if subscriptions is not None:
-        changes, unmanaged = subscription_differences(held.subscriptions or {}, subscriptions)
+        changes, unmanaged = differences(held.subscriptions or {}, subscriptions)
         if prune:
             changes, unmanaged = changes + unmanaged, []
         planned = replace(planned, subscription_changes=changes, unmanaged_subscriptions=unmanaged)
     return planned, state, not file.errors and state.is_complete
 
 
-def _held(state: ClusterState) -> ClusterState:
-    """What a file can hold; the rest is named, and stays as it is."""
+def _held(state: ClusterState, file: DeclaredFile) -> ClusterState:
+    """What a file can hold; the rest is named, and stays as it is. Names that may be misread are said, of both."""
     held, others = writable_state(state)
-    for line in others:
-        typer.echo(f"headroom: left out: {line}", err=True)
+    entities = [*held.rules, *(quota.entity for quota in file.quotas or ())]
+    warn(*(f"left out: {line}" for line in others), *misread_names(entities))
     return held
 
 

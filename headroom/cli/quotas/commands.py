@@ -12,7 +12,7 @@ import typer
 from exporters.model import DEFAULT_ENTITY
 from exporters.printable import json_text
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line, utf8
-from headroom.cli.options import Output
+from headroom.cli.options import Output, warn
 from headroom.cli.output import quotas as quota_output
 from headroom.cli.quotas.cluster_state import ClusterState
 from headroom.errors import ArgumentError
@@ -30,6 +30,7 @@ from quota_metrics.config.entities import (
     Rules,
     entity_of,
     matches,
+    misread_names,
     text,
 )
 from quota_metrics.config.json_file import document, parse_pairs, parse_rules
@@ -79,8 +80,9 @@ def describe(
 ) -> None:
     """Show configured quotas. Without a filter: all. A type that is not mentioned may have any name or be absent."""
     with reported_in_one_line():
-        components = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip).components()
-        state = rules_of(bootstrap_server, from_file, command_config, timeout_ms, components, strict=strict)
+        flags = who(names, defaults, any_name, user=user, client_id=client_id, ip=ip)
+        state = rules_of(bootstrap_server, from_file, command_config, timeout_ms, flags.components(), strict=strict)
+        warn(*misread_names([*state.rules, tuple(flags.names.items())]))
         rules = {
             entity: values
             for entity, values in state.rules.items()
@@ -114,8 +116,11 @@ def resolve(
         flags = who(names, None, None, user=user, client_id=client_id, ip=ip)
         if (pairs is None) == (flags == Who({})):
             raise ArgumentError("name a client: --user, --client-id, --ip, --names, or --pairs FILE")
-        clients = [flags.client()] if pairs is None else parse_pairs(content_of(pairs))
+        clients: list[quota_output.Client] = [(flags.names.get(USER), flags.names.get(CLIENT_ID), flags.names.get(IP))]
+        if pairs is not None:
+            clients = parse_pairs(content_of(pairs))
         state = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
+        warn(*misread_names([*state.rules, *(tuple(zip(TYPES, client, strict=True)) for client in clients)]))
         resolver = Resolver(state.rules)
         classes: tuple[str, ...] = ()
         if bootstrap_server is not None:
@@ -162,16 +167,13 @@ def alter(
         if from_file is not None:
             state = rules_of(bootstrap_server, from_file, command_config, timeout_ms)
             exit_when_incomplete(state.is_complete)  # the changed quotas would be written without what was left out
-            _check_change(entity, INVALID_REQUEST if (message := refusal(alteration)) else 0, message)
+            message = refusal(alteration)
+            check(f"the change of {text(entity)}", INVALID_REQUEST if message else 0, message)
             _print_rules(state.rules if validate_only else altered(state.rules, alteration), output)
             return
         change = partial(KafkaAdmin.alter_client_quotas, alterations=[alteration], validate_only=validate_only)
         for result in asked(change, _one_of(bootstrap_server, from_file), command_config, timeout_ms):
-            _check_change(result.entity, result.error_code, result.error_message)
-
-
-def _check_change(entity: Entity, code: int, message: str | None) -> None:
-    check(f"the change of {text(entity)}", code, message)
+            check(f"the change of {text(result.entity)}", result.error_code, result.error_message)
 
 
 def _print_rules(rules: Rules, output: Output) -> None:
@@ -201,8 +203,7 @@ def rules_of(
         describe = partial(KafkaAdmin.describe_client_quotas, components=components, strict=strict)
         return ClusterState(asked(describe, address, command_config, timeout_ms))
     read = parse_rules(content_of(from_file))
-    for line in [*(f"left out: {fault}" for fault in read.faults), *read.ignored]:
-        typer.echo(f"headroom: {line}", err=True)
+    warn(*(f"left out: {fault}" for fault in read.faults), *read.ignored)
     rules = {entity: values for entity, values in read.rules.items() if matches(entity, components, strict=strict)}
     return ClusterState(rules, is_complete=not read.faults)
 
@@ -244,11 +245,9 @@ class Who:
         """As the entity to change. Raises ArgumentError when no entity is named."""
         if not self.names:
             raise ArgumentError("name an entity: --names, --defaults, --user, --client-id or --ip")
-        return entity_of(self.names)
-
-    def client(self) -> tuple[str | None, str | None, str | None]:
-        """As one client: user, client-id, address; None means unknown."""
-        return self.names.get(USER), self.names.get(CLIENT_ID), self.names.get(IP)
+        entity = entity_of(self.names)
+        warn(*misread_names([entity]))
+        return entity
 
 
 def who(
@@ -267,6 +266,8 @@ def who(
         if not equals:
             raise ArgumentError(f"--names {part!r} is not TYPE=NAME")
         said.append((_type(kind, part), utf8(name)))
+        if name == DEFAULT_ENTITY:  # as other tools and `describe` print it
+            raise ArgumentError(f"--names {part!r}: the default goes with --defaults {kind}, a name with --{kind}")
     said += [(_type(part, part), None) for part in _parts(defaults)]
     flags = {USER: user, CLIENT_ID: client_id, IP: ip}
     said += [(kind, utf8(name)) for kind, name in flags.items() if name is not None]

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporters.model import QuotaKey
 from quota_metrics.config.broker_refusals import altered
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
 from quota_metrics.config.quota_file import (
     DeclaredQuota,
-    DeclaredQuotaError,
     declared_of,
     parse_declared_file,
     quota_file,
@@ -21,9 +21,9 @@ from quota_metrics.config.quota_plan import (
     Action,
     QuotaPlan,
     cluster_fingerprint,
+    differences,
     quota_plan,
     requests,
-    subscription_differences,
     undo,
 )
 from tests.kit.kafka.quota_files import quotas_of
@@ -31,7 +31,7 @@ from tests.kit.kafka.quota_files import quotas_of
 GOOD = """
 quotas:
   - entity: {user: alice, client-id: <default>}
-    values: {producer_byte_rate: 10 MiB, consumer_byte_rate: 5e6, request_percentage: 12.5}
+    values: {producer_byte_rate: 10 MiB, consumer_byte_rate: 5e6, request_percentage: "12.5"}
     owner: payments
     comment: two instances of the settlement job
     expires: 2027-03-31
@@ -44,8 +44,8 @@ BAD = """
 quotas:
   - entity: {user: 12}
     values: {producer_byte_rate: 1}
-  - entity: {user: alice, grup: x}
-    values: {producer_byte_rate: fast, nonsense: 1}
+  - entity: {user: alice, client_id: x}
+    values: {producer_byte_rate: fast, producerByteRate: 1}
     ownr: payments
   - values: {}
   - entity: {user: bob}
@@ -63,6 +63,8 @@ quotas:
     values: {producer_byte_rate: 1.5, consumer_byte_rate: -1}
   - entity: {}
     values: {producer_byte_rate: 5}
+  - entity: [{name: <default>, type: client-id}]
+    values: [{key: producer_byte_rate, value: "1111"}]
 """
 
 
@@ -86,14 +88,15 @@ def test_no_value_is_in_force_from_its_expiry_on() -> None:
 
 
 def test_every_error_is_named_with_its_line_and_entries_without_errors_are_taken() -> None:
+    """Some are spelled as by Aiven and Strimzi, one is of `rpk cluster quotas describe`."""
     file = parse_declared_file(BAD)
     units = "with a unit (kB, MB, GB, KiB, MiB, GiB) or null"
     assert file.errors == [
         "line 3: user is not text: quote it, or write <default>",
-        "line 5: `entity` has no field 'grup'",
+        "line 5: `entity` has no field 'client_id', only user, client-id, ip",
         f"line 6: producer_byte_rate is not a number, {units}",
-        "line 6: `values` has no field 'nonsense'",
-        "line 7: the entry has no field 'ownr'",
+        f"line 6: `values` has no field 'producerByteRate', only {', '.join(key.value for key in QuotaKey)}",
+        "line 7: the entry has no field 'ownr', only entity, values, owner, comment, expires",
         "line 8: the entry has no `entity`",
         f"line 10: producer_byte_rate is not a number, {units}",
         "line 10: request_percentage is not a number or null",
@@ -105,6 +108,8 @@ def test_every_error_is_named_with_its_line_and_entries_without_errors_are_taken
         "line 21: {user=carol}: producer_byte_rate cannot be a fractional value.",
         "line 21: {user=carol}: Quota consumer_byte_rate must be greater than 0",
         "line 22: the entity names none of user, client-id, ip",
+        "line 24: entity is not a mapping",
+        "line 25: values is not a mapping",
     ]
     assert file.quotas == [DeclaredQuota(entity_of({"client-id": "app"}), {"producer_byte_rate": 1.0})]
 
@@ -141,11 +146,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("content", OTHERS)
 def test_other_documents_are_refused(content: str | bytes) -> None:
-    try:
-        errors = parse_declared_file(content).errors
-    except DeclaredQuotaError as exc:
-        errors = [str(exc)]
-    assert len(errors) == 1
+    assert len(parse_declared_file(content).errors) == 1
 
 
 NAMES = st.none() | st.text(min_size=1).filter(lambda name: name != "<default>")
@@ -247,14 +248,9 @@ def test_apply_is_idempotent_and_undo_brings_back(
     assert altered(applied, *back.alterations) == rules
 
 
-def test_subscriptions_change_where_they_differ_and_the_undo_brings_them_back() -> None:
+def test_undo_brings_subscriptions_back() -> None:
     current = {"all": {"metrics": "a.", "interval.ms": "1000"}}
-    changes, unmanaged = subscription_differences(current, {"all": {"metrics": "b."}, "new": {"metrics": "c."}})
-    assert [(change.holder, change.action, change.before, change.after) for change in changes] == [
-        ("all", Action.CHANGE, "a.", "b."),
-        ("new", Action.SET, None, "c."),
-    ]
-    assert [(change.key, change.after) for change in unmanaged] == [("interval.ms", None)]
+    changes, _ = differences(current, {"all": {"metrics": "b."}, "new": {"metrics": "c."}})
     plan = QuotaPlan("", [], [], changes)
     assert plan.altered_subscriptions == {"all": {"metrics": "b."}, "new": {"metrics": "c."}}
     assert undo(plan) == ([], {"all": {"metrics": "a."}, "new": {"metrics": None}})

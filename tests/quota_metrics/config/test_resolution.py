@@ -6,21 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from quota_metrics.config.entities import (
-    Entity,
-    Rules,
-    entity_of,
-    kafka_configs_line,
-    stored_rules,
-    text,
-)
+from quota_metrics.config.entities import Entity, Rules, entity_of, kafka_configs_line, stored_rules
 from quota_metrics.config.resolution import Resolver, Rule
 
 ALICE = entity_of({"user": "alice"})
-
-
-def test_text_uses_the_notation_of_kip_546() -> None:
-    assert text(entity_of({"user": "a b", "client-id": None})) == "{user=a%20b, client-id=<default>}"
 
 
 def test_limit_below_zero_allows_nothing() -> None:
