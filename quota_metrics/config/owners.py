@@ -22,10 +22,11 @@ from hashlib import blake2b
 from typing import Annotated, Final, NamedTuple, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from exporters.model import UNOWNED
 from exporters.printable import one_line
+from quota_metrics.config.entities import PRINCIPAL_TYPE
 from quota_metrics.config.quota_file import UniqueKeys
 
 _MAX_FILE_BYTES: Final = 4 << 20
@@ -65,7 +66,7 @@ class _Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     team: str = Field(min_length=1, max_length=200)
-    user: _Pattern | None = None
+    user: Annotated[_Pattern | None, AfterValidator(lambda user: user and user.removeprefix(PRINCIPAL_TYPE))] = None
     client_id: _Pattern | None = Field(default=None, alias="client-id")
     topic: _Pattern | None = None
     contact: str = ""

@@ -24,7 +24,7 @@ def test_empty_file_owns_nothing() -> None:
 TOPICS = b"""
 owners:
   - {team: audit, topic: "payments.audit"}
-  - {team: payments, user: "payments-*", topic: "payments.*", contact: c}
+  - {team: payments, user: "User:payments-*", topic: "payments.*", contact: c}
   - {team: rest, topic: "*.t?"}
   - {team: clients, client-id: "*"}
 """
