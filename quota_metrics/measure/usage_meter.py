@@ -18,7 +18,7 @@ from quota_metrics.measure.places_by_payer import CountByPayer, PlacesByPayer
 from quota_metrics.measure.quota_in_force import QuotaInForce, QuotaOf, unknown_quota
 from quota_metrics.measure.throttle_times import ImpliedLimit, MutedTime
 from quota_metrics.measure.topic_partitions import TopicPartitions
-from quota_metrics.verdict.thresholds import UNEXPLAINED
+from quota_metrics.verdict.thresholds import MUTED_LOOKBACK_MS, UNEXPLAINED
 from quota_metrics.windows import QuotaWindow
 
 _EMPTY_FETCH_BYTES: Final = 64  # a Fetch or ShareFetch response without a topic has half as many
@@ -36,8 +36,6 @@ MUTATING: Final = (19, 20, 37)
 
 MAX_CLIENTS: Final = 50_000  # 10,000 clients that produce to and fetch from two brokers each have room
 _NAME_CHARS_PER_CLIENT: Final = 256  # on average: a client that invents names of 32 kB reaches the limit sooner
-_MAX_MUTED_MS: Final = 600_000  # rows of a muted client end after this time: readers look back no further
-
 _MAX_LATE_MS: Final = 2_000  # other network processes report each 100 ms: rows do not go on long after a mute
 _MAX_UNDECIDED: Final = 1_000
 
@@ -388,7 +386,7 @@ class _Usage:
         if self.muted is None:
             self.muted = MutedTime()
         late_ms = -self.muted.muted_ms(*taken) if from_ms < taken[1] else 0.0
-        self.muted.announce(from_ms, min(throttle_ms, _MAX_MUTED_MS))
+        self.muted.announce(from_ms, min(throttle_ms, MUTED_LOOKBACK_MS))  # readers look back no further
         if from_ms < taken[1]:
             late_ms += self.muted.muted_ms(*taken)
             self.late_ms = min(self.late_ms + late_ms, _MAX_LATE_MS)

@@ -1,9 +1,9 @@
 """How the instances of a client changed since the window before an onset: what cause.py tells when nothing else
 explains the rise.
 
-New is an instance that was seen first in the window before the onset or later, of a client that had others before.
-Named are those with a version of the software that no instance had before; else those in such a network; else all new
-ones, as more instances or as restarted ones. In words: docs/levels.md.
+An instance is new if it was seen first in the window before the onset or later, and the client had others before. The
+text names the new ones that run a version of the software which no instance ran before. Without any it names those in a
+network where none was before, else all, as more instances or as restarted ones. In words: docs/levels.md.
 """
 
 import ipaddress

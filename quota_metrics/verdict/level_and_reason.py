@@ -70,7 +70,7 @@ def worst_first(at_broker: Nearness) -> tuple[bool, float, float, int]:
     return not at_broker.is_throttled, -value, -at_broker.window.muted_ms, at_broker.window.broker_id
 
 
-# The level. It is entered at once, and left when the value is below its threshold by more than MARGIN in two windows.
+# The level.
 
 
 def level_of(at_broker: Nearness, holding: int) -> str:

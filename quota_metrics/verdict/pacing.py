@@ -3,15 +3,15 @@
 from typing import Final, NamedTuple
 
 from exporters.model import BYTE_KEYS
-from quota_metrics.windows import QuotaWindow, bounded_throttle_time_ms
+from quota_metrics.windows import bounded_throttle_time_ms
 
 MAX_WAIT_MS: Final = 60_000  # a newer minute says more
 _ALL_MINUTE_MS: Final = 59_000  # the last row may not be there yet
 
 
 class PacingAdvice(NamedTuple):
-    """`retry_after_ms`: how long to send nothing. `headroom_bytes_per_s`: what all clients of the quota may send more
-    at that broker; None for quotas that do not count bytes, and without a limit."""
+    """`retry_after_ms`: how long to send nothing. `headroom_bytes_per_s`: how much more all clients of the quota may
+    send together to that broker; None for quotas that do not count bytes, and without a limit."""
 
     retry_after_ms: int
     headroom_bytes_per_s: float | None
@@ -28,7 +28,7 @@ class BucketMinute(NamedTuple):
     muted_ms: float
 
 
-def pace(minute: BucketMinute, window_ms: int = QuotaWindow().length_ms) -> PacingAdvice:
+def pace(minute: BucketMinute, window_ms: int) -> PacingAdvice:
     """As a broker that meters over `window_ms` would delay: by the throttle time that it announced while it muted the
     client, else by Kafka's own formula when usage is above the limit. A client that was muted all the minute by an
     earlier throttle time waits for a newer minute."""

@@ -1,9 +1,8 @@
-"""Victims: clients that nothing throttles and whose requests take longer while another is heavy at their broker.
+"""Victims: unthrottled clients that a heavy neighbour slows down.
 
-A client is heavy at a broker in the newest window when it takes half or more of the bytes there; it was busy in those
-windows in which it took half of that or more. A victim's own request latency is at least twice its median of three or
-more windows in which the heavy client was not busy, and 100 ms above it. Only producers have one: a Fetch waits for
-records.
+A neighbour is heavy when it takes at least half of the broker's bytes in the newest window. An earlier window is quiet
+when the neighbour had less than half of that rate. The requests of a victim take at least twice as long as the median
+of three or more quiet windows, and at least 100 ms longer. Only producers are victims: a Fetch waits for records.
 """
 
 from collections import defaultdict

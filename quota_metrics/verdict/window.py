@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 WINDOW_S: Final = 60  # of minutes, and of what is shown now
+MINUTE_MS: Final = 60_000
 LATE_S: Final = 150.0  # after the end of the newest 60 seconds: newer ones should have been computed long ago
 
 
