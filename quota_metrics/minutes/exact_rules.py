@@ -1,9 +1,8 @@
 """What holds when rows of a client, or of the clients of a bucket, know several limits.
 
-The quota of a second is what rows of that second know; a second without such a row has the quota of the last second
-before it that has one, else of the first after it. If the rows of a second disagree, as those of two gateways do while
-a change reaches them, the quota that came up later in the window is the newer one; if that does not tell, the lower
-limit counts.
+The limit of a second comes from the rows of that second. A second without such a row has the limit of the second
+before it, or else of the next second that has one. The rows of a second may disagree, as those of two gateways do while
+a change reaches them. Then the limit that appeared last counts, and if neither appeared later, the lower one.
 """
 
 from __future__ import annotations
@@ -59,15 +58,13 @@ def split_clients(claims: Claims, place: Ints, seen: Bools, elapsed_s: Ints) -> 
     pairs = np.unique(joined_codes([run_of_row(starts, len(client)), place]), return_index=True)[1]
     run = run_of_row(starts, len(client))[pairs]
     held = place_at[run] == place[pairs][:, None]
-    some = (held & (np.arange(seen.shape[1]) < elapsed_s[pairs][:, None])).any(axis=1)
-    return client[pairs][some], place[pairs][some], held[some]
+    is_ever = (held & (np.arange(seen.shape[1]) < elapsed_s[pairs][:, None])).any(axis=1)
+    return client[pairs][is_ever], place[pairs][is_ever], held[is_ever]
 
 
 def fullest_parts(claims: Claims, bucket: Ints, seen: Bools, rates: Floats, counted: Bools) -> Parts:
-    """Buckets whose limit changes within a window: of the seconds of which limit the bucket takes the largest share.
-
-    `bucket`: position in `rates` and `counted`, of each claim; each bucket has one.
-    """
+    """Where the limit of a bucket changes within a window: the part of the window in which it came closest to the limit
+    then in force. `bucket`: position in `rates` and `counted`, of each claim; each bucket has one."""
     limit_code = np.unique(claims.limit, return_inverse=True)[1]
     order = np.lexsort((claims.entity, limit_code, bucket))  # the lowest entity of a limit counts
     key = joined_codes([bucket[order], limit_code[order]])

@@ -19,17 +19,17 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.model import BYTE_KEYS
 from quota_metrics.config.resolution import CLIENT_KEYS
 from quota_metrics.minutes.columns import joined_codes
-from quota_metrics.minutes.memories import MINUTE_MS, AsOf, Client, Cluster, restored
+from quota_metrics.minutes.memories import AsOf, Client, Cluster, restored
 from quota_metrics.minutes.records import paused_collector, records
 from quota_metrics.minutes.resolved_limits import recorded_limits
-from quota_metrics.minutes.surroundings import Around, ClientFacts, read_around
+from quota_metrics.minutes.surroundings import ClientFacts, ClientReports, read_reports
 from quota_metrics.minutes.teams import Teams
 from quota_metrics.minutes.usage_minutes import insert_in_parts, last_seconds, store_minute
 from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level_and_reason import is_worth_a_row
 from quota_metrics.verdict.thresholds import Thresholds
-from quota_metrics.verdict.window import SUMMED, WINDOW_S, Memory
+from quota_metrics.verdict.window import MINUTE_MS, SUMMED, WINDOW_S, Memory
 
 _KEPT: Final = 3  # memories: before and after the newest minute, and of one that is computed again
 
@@ -59,7 +59,7 @@ class LiveLevels:
         self._store = store
         self._teams = teams or Teams()
         self._now_ms = now_ms
-        self._known: dict[int, AsOf] = {}  # by minute
+        self._memories: dict[int, AsOf] = {}  # by minute
 
     @paused_collector()
     def compute_minute(self, start_s: int, thresholds: Thresholds, *, telemetry: bool = True) -> None:
@@ -67,13 +67,13 @@ class LiveLevels:
         StoreError."""
         start_ms = 1000 * start_s
         windows = self._windows(store_minute(self._store, start_ms), start_ms)
-        around = read_around(self._store, start_ms, telemetry=telemetry and windows.num_rows > 0)
+        reports = read_reports(self._store, start_ms, telemetry=telemetry and windows.num_rows > 0)
         before = self._as_of(start_ms)
-        judged = _judged(windows, before, around, thresholds)
-        self._write("headroom_minutes", start_ms, judged, around)
-        self._known[start_ms + MINUTE_MS] = before.after(judged.memories, judged.used)
-        while len(self._known) > _KEPT:
-            del self._known[min(self._known)]
+        judged = _judged(windows, before, reports, thresholds)
+        self._write("headroom_minutes", start_ms, judged, reports)
+        self._memories[start_ms + MINUTE_MS] = before.after(judged.memories, judged.used)
+        while len(self._memories) > _KEPT:
+            del self._memories[min(self._memories)]
 
     @paused_collector()
     def compute_last(self, start_ms: int, thresholds: Thresholds, *, telemetry: bool = True) -> None:
@@ -83,9 +83,9 @@ class LiveLevels:
         if not rows.num_rows:
             return
         windows = self._windows(rows, start_ms)
-        around = read_around(self._store, start_ms, telemetry=telemetry)
+        reports = read_reports(self._store, start_ms, telemetry=telemetry)
         before = self._as_of(start_ms - start_ms % MINUTE_MS)
-        self._write("headroom_live", start_ms, _judged(windows, before, around, thresholds), around)
+        self._write("headroom_live", start_ms, _judged(windows, before, reports, thresholds), reports)
 
     def _windows(self, rows: pa.Table, start_ms: int) -> pa.Table:
         """Rows that others insert may lack the limit: the history of quotas has it, as for a job."""
@@ -93,29 +93,29 @@ class LiveLevels:
         unknown = rows.filter(pc.equal(rows["limit_known"], pa.scalar(0))).select(
             ["cluster", "quota_key", "user", "client_id"]
         )
-        clients = {client for client in records(unknown, lambda *names: names) if client[1] in CLIENT_KEYS}
+        clients = {client for client in records(unknown) if client[1] in CLIENT_KEYS}
         return windows_of(rows, WINDOW_S, end_ms, recorded_limits(self._store, clients, start_ms, end_ms))
 
     def _as_of(self, minute_ms: int) -> AsOf:
-        if minute_ms not in self._known:
-            self._known[minute_ms] = restored(self._store, minute_ms)
-        return self._known[minute_ms]
+        if minute_ms not in self._memories:
+            self._memories[minute_ms] = restored(self._store, minute_ms)
+        return self._memories[minute_ms]
 
-    def _write(self, table: str, start_ms: int, judged: _Judged, around: Around) -> None:
+    def _write(self, table: str, start_ms: int, judged: _Judged, reports: ClientReports) -> None:
         if not judged.verdicts:
             return
         now_ms = self._now_ms()
-        rows = _rows(judged, start_ms // 1000, now_ms, self._of_clients(judged.windows, around, now_ms))
+        rows = _rows(judged, start_ms // 1000, now_ms, self._of_clients(judged.windows, reports, now_ms))
         insert_in_parts(self._store, table, rows)
 
-    def _of_clients(self, windows: pa.Table, around: Around, now_ms: int) -> dict[str, Any]:
+    def _of_clients(self, windows: pa.Table, reports: ClientReports, now_ms: int) -> dict[str, Any]:
         """Columns that tell of the client of each window."""
         names: list[Any] = [windows.column(name).combine_chunks() for name in ("cluster", "user", "client_id")]
         codes = joined_codes([name.indices.to_numpy().astype(np.int64) for name in names])
         _, first, place = np.unique(codes, return_index=True, return_inverse=True)
         clients = list(zip(*(name.take(first).cast(_TEXT).to_pylist() for name in names), strict=True))
         self._teams.match(self._store, (client[1:] for client in clients), now_ms)
-        facts = zip(*map(around.client, clients), strict=True)
+        facts = zip(*map(reports.facts, clients), strict=True)
         columns = {
             **dict(zip(ClientFacts._fields, facts, strict=True)),
             "team": [self._teams.team(client[1:]) for client in clients],
@@ -133,7 +133,7 @@ class _Judged(NamedTuple):
     used: frozenset[Cluster]
 
 
-def _judged(windows: pa.Table, before: AsOf, around: Around, thresholds: Thresholds) -> _Judged:
+def _judged(windows: pa.Table, before: AsOf, reports: ClientReports, thresholds: Thresholds) -> _Judged:
     """All windows count as those of the minute after `before`; those of a client are adjacent."""
     minute = pa.array(np.full(windows.num_rows, before.minute_ms))
     windows = windows.set_column(windows.column_names.index("window_start_ms"), "window_start_ms", minute)
@@ -145,7 +145,7 @@ def _judged(windows: pa.Table, before: AsOf, around: Around, thresholds: Thresho
     for client, of_client in groupby(compress(at_brokers, are_rows), key=itemgetter(slice(5))):
         cluster, source, _, user, client_id = client
         memory = before.memories.get(client, nothing)
-        surroundings = around.of(
+        surroundings = reports.surroundings(
             (cluster, user, client_id),
             observed=(cluster, source) in observed,
             explains_onset=memory.onset is not None and not memory.onset.cause,

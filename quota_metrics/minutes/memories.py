@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from exporters.clickhouse.client import ClickHouse
 from exporters.model import BYTE_KEYS
 from quota_metrics.minutes.records import records, statement
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MEMORY_WINDOWS
-from quota_metrics.verdict.window import Base, Memory, Onset, PastWindow
+from quota_metrics.verdict.window import MINUTE_MS, Base, Memory, Onset, PastWindow
 
-MINUTE_MS: Final = 60_000
 Client: TypeAlias = tuple[str, str, str, str, str]  # cluster, source, quota key, user, client-id
 Cluster: TypeAlias = tuple[str, str]  # cluster, source
 
@@ -72,7 +71,7 @@ def restored(store: ClickHouse, minute_ms: int) -> AsOf:
     """From the newest computation of each of the ten minutes before. Raises StoreError."""
     by_client: dict[Client, list[_PastRow]] = defaultdict(list)
     used: dict[int, set[Cluster]] = defaultdict(set)
-    for row in records(store.table(statement("past"), {"minute_s": minute_ms // 1000}), _PastRow):
+    for row in map(_PastRow._make, records(store.table(statement("past"), {"minute_s": minute_ms // 1000}))):
         by_client[row[:5]].append(row)
         if row.is_worst and row.quota_key in BYTE_KEYS:
             used[row.start_ms].add((row.cluster, row.source))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Record = TypeVar("Record")
 
 
 @cache
@@ -34,12 +32,12 @@ def paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-def records(table: pa.Table, kind: Callable[..., Record]) -> list[Record]:
-    """The rows of a table, each a `kind`, whose parameters are the columns in order."""
-    return list(map(kind, *(values(column) for column in table.columns)))
+def records(table: pa.Table) -> list[tuple[Any, ...]]:
+    """The rows of a table, each with the columns in order."""
+    return list(zip(*(_values(column) for column in table.columns), strict=True))
 
 
-def values(column: Any) -> list[Any]:
+def _values(column: Any) -> list[Any]:
     """The values of a column (pyarrow.ChunkedArray). Of a dictionary each one is made once."""
     import pyarrow as pa
 

@@ -24,7 +24,7 @@ def recorded_limits(
 ) -> ClientLimits:
     """`resolved_limits` by the stored history. Raises StoreError."""
     span = {"to_ms": to_ms, "cluster": cluster, "quota_keys": CLIENT_KEYS}
-    history = records(store.table(statement("limits"), span), QuotaLimit) if clients else []
+    history = [QuotaLimit._make(row) for row in records(store.table(statement("limits"), span))] if clients else []
     return ClientLimits(resolved_limits(clients, history, from_ms, to_ms) if history else {})
 
 

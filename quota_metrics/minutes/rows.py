@@ -22,10 +22,17 @@ from quota_metrics.minutes.columns import (
     seconds_since_epoch,
     starts_of,
 )
-from quota_metrics.verdict.window import SUMMED
+from quota_metrics.verdict.window import MINUTE_MS, SUMMED
 
 STATES = ("unknown", "none", "limited")  # the later, the nearer to a limit
 _ROWS_AT_ONCE = 131_072  # of windows that are computed together
+_NUMBERS_OF_LIMITS = ("from_ms", "to_ms", "limit")
+# Columns of numbers, as usage_1m has them.
+_NUMBERS: Mapping[str, Any] = {
+    **dict.fromkeys(("broker_id", "cadence_s", "samples", "implied_samples"), np.int64),
+    **dict.fromkeys(("limit", "area", "throttle_ms", "implied_sum"), np.float64),
+    "limit_known": np.bool_,
+}
 
 
 class LimitInterval(NamedTuple):
@@ -145,52 +152,49 @@ class MinuteTable:
 
 def table_of(minutes: pa.Table, window_s: int, limits: ClientLimits) -> MinuteTable:
     """Reads the columns. Rows that are not used any more (`replace.sql`) are left out."""
-    values = [(*key, *interval) for key, several in limits.intervals.items() for interval in several]
-    columns = list(zip(*values, strict=True)) or [()] * 11
-    texts = {n: pa.array(columns[n], pa.string()) for n in (0, 1, 2, 3, 8, 9, 10)}
-    clusters, (cluster, of_cluster) = encoded(minutes["cluster"], texts[0])
+    names = ("cluster", "quota_key", "user", "client_id", *LimitInterval._fields)
+    values = [(*key, *interval) for key, of_client in limits.intervals.items() for interval in of_client]
+    of_limits = dict(zip(names, list(zip(*values, strict=True)) or [()] * len(names), strict=True))
+    texts = {name: pa.array(of_limits[name], pa.string()) for name in names if name not in _NUMBERS_OF_LIMITS}
+    clusters, (cluster, of_cluster) = encoded(minutes["cluster"], texts["cluster"])
     sources, (source,) = encoded(minutes["source"])
-    quota_keys, (quota_key, of_quota_key) = encoded(minutes["quota_key"], texts[1])
+    quota_keys, (quota_key, of_quota_key) = encoded(minutes["quota_key"], texts["quota_key"])
     users, (user, bucket_user, of_user, in_bucket_user) = encoded(
-        minutes["user"], minutes["bucket_user"], texts[2], texts[9]
+        minutes["user"], minutes["bucket_user"], texts["user"], texts["bucket_user"]
     )
     client_ids, (client_id, bucket_client_id, of_client_id, in_bucket_client_id) = encoded(
-        minutes["client_id"], minutes["bucket_client_id"], texts[3], texts[10]
+        minutes["client_id"], minutes["bucket_client_id"], texts["client_id"], texts["bucket_client_id"]
     )
     _, (gateway,) = encoded(minutes["gateway_id"])
-    entities, (entity, of_entity) = encoded(minutes["matched_entity"], texts[8])
+    entities, (entity, of_entity) = encoded(minutes["matched_entity"], texts["matched_entity"])
     deciders, (decided_by,) = encoded(minutes["decided_by"])
-    both = [np.concatenate(pair) for pair in ((cluster, of_cluster), (quota_key, of_quota_key), (user, of_user))]
-    named = joined_codes([*both, np.concatenate([client_id, of_client_id])])
+    pairs = ((cluster, of_cluster), (quota_key, of_quota_key), (user, of_user), (client_id, of_client_id))
+    named = joined_codes([np.concatenate(pair) for pair in pairs])
     key, start, count = np.unique(named[len(cluster) :], return_index=True, return_counts=True)
     intervals = Intervals(
-        *(key, start, count, np.array(columns[4], np.int64), np.array(columns[5], np.int64)),
-        *(np.array([STATES.index(state) for state in columns[6]], np.int64), np.array(columns[7], np.float64)),
-        *(of_entity, in_bucket_user, in_bucket_client_id),
+        *(key, start, count, np.array(of_limits["from_ms"], np.int64), np.array(of_limits["to_ms"], np.int64)),
+        np.array([STATES.index(state) for state in of_limits["state"]], np.int64),
+        *(np.array(of_limits["limit"], np.float64), of_entity, in_bucket_user, in_bucket_client_id),
     )
     starts_ms = seconds_since_epoch(minutes, "window_start") * 1000
     window_ms = starts_ms if window_s == 60 else starts_ms - starts_ms % (window_s * 1000)
     scope = joined_codes([cluster, source, quota_key, np.unique(window_ms, return_inverse=True)[1]])
-    broker_id = numbers(minutes, "broker_id", np.int64)
-    client = joined_codes([scope, user, client_id, np.unique(broker_id, return_inverse=True)[1]])
-    samples, throttle_ms = numbers(minutes, "samples", np.int64), numbers(minutes, "throttle_ms", np.float64)
-    summed = np.column_stack([numbers(minutes, name, np.int64) for name in SUMMED])
-    minute = (starts_ms - window_ms) // 60_000
-    order = np.argsort(client, kind="stable") if window_s == 60 else np.lexsort((minute, client))
-    order = order[(samples[order] > 0) | (throttle_ms[order] > 0)]
-    rows = (
-        *(scope, client, cluster, source, quota_key, window_ms, minute, user, client_id, broker_id),
-        *(gateway, _position(key, named[: len(cluster)]), numbers(minutes, "cadence_s", np.int64)),
-        *(numbers(minutes, "limit_known", np.bool_), numbers(minutes, "limit", np.float64), entity, bucket_user),
-        *(bucket_client_id, numbers(minutes, "area", np.float64), summed, samples),
-        *(throttle_ms, decided_by, numbers(minutes, "implied_sum", np.float64)),
-        numbers(minutes, "implied_samples", np.int64),
-    )
-    ordered: list[Any] = [*(np.asarray(column)[order] for column in rows), order]
+    plain = {name: numbers(minutes, name, kind) for name, kind in _NUMBERS.items()}
+    client = joined_codes([scope, user, client_id, np.unique(plain["broker_id"], return_inverse=True)[1]])
+    columns = plain | {
+        "scope": scope, "client": client, "cluster": cluster, "source": source, "quota_key": quota_key,
+        "window_ms": window_ms, "minute": (starts_ms - window_ms) // MINUTE_MS, "user": user, "client_id": client_id,
+        "gateway": gateway, "of_limits": _position(key, named[: len(cluster)]), "entity": entity,
+        "bucket_user": bucket_user, "bucket_client_id": bucket_client_id, "decided_by": decided_by,
+        "summed": np.column_stack([numbers(minutes, name, np.int64) for name in SUMMED]),
+    }  # fmt: skip
+    order = np.argsort(client, kind="stable") if window_s == 60 else np.lexsort((columns["minute"], client))
+    order = order[(plain["samples"][order] > 0) | (plain["throttle_ms"][order] > 0)]
+    rows = MinuteRows(**{name: np.asarray(column)[order] for name, column in columns.items()}, position=order)
     muted_at_ms, lengths = lists(minutes["muted_at_ms"], np.int64)
     muted_ms, _ = lists(minutes["muted_ms"], np.int64)
     return MinuteTable(
-        *(MinuteRows(*ordered), intervals, clusters, sources, quota_keys, users, client_ids, entities),
+        *(rows, intervals, clusters, sources, quota_keys, users, client_ids, entities),
         *(deciders, lists(minutes["rates"], np.float64)[0].reshape(-1, 60)),
         *(muted_at_ms, muted_ms, np.cumsum(lengths)),
     )

@@ -17,11 +17,10 @@ from quota_metrics.verdict.changes import (
 )
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS
 from quota_metrics.verdict.trend import lag_per_min
-from quota_metrics.verdict.window import InstanceChange, Surroundings, Telemetry
+from quota_metrics.verdict.window import MINUTE_MS, InstanceChange, Surroundings, Telemetry
 
-Named: TypeAlias = tuple[str, str, str]  # cluster, user, client-id
+ClusterClient: TypeAlias = tuple[str, str, str]  # cluster, user, client-id
 
-_MINUTE_MS: Final = 60_000
 # The names of metrics in telemetry.sql and byte_reports.sql.
 TELEMETRY_PARAMETERS: Final[Mapping[str, Any]] = {
     **{name: list(client_signals.metrics_of(name)) for name in client_signals.NAMES},
@@ -39,49 +38,50 @@ class ClientFacts(NamedTuple):
     last_seen: int = 0  # ms since the epoch
 
 
-class Around:
-    """What was read for 60 seconds that begin in the minute `minute_ms`."""
+class ClientReports:
+    """What clients reported in 60 seconds that begin in the minute `minute_ms`."""
 
     def __init__(
         self,
-        telemetry: Mapping[Named, Telemetry],
-        clients: Mapping[Named, ClientFacts],
-        instances: Mapping[Named, Sequence[SeenInstance]],
-        reports: Mapping[Named, Sequence[ByteReport]],
+        telemetry: Mapping[ClusterClient, Telemetry],
+        clients: Mapping[ClusterClient, ClientFacts],
+        instances: Mapping[ClusterClient, Sequence[SeenInstance]],
+        byte_reports: Mapping[ClusterClient, Sequence[ByteReport]],
         minute_ms: int,
     ) -> None:
         self._telemetry = telemetry
         self._clients = clients
         self._instances = instances
-        self._reports = reports
+        self._byte_reports = byte_reports
         self._minute_ms = minute_ms
 
-    def client(self, named: Named) -> ClientFacts:
+    def facts(self, client: ClusterClient) -> ClientFacts:
         """What its instances said of themselves."""
-        return self._clients.get(named, _NOBODY)
+        return self._clients.get(client, _NOBODY)
 
-    def of(self, named: Named, *, observed: bool, explains_onset: bool) -> Surroundings:
+    def surroundings(self, client: ClusterClient, *, observed: bool, explains_onset: bool) -> Surroundings:
         """`explains_onset`: whether changes of its instances are looked for."""
         changes: tuple[InstanceChange, ...] = ()
-        if explains_onset and named in self._instances:
-            changes = changes_before(self._instances[named], self._reports.get(named, ()), self._minute_ms, _MINUTE_MS)
-        telemetry = self._telemetry.get(named, _SILENT)
-        return Surroundings(telemetry, self.client(named).software_name, changes, observed)
+        if explains_onset and client in self._instances:
+            byte_reports = self._byte_reports.get(client, ())
+            changes = changes_before(self._instances[client], byte_reports, self._minute_ms, MINUTE_MS)
+        telemetry = self._telemetry.get(client, _SILENT)
+        return Surroundings(telemetry, self.facts(client).software_name, changes, observed)
 
 
 _NOBODY: Final = ClientFacts()
 _SILENT: Final = Telemetry()
 
 
-def read_around(store: ClickHouse, start_ms: int, *, telemetry: bool) -> Around:
+def read_reports(store: ClickHouse, start_ms: int, *, telemetry: bool) -> ClientReports:
     """Of the 60 seconds from `start_ms` on; without `telemetry` nothing of it is read. Raises StoreError."""
-    since_ms = start_ms - (CAUSE_WINDOWS + 1) * _MINUTE_MS
+    since_ms = start_ms - (CAUSE_WINDOWS + 1) * MINUTE_MS
     span = {
         **TELEMETRY_PARAMETERS,
         "from_ms": start_ms,
-        "to_ms": start_ms + _MINUTE_MS,
-        "offset_ms": start_ms % _MINUTE_MS,
-        "window_ms": _MINUTE_MS,
+        "to_ms": start_ms + MINUTE_MS,
+        "offset_ms": start_ms % MINUTE_MS,
+        "window_ms": MINUTE_MS,
         "since_ms": since_ms,
         "seen_from_ms": since_ms - LONGEST_SILENCE_MS,
         "cluster": "",
@@ -89,14 +89,14 @@ def read_around(store: ClickHouse, start_ms: int, *, telemetry: bool) -> Around:
     }
     reported = {row[:3]: _telemetry(row) for row in _rows(store, "telemetry", span)} if telemetry else {}
     clients = {row[:3]: ClientFacts(*row[3:]) for row in _rows(store, "clients", {})}
-    instances: dict[Named, list[SeenInstance]] = defaultdict(list)
-    reports: dict[Named, list[ByteReport]] = defaultdict(list)
+    instances: dict[ClusterClient, list[SeenInstance]] = defaultdict(list)
+    byte_reports: dict[ClusterClient, list[ByteReport]] = defaultdict(list)
     for row in _rows(store, "instances", span):
         instances[row[:3]].append(seen_instance(*row[3:]))
     if instances:
         for row in _rows(store, "byte_reports", span):
-            reports[row[:3]].append(ByteReport(*row[3:]))
-    return Around(reported, clients, instances, reports, start_ms - start_ms % _MINUTE_MS)
+            byte_reports[row[:3]].append(ByteReport(*row[3:]))
+    return ClientReports(reported, clients, instances, byte_reports, start_ms - start_ms % MINUTE_MS)
 
 
 def seen_instance(
@@ -116,13 +116,12 @@ def seen_instance(
 
 
 def _rows(store: ClickHouse, name: str, parameters: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
-    return records(store.table(statement(name), parameters), lambda *row: row)
+    return records(store.table(statement(name), parameters))
 
 
 _LAG_AT: Final = 4 + len(Telemetry._fields) - 1  # lag_windows and lag_records take the place of lag_per_min
 
 
 def _telemetry(row: tuple[Any, ...]) -> Telemetry:
-    windows, records_lag = row[_LAG_AT:]
-    minutes = [window * _MINUTE_MS / 60_000 for window in windows]
-    return Telemetry._make((*row[4:_LAG_AT], lag_per_min(minutes, records_lag)))
+    minutes, records_lag = row[_LAG_AT:]
+    return Telemetry._make((*row[4:_LAG_AT], lag_per_min([float(minute) for minute in minutes], records_lag)))

@@ -10,13 +10,12 @@ from exporters.clickhouse.client import ClickHouse
 from exporters.model import UNOWNED
 from quota_metrics.config.owners import NO_OWNERS, Owners
 
-Pair: TypeAlias = tuple[str, str]  # user, client-id
+ClientName: TypeAlias = tuple[str, str]  # user, client-id
 
 _AGAIN_MS: Final = 3_600_000  # an active client's row is written again after an hour
-_AT_ONCE: Final = 50_000
-_MOST: Final = (
-    10 * _AT_ONCE
-)  # clients of an hour; further ones are of no team, so that names that clients make up cost little
+_AT_ONCE: Final = 50_000  # rows of one insert
+# Clients that are matched in an hour. Further ones are of no team, so that names that clients make up cost little.
+_MOST: Final = 10 * _AT_ONCE
 
 
 class Teams:
@@ -24,13 +23,13 @@ class Teams:
 
     def __init__(self, owners: Owners = NO_OWNERS) -> None:
         self._owners = owners
-        self._teams: dict[Pair, str] = {}
+        self._teams: dict[ClientName, str] = {}
         self._since_ms = 0
 
     def follow(self, owners: Owners) -> None:
         self._owners, self._teams = owners, {}
 
-    def match(self, store: ClickHouse, clients: Iterable[Pair], now_ms: int) -> None:
+    def match(self, store: ClickHouse, clients: Iterable[ClientName], now_ms: int) -> None:
         """Writes the teams of clients that were not matched in this hour. Raises StoreError."""
         if now_ms - self._since_ms >= _AGAIN_MS:
             self._teams, self._since_ms = {}, now_ms
@@ -52,6 +51,6 @@ class Teams:
             store.insert("client_teams", rows, token=uuid.uuid4().hex)
         self._teams |= teams
 
-    def team(self, client: Pair) -> str:
+    def team(self, client: ClientName) -> str:
         """Its team; unowned for a client that nobody owns."""
         return self._teams.get(client, UNOWNED)

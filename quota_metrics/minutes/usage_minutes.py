@@ -15,8 +15,8 @@ from exporters.clickhouse.schema import filled
 from quota_metrics.minutes.columns import joined_codes, lists, numbers
 from quota_metrics.minutes.records import statement
 from quota_metrics.verdict.thresholds import LARGEST_RATE, MUTED_LOOKBACK_MS
+from quota_metrics.verdict.window import MINUTE_MS
 
-MINUTE_MS: Final = 60_000
 _MUTED_MINUTES: Final = MUTED_LOOKBACK_MS // MINUTE_MS  # after a minute, in which its samples may still mute clients
 _ROWS_AT_ONCE: Final = 10_000_000  # samples of minutes that one statement computes, if they are several
 _DAY_MS: Final = 86_400_000
@@ -31,10 +31,10 @@ class SampleTable(StrEnum):
     RECENT = "quota_usage_recent"  # of the last hours, ordered by minute
 
 
-def minutes(table: SampleTable, merged: str = "FINAL") -> str:
+def minutes(table: SampleTable, *, final: bool = True) -> str:
     """The SELECT of rows of usage_1m, in the order of its columns. Parameters: from_ms, to_ms, computed_ms, source and
-    cluster ('': all)."""
-    return _statement("usage_1m", table, merged)
+    cluster ('': all). `final`: without samples that were stored twice."""
+    return _statement("usage_1m", table, final=final)
 
 
 def last_seconds(clickhouse: ClickHouse, start_ms: int, computed_ms: int = 0) -> pa.Table:
@@ -46,7 +46,7 @@ def last_seconds(clickhouse: ClickHouse, start_ms: int, computed_ms: int = 0) ->
     span = {**_minute(start_ms), "computed_ms": computed_ms}
     if not clickhouse.rows(_statement("any"), {**span, "from_ms": start_ms - MUTED_LOOKBACK_MS}):
         return clickhouse.table("SELECT * FROM usage_1m LIMIT 0")  # planned in much less time
-    rows = clickhouse.table(minutes(SampleTable.RECENT, merged=""), span)
+    rows = clickhouse.table(minutes(SampleTable.RECENT, final=False), span)
     names = [rows[name].combine_chunks().dictionary_encode().indices.to_numpy() for name in _CLIENT]
     rates = np.count_nonzero(np.isfinite(lists(rows["rates"], np.float64)[0]))
     if len(np.unique(joined_codes(names))) == rows.num_rows and rates == numbers(rows, "samples", np.int64).sum():
@@ -146,13 +146,14 @@ def _minute(start_ms: int) -> dict[str, Any]:
 
 
 @cache
-def _statement(name: str, table: SampleTable = SampleTable.ALL, merged: str = "FINAL") -> str:
-    """The text of a file of this package. `pruned`: what the key of the table of recent samples needs."""
-    pruned = "minute BETWEEN toStartOfMinute(fromUnixTimestamp64Milli({})) AND fromUnixTimestamp64Milli({}) AND"
-    pruned = pruned if table is SampleTable.RECENT else ""
+def _statement(name: str, table: SampleTable = SampleTable.ALL, *, final: bool = True) -> str:
+    """The text of a file of this package."""
+    pruned = ""
+    if table is SampleTable.RECENT:  # by its key
+        pruned = "minute BETWEEN toStartOfMinute(fromUnixTimestamp64Milli({})) AND fromUnixTimestamp64Milli({}) AND"
     values = {
         "samples": table.value,
-        "merged": merged,
+        "final": "FINAL" if final else "",
         "largest_rate": f"{LARGEST_RATE:.0f}",
         "muted_lookback_ms": MUTED_LOOKBACK_MS,
         "pruned": pruned.format("{from_ms:Int64}", "{to_ms:Int64}"),

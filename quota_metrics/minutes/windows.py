@@ -152,27 +152,27 @@ class _Computation:
         has_limit = by_samples | (has_limit & ~has_samples[clients.of_row])
         row = np.flatnonzero(has_limit)
         is_none = rows.limit[row] < 0
-        nothing = np.full(len(row), 0)
+        zeros = np.zeros(len(row), np.int64)
         claims = Claims(
             *(clients.of_row[row], np.where(is_none, _NONE, _LIMITED), rows.limit[row], rows.entity[row]),
             np.where(is_none, rows.user[row], rows.bucket_user[row]),
             np.where(is_none, rows.client_id[row], rows.bucket_client_id[row]),
-            *(row, nothing, nothing),
+            *(row, zeros, zeros),
         )
         without = np.flatnonzero(~per_run(np.logical_or, has_limit, first))
         if not len(without):
             return claims
-        every = [claims, *self._resolved(without, clients)]
-        claims = Claims(*(np.concatenate(columns) for columns in zip(*every, strict=True)))
+        columns = zip(claims, *self._resolved(without, clients), strict=True)
+        claims = Claims(*map(np.concatenate, columns))
         return claims.take(np.argsort(claims.client, kind="stable"))
 
     def _resolved(self, client: Ints, clients: _ClientWindows) -> list[Claims]:
         """Claims of clients whose rows know nothing."""
         rows, intervals = self._rows, self._table.intervals
         of_limits = rows.of_limits[clients.first[client]]
-        owner = client[of_limits >= 0]
-        count = intervals.count[of_limits[of_limits >= 0]]
-        at = np.repeat(intervals.start[of_limits[of_limits >= 0]], count)
+        owner, of_limits = client[of_limits >= 0], of_limits[of_limits >= 0]
+        count = intervals.count[of_limits]
+        at = np.repeat(intervals.start[of_limits], count)
         at += np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
         owner = np.repeat(owner, count)
         window_ms = rows.window_ms[clients.first[owner]]
@@ -186,10 +186,10 @@ class _Computation:
             *(intervals.bucket_client_id[at], np.full(len(at), -1), from_s, to_s),
         )
         left = np.setdiff1d(client, owner)
-        first, nothing = clients.first[left], np.zeros(len(left), np.int64)
+        first, zeros = clients.first[left], np.zeros(len(left), np.int64)
         unknown = Claims(
-            *(left, np.full(len(left), _UNKNOWN), np.full(len(left), -1.0), nothing, rows.user[first]),
-            *(rows.client_id[first], np.full(len(left), -1), nothing, nothing),
+            *(left, np.full(len(left), _UNKNOWN), np.full(len(left), -1.0), zeros, rows.user[first]),
+            *(rows.client_id[first], np.full(len(left), -1), zeros, zeros),
         )
         return [resolved, unknown]
 
@@ -214,11 +214,12 @@ class _Computation:
         if is_split.any():
             of_split = is_split[claims.client]
             split = claims.take(of_split)
-            some = split_clients(split, place[of_split], self._seen(split), clients.elapsed_s[split.client])
-            client = np.concatenate([client[~is_split], some[0]])
-            of_member = np.concatenate([place[starts][~is_split], some[1]])
+            elapsed_s = clients.elapsed_s[split.client]
+            split_client, split_place, split_held = split_clients(split, place[of_split], self._seen(split), elapsed_s)
+            client = np.concatenate([client[~is_split], split_client])
+            of_member = np.concatenate([place[starts][~is_split], split_place])
             held = np.ones((len(client), self._window_s), np.bool_)
-            held[np.count_nonzero(~is_split) :] = some[2]
+            held[np.count_nonzero(~is_split) :] = split_held
             names = np.unique(np.concatenate([place, of_member]), return_inverse=True)[1]
             place, of_member = names[: len(place)], names[len(place) :]
             pairs = joined_codes([np.append(claims.client, client), np.append(place, of_member)])
@@ -296,8 +297,8 @@ class _Computation:
         number[changing] = np.arange(len(changing))
         of_changing = number[bucket] >= 0
         counted = _counted(sums)[changing]
-        some = claims.take(of_changing)
-        parts = fullest_parts(some, number[bucket][of_changing], self._seen(some), sums.rates[changing], counted)
+        claims, bucket = claims.take(of_changing), number[bucket][of_changing]
+        parts = fullest_parts(claims, bucket, self._seen(claims), sums.rates[changing], counted)
         limit, entity, mean, p95 = limit.copy(), entity.copy(), mean.copy(), p95.copy()
         limit[changing], entity[changing], mean[changing], p95[changing] = parts
         return limit, entity, mean, p95

@@ -125,11 +125,9 @@ def slowed_clients(clickhouse: ClickHouse, run: JobRun) -> list[Victim]:
     span = {**_reported(run), "lookback": LOOKBACK_WINDOWS}
     usage = [
         ClientUsage((row[0], row[1], row[2]), (row[3], row[4]), row[5], row[6], row[7], bool(row[8]))
-        for row in records(clickhouse.table(_USAGE, span), lambda *row: row)
+        for row in records(clickhouse.table(_USAGE, span))
     ]
     latencies: dict[tuple[str, str, tuple[str, str]], dict[int, float]] = defaultdict(dict)
-    for cluster, source, user, client_id, start_s, latency_ms in records(
-        clickhouse.table(_FELT, span), lambda *row: row
-    ):
+    for cluster, source, user, client_id, start_s, latency_ms in records(clickhouse.table(_FELT, span)):
         latencies[cluster, source, (user, client_id)][start_s] = latency_ms
     return victims(usage, latencies, max((row.window_start_ms for row in usage), default=0))

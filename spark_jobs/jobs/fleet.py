@@ -141,7 +141,7 @@ def assigned(clients: DataFrame, when: TimeRange) -> ClientLimits:
     are rates."""
     rows = collected(clients.where(F.col("bucket_user").isNotNull()).select(*_CLIENT, *_PLACE[2:]))
     limits: dict[ClientKey, list[LimitInterval]] = {}
-    for cluster, quota_key, user, client_id, *bucket in records(rows, lambda *row: row):
+    for cluster, quota_key, user, client_id, *bucket in records(rows):
         interval = LimitInterval(when.from_ms, when.to_ms, "limited", 1.0, "", *bucket)
         limits[cluster, quota_key, user, client_id] = [interval]
     return ClientLimits(limits, assigned=True)

@@ -104,7 +104,7 @@ def _usage(
 def _by_key(measured: DataFrame, *, limited: bool) -> _Demands:
     by_key: dict[tuple[str, str], list[Demand]] = defaultdict(list)
     table = collected(measured.select("cluster", "quota_key", *_DEMAND, *_USAGE))
-    for cluster, key, *columns in records(table, lambda *row: row):
+    for cluster, key, *columns in records(table):
         demand = Demand._make((*columns[: len(_DEMAND)], Usage._make(columns[len(_DEMAND) :])))
         by_key[cluster, key].append(demand if limited else demand._replace(limit=None))
     return by_key

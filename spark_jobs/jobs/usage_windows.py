@@ -58,7 +58,7 @@ def limits_of(clickhouse: ClickHouse, hours: CountedRange) -> ClientLimits:
         return ClientLimits({})
     when = hours.when
     span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": hours.source, "cluster": hours.cluster}
-    clients = records(clickhouse.table(queries.UNRESOLVED_CLIENTS, span), lambda *names: names)
+    clients = records(clickhouse.table(queries.UNRESOLVED_CLIENTS, span))
     return recorded_limits(clickhouse, clients, when.from_ms, when.to_ms, hours.cluster)
 
 

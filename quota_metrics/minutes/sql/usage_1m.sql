@@ -31,7 +31,7 @@ FROM (
     FROM (
         SELECT *, 1 AS own,
                {from_ms:Int64} + intDiv(toUnixTimestamp64Milli(ts) - {from_ms:Int64}, 60000) * 60000 AS minute_ms
-        FROM {{samples}} {{merged}}
+        FROM {{samples}} {{final}}
         WHERE {{pruned}} ts >= fromUnixTimestamp64Milli({from_ms:Int64})
           AND ts < fromUnixTimestamp64Milli({to_ms:Int64})
         UNION ALL

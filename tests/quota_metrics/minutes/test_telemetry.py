@@ -8,7 +8,7 @@ import pytest
 
 from exporters.clickhouse.client import ClickHouse, Row
 from quota_metrics.minutes.records import statement
-from quota_metrics.minutes.surroundings import TELEMETRY_PARAMETERS, read_around
+from quota_metrics.minutes.surroundings import TELEMETRY_PARAMETERS, read_reports
 from quota_metrics.verdict.client_signals import metrics_of
 from quota_metrics.verdict.trend import lag_per_min
 from tests.kit.clickhouse import RunningClickHouse, connected
@@ -134,9 +134,9 @@ def test_sixty_seconds_that_begin_within_a_minute_have_their_own_telemetry(click
     for number, table in enumerate((wait, lag)):
         clickhouse.store.insert("points", table, token=f"within-{number}")
     client = tuple(table.column(name)[0].as_py() for name in ("cluster", "principal", "client_id"))
-    around = read_around(ClickHouse((clickhouse.writer,)), begin_ms, telemetry=True)
-    felt = around.of(client, observed=False, explains_onset=False).telemetry
+    reports = read_reports(ClickHouse((clickhouse.writer,)), begin_ms, telemetry=True)
+    felt = reports.surroundings(client, observed=False, explains_onset=False).telemetry
     assert (felt.queue_time_ms, felt.records_lag) == (800.0, 5000.0)
     assert felt.lag_per_min == pytest.approx(1000.0)
-    silent = read_around(ClickHouse((clickhouse.writer,)), begin_ms, telemetry=False)
-    assert silent.of(client, observed=False, explains_onset=False).telemetry.queue_time_ms is None
+    silent = read_reports(ClickHouse((clickhouse.writer,)), begin_ms, telemetry=False)
+    assert silent.surroundings(client, observed=False, explains_onset=False).telemetry.queue_time_ms is None
