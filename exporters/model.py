@@ -43,7 +43,7 @@ class Connection:
     source_port: int
     software_name: str
     software_version: str
-    broker_id: int  # the connection's broker; -1 without one
+    broker_id: int  # the connection's broker, or NO_BROKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Push:
 
 
 CONTROLLER = -1  # the broker of what the active controller meters, whichever broker a request came through
+NO_BROKER = -1  # broker_id of a connection that leads to none
+MAX_SOFTWARE_CHARS = 255  # longer names and versions of a client's software are cut
 
 # A topic (its name, or another text when only its id is known), its number of partitions after the change, and how many
 # are added; -1: not known. And whether the change was only validated: it costs as much, and is not made.

@@ -11,13 +11,12 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, ResourceMetrics
 
-from exporters.model import Push
+from exporters.model import NO_BROKER, Push
 from telemetry.decode.bounds import DecodeError, PayloadLimits, check_structure, data_points, decompress, points_in
 from telemetry.decode.lenient import METRICS
 from telemetry.forward.selection import ForwardSelection
 from telemetry.subscriptions.java.hash import uuid_text
 
-_NO_BROKER: Final = -1
 _SERVICE_NAME: Final = "kafka-client"  # of all: some vendors open a data set for each name, and clients make client ids
 
 
@@ -33,7 +32,7 @@ def identity_attributes(push: Push) -> dict[str, str | int]:
         "client_source_address": connection.source_address or None,
         "client_source_port": str(port) if port else None,
         "principal": connection.principal,
-        "broker_id": None if connection.broker_id == _NO_BROKER else str(connection.broker_id),
+        "broker_id": None if connection.broker_id == NO_BROKER else str(connection.broker_id),
         "kafka.cluster.id": connection.cluster,
         "messaging.client.id": push.client_id,
         "client.address": connection.source_address or None,

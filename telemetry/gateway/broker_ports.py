@@ -22,7 +22,6 @@ _MAX_DIGITS = 10
 log = structlog.get_logger(__name__)
 
 BOOTSTRAP = -1  # the listener that connects to any broker
-NO_BROKER = -1  # broker_id of a connection that leads to none
 _FORGET_AFTER = 3  # consecutive readings of the metadata without a broker: a restarting one returns soon
 _MAX_BROKERS = 2_000
 _MAX_UNKNOWN = 1_000

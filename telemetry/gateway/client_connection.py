@@ -15,9 +15,9 @@ from typing import Final, cast
 from mypy_extensions import mypyc_attr, trait
 
 from exporters.listening_socket import at_an_address, end_of
-from exporters.model import UNKNOWN, Connection
+from exporters.model import NO_BROKER, UNKNOWN, Connection
 from quota_metrics.kafka.primitives import ProtocolError
-from telemetry.gateway.broker_ports import NO_BROKER, BrokerPorts
+from telemetry.gateway.broker_ports import BrokerPorts
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
 from telemetry.gateway.connection_limits import (
     AddressGate,

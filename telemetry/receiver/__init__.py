@@ -1,8 +1,7 @@
 """Turns telemetry requests into decisions and spool records: Kafka protocol (telemetry_requests.py), gRPC
 (grpc_*.py) and OTLP (otlp_*.py).
 
-`group_commit.py` flushes the spool once per turn of the event loop; acknowledgements are sent after the flush.
-Imports telemetry.subscriptions, telemetry.wire, telemetry.decode, telemetry.proto and exporters.
+`group_commit.py` flushes the spool once per turn of the event loop, or more often; acknowledgements follow the flush.
 
 grpc_auth.py      authenticates gRPC callers and determines which client a request belongs to
 grpc_codec.py     the gRPC service without sockets: decodes a request, applies the rules and encodes the response

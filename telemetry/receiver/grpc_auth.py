@@ -10,14 +10,12 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from exporters.model import ANONYMOUS, UNKNOWN, Connection
+from exporters.model import ANONYMOUS, MAX_SOFTWARE_CHARS, NO_BROKER, UNKNOWN, Connection
 from telemetry.proto.headroom.telemetry.v1 import telemetry_pb2 as pb
 from telemetry.subscriptions.payer_budgets import Caller
 
 LISTENER: Final = "GRPC"  # of callers without authentication, which are clients themselves
-NO_BROKER: Final = -1
 _MAX_CLIENT_ID_BYTES = 32_767  # the largest value of the length field in a Kafka request header
-_MAX_SOFTWARE_CHARS = 255  # as for the Kafka listener: longer values are cut
 _MAX_CHARS = {"cluster": 255, "listener": 255, "principal": 4_096, "client_source_address": 255, "connection_id": 1_024}
 
 
@@ -105,8 +103,8 @@ def caller_of(peer: Peer, stated: pb.Connection | None, cluster: str) -> Caller:
         principal=stated.principal or ANONYMOUS,
         source_address=address,
         source_port=port,
-        software_name=stated.client_software_name[:_MAX_SOFTWARE_CHARS] or UNKNOWN,
-        software_version=stated.client_software_version[:_MAX_SOFTWARE_CHARS] or UNKNOWN,
+        software_name=stated.client_software_name[:MAX_SOFTWARE_CHARS] or UNKNOWN,
+        software_version=stated.client_software_version[:MAX_SOFTWARE_CHARS] or UNKNOWN,
         broker_id=stated.broker_id if stated.HasField("broker_id") else NO_BROKER,
     )
     # Connection ids are unique within a broker only.

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 from xxhash import xxh3_128_digest
 
 from exporters.identity import CLAIMED, stored_name
-from exporters.model import ANONYMOUS, OTLP_LISTENERS, UNKNOWN, Connection
+from exporters.model import ANONYMOUS, MAX_SOFTWARE_CHARS, NO_BROKER, OTLP_LISTENERS, UNKNOWN, Connection
 
-NO_BROKER: Final = -1
 _MAX_TEXT_CHARS = 255  # of other facts
 _MAX_PORT = 65_535
 _MAX_INT32 = (1 << 31) - 1
@@ -132,8 +131,8 @@ def identity_of(facts: Facts, sender: OtlpCaller, cluster: str) -> Identity:
         principal=principal if trusted else CLAIMED + principal,
         source_address=stated.get("source_address", "").lstrip("/")[:_MAX_TEXT_CHARS] if trusted else sender.address,
         source_port=_number(stated.get("source_port"), _MAX_PORT, 0) if trusted else 0,
-        software_name=stated.get("software_name", UNKNOWN)[:_MAX_TEXT_CHARS],
-        software_version=stated.get("software_version", UNKNOWN)[:_MAX_TEXT_CHARS],
+        software_name=stated.get("software_name", UNKNOWN)[:MAX_SOFTWARE_CHARS],
+        software_version=stated.get("software_version", UNKNOWN)[:MAX_SOFTWARE_CHARS],
         broker_id=_number(stated.get("broker_id"), _MAX_INT32, NO_BROKER),
     )
     instance_id = _instance_id(stated.get("client_instance_id", ""))

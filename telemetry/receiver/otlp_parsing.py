@@ -45,7 +45,7 @@ def parse_protobuf(body: bytes) -> ParsedRequest:
         try:
             return _read(body, 0)
         except (DecodeError, StructureError):
-            return _read(*_Parts().of(body, _READER.with_bytes.DESCRIPTOR))
+            return _read(*_ReadableParts().of(body, _READER.with_bytes.DESCRIPTOR))
     except OverBudget as exc:
         raise OtlpError(str(exc)) from exc
     except (DecodeError, StructureError) as exc:
@@ -82,18 +82,21 @@ def _read(body: bytes, left_out: int) -> ParsedRequest:
 
 def _divisible(descriptor: Any) -> dict[int, Any]:
     """The fields that hold the messages between the request and its data points, by number."""
+    if descriptor.name.endswith("DataPoint"):
+        return {}
     return {
         field.number: field
         for field in descriptor.fields
         if field.message_type is not None and (field.name in _BETWEEN or field.containing_oneof is not None)
-        if not descriptor.name.endswith("DataPoint")
     }
 
 
 _BETWEEN: Final = ("resource_metrics", "scope_metrics", "metrics", "data_points")
 
 
-class _Parts:
+class _ReadableParts:
+    """Of one request, within a budget of fields that are looked at."""
+
     def __init__(self) -> None:
         self._left_fields = _REQUEST.points
 
@@ -137,7 +140,7 @@ def _from_json(text: str) -> Any:
 
 
 def _json_parts(value: Any, descriptor: Any) -> tuple[Any, int]:
-    """Does for a message in JSON what _Parts.of does for bytes. Raises ParseError, ValueError."""
+    """Does for a message in JSON what _ReadableParts.of does for bytes. Raises ParseError, ValueError."""
     if not isinstance(value, dict):
         raise ValueError("no object")
     message_class = GetMessageClass(descriptor)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporters import self_metrics as catalogue
-from exporters.model import Connection, SampledTopics
+from exporters.model import NO_BROKER, Connection, SampledTopics
 from exporters.self_metrics import SelfMetric, Values
 from exporters.spool.records import USAGE_WRITER
 from exporters.spool.writer import PushSpool, SpoolWriter
@@ -24,7 +24,7 @@ from headroom.server.periodic import PeriodicTask
 from headroom.server.process_limits import HTTP_CONNECTIONS, open_files
 from headroom.server.processes.security import listener_security
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.broker_ports import NO_BROKER, BrokerNames, PortOptions
+from telemetry.gateway.broker_ports import BrokerNames, PortOptions
 from telemetry.gateway.client_connection import GatewayOptions
 from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.connection_limits import AddressGate, AdmissionLimits
@@ -181,7 +181,7 @@ def new_gateway(
 
 
 def listeners_of(config: ServeConfig, view: ClusterView) -> list[ListenerOptions]:
-    """The main listener and the further ones, whose brokers must not take ports of endpoints that are opened later."""
+    """The main listener and the further ones. Their brokers take no port of an endpoint that is opened later."""
     receivers = (config.grpc.listen, config.otlp.grpc, config.otlp.http)
     later = (config.http, config.sql, *receivers, *(further.listen for further in config.listeners))
     main = FurtherListenerConfig.model_construct(

@@ -21,7 +21,7 @@ from typing import Final
 
 import structlog
 
-from exporters.model import Connection
+from exporters.model import MAX_SOFTWARE_CHARS, Connection
 from quota_metrics.kafka.primitives import ProtocolError, Reader
 from telemetry.gateway.security.sasl_tokens import (
     OAUTHBEARER,
@@ -48,7 +48,6 @@ SASL: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
 RAW_TOKEN: Final = -1  # version of a token that is sent as a raw frame
 _BEFORE: Final = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 _TELEMETRY: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY})
-_MAX_SOFTWARE_CHARS: Final = 255
 _SOFTWARE: Final = re.compile(  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
     r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 )
@@ -215,7 +214,7 @@ class ClientIdentity:
         """Stores the name and version of the last valid ApiVersions request (3+) of the connection, as Kafka does."""
         name, version = software_of(body)
         if name and version:
-            name, version = name[:_MAX_SOFTWARE_CHARS], version[:_MAX_SOFTWARE_CHARS]
+            name, version = name[:MAX_SOFTWARE_CHARS], version[:MAX_SOFTWARE_CHARS]
             self._know(dataclasses.replace(self.facts, software_name=name, software_version=version))
 
     def check(self, api_key: int, now_ms: int) -> None:

@@ -13,11 +13,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData, ResourceMetrics
 
-from exporters.model import ANONYMOUS, UNKNOWN
+from exporters.model import ANONYMOUS, NO_BROKER, UNKNOWN
 from exporters.spool.records import decode_push
 from telemetry.decode.bounds import decompress
 from telemetry.receiver.otlp_export import Export, OtlpLimits, export_of
-from telemetry.receiver.otlp_identity import DIALECTS, NO_BROKER, Facts, Identity, OtlpCaller, facts_of, identity_of
+from telemetry.receiver.otlp_identity import DIALECTS, Facts, Identity, OtlpCaller, facts_of, identity_of
 from telemetry.receiver.otlp_parsing import OtlpError, ParsedRequest, parse_json, parse_protobuf
 from tests.kit.memory import resident_kib
 from tests.kit.otlp_payloads import attributes, field, in_metric, resource
