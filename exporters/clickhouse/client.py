@@ -227,7 +227,7 @@ class ClickHouse:
         )
         return f"{table}_local" if tables and tables[0]["engine"] == "Distributed" else table
 
-    def go_on(self) -> None:
+    def use_next_node(self) -> None:
         """The next statement goes to the next node, by a new connection."""
         self._forget(self._current)
 

@@ -26,20 +26,20 @@ _LOCK = (
     " COMMENT 'held while migrations are applied'"
 )
 _UNLOCK = "DROP TABLE IF EXISTS {{database}}.schema_lock SYNC"
-_RUNNING = f"SELECT count() AS found FROM {{processes}} WHERE Settings['log_comment'] = '{LOG_COMMENT}'"  # noqa: S608 constants of ours
+_RUNNING = f"SELECT count() AS statements FROM {{processes}} WHERE Settings['log_comment'] = '{LOG_COMMENT}'"  # noqa: S608 constants of ours
 # The age check protects the lock of another waiting process that took it just after it was dropped.
 _OLD_LOCK = (
-    "SELECT count() AS found FROM system.tables WHERE database = {database:String} AND name = 'schema_lock'"
+    "SELECT count() AS locks FROM system.tables WHERE database = {database:String} AND name = 'schema_lock'"
     " AND metadata_modification_time <= now() - toIntervalSecond({seconds:UInt32})"
 )
 _POLL_S = 0.25
 _IS_RECORDED = (
-    "SELECT count() AS found FROM system.tables WHERE database = {database:String} AND name = 'schema_migrations'"
+    "SELECT count() AS tables FROM system.tables WHERE database = {database:String} AND name = 'schema_migrations'"
 )
 _ENGINE = "SELECT engine FROM system.databases WHERE name = {database:String}"
 _SHARDS = "SELECT uniqExact(shard_num) AS shards FROM system.clusters WHERE cluster = {database:String}"
 _DISTRIBUTED = (
-    "SELECT count() AS found FROM system.tables WHERE database = {database:String} AND engine = 'Distributed'"
+    "SELECT count() AS tables FROM system.tables WHERE database = {database:String} AND engine = 'Distributed'"
 )
 _TABLES = "SELECT name, engine_full FROM system.tables WHERE database = {database:String} AND engine LIKE '%MergeTree'"
 _TTL = re.compile(r" TTL (?P<column>.+?) \+ toInterval(?P<unit>Hour|Day)\((?P<length>\d+)\)")
@@ -74,20 +74,20 @@ def apply_schema(clickhouse: ClickHouse, options: StoreOptions, database: str, v
     Raises SchemaError, ChangedMigrationError, KeyError for a missing value, StoreError.
     """
     named = {"database": database}
-    every = schema.migrations(values)
+    migrations = schema.migrations(values)
     layout = _layout(clickhouse, options.cluster, database)
-    if not clickhouse.rows(_IS_RECORDED, named)[0]["found"]:
+    if not clickhouse.rows(_IS_RECORDED, named)[0]["tables"]:
         single = "CREATE DATABASE IF NOT EXISTS {{database}}"
         first = bootstrap(layout.cluster, database) if layout.cluster else single
         for statement in (first, *layout.rendered([schema.RECORD_TABLE])):
             clickhouse.command(filled(statement, named), settings=layout.settings)
-    if _pending(clickhouse, every, named):
+    if _pending(clickhouse, migrations, named):
         everywhere = f"clusterAllReplicas({quoted(layout.cluster)}, system.processes)"
         with schema_lock(clickhouse, database, everywhere if layout.cluster else "system.processes"):
             # Others may have applied some.
-            missing = {migration.version for migration in _pending(clickhouse, every, named)}
+            missing = {migration.version for migration in _pending(clickhouse, migrations, named)}
             on_cluster = ClusterSchema(layout.cluster) if layout.cluster else None
-            for migration in every:
+            for migration in migrations:
                 statements = layout.rendered(migration.statements, on_cluster)
                 for statement in (*statements, migration.record()) if migration.version in missing else ():
                     clickhouse.command(filled(statement, named), settings=layout.settings)
@@ -112,11 +112,11 @@ def schema_lock(
         except StoreError as exc:
             if exc.code != TABLE_ALREADY_EXISTS:
                 raise
-        if clickhouse.rows(_RUNNING.format(processes=processes))[0]["found"]:
+        if clickhouse.rows(_RUNNING.format(processes=processes))[0]["statements"]:
             active_at = time.monotonic()
         elif time.monotonic() - active_at > abandoned_s:
             parameters = {"database": database, "seconds": int(abandoned_s)}
-            if clickhouse.rows(_OLD_LOCK, parameters)[0]["found"]:
+            if clickhouse.rows(_OLD_LOCK, parameters)[0]["locks"]:
                 clickhouse.command(filled(_UNLOCK, {"database": database}))
         time.sleep(_POLL_S)
     try:
@@ -139,7 +139,7 @@ def _layout(clickhouse: ClickHouse, cluster: str, database: str) -> _Layout:
     if cluster or engine != "Replicated":
         return _Layout(cluster)
     shards = clickhouse.rows(_SHARDS, named)[0]["shards"]
-    if shards > 1 or clickhouse.rows(_DISTRIBUTED, named)[0]["found"]:
+    if shards > 1 or clickhouse.rows(_DISTRIBUTED, named)[0]["tables"]:
         raise SchemaError(f"database {database} is that of a cluster: set store.cluster.name")
     return _Layout(is_replicated=True)
 

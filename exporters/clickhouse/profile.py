@@ -225,8 +225,8 @@ def set_assumed(client: Client, endpoint: Endpoint, settings: Mapping[str, str],
 
 
 def allowed(client: Client, settings: Mapping[str, str], user: str) -> dict[str, str]:
-    """Without those that bound what a statement costs where the profile fixes these, else as high as its constraints
-    let them be. Raises StoreSettingError, ClickHouseError."""
+    """What a statement may send of `settings`. Those that bound its cost are lowered to the profile's constraints, and
+    are left out where the profile fixes them. Raises StoreSettingError, ClickHouseError."""
     bounding = {name: value for name, value in settings.items() if name.startswith(_BOUNDING)}
     meaning = {name: value for name, value in settings.items() if name not in bounding}
     refuse_fixed(client.server_settings, meaning, user)
@@ -283,7 +283,7 @@ def settable(server: Mapping[str, ServerSetting], settings: Mapping[str, str]) -
 
 
 def low_limits(server: Mapping[str, ServerSetting]) -> list[str]:
-    """The names of LIMITS that are lower in the profile, and that the user may set."""
+    """The names of LIMITS that the profile sets too low, and that the user may raise."""
     low = []
     for name, least in LIMITS.items():
         if settable(server, {name: ""}):
@@ -297,7 +297,8 @@ def low_limits(server: Mapping[str, ServerSetting]) -> list[str]:
 def limits_to_send(
     server: Mapping[str, ServerSetting], bounds: Mapping[str, tuple[int | None, int | None]]
 ) -> dict[str, str]:
-    """The low ones as high as they need to be, or as the constraints of the profile let them be: `bounds`, by name."""
+    """The limits of `bounds` as high as our statements need them, or as the profile's constraints allow. `bounds`: the
+    least and the greatest value by name; None: no constraint."""
     raised = {}
     for name, (lowest, highest) in bounds.items():
         value = LIMITS[name]

@@ -88,14 +88,14 @@ def migrations(values: Mapping[str, object], directory: Traversable = _DIRECTORY
     return [Migration(version, name, statements(filled(text, all_values))) for version, name, text in sorted(texts)]
 
 
-def pending(every: list[Migration], applied: Mapping[int, str]) -> list[Migration]:
+def pending(all_migrations: list[Migration], applied: Mapping[int, str]) -> list[Migration]:
     """The migrations that are not in `applied` (version to checksum), in order. Raises ChangedMigrationError."""
-    changed = [f"{m.version:04}_{m.name}" for m in every if applied.get(m.version, m.checksum) != m.checksum]
+    changed = [f"{m.version:04}_{m.name}" for m in all_migrations if applied.get(m.version, m.checksum) != m.checksum]
     if changed:
         raise ChangedMigrationError(
             f"the database was made by another release: {', '.join(changed)} had other statements when it was applied"
         )
-    return [migration for migration in every if migration.version not in applied]
+    return [migration for migration in all_migrations if migration.version not in applied]
 
 
 def expiring_tables() -> list[str]:

@@ -130,14 +130,14 @@ class Store:
         identity = ", ".join(columns)
         partitions = f"{columns[1]} BETWEEN {min(times)} AND {max(times)}"
         sql = (
-            f"SELECT uniqExact({identity}) AS found FROM {table}"  # noqa: S608 numbers, times and UUIDs
+            f"SELECT uniqExact({identity}) AS stored FROM {table}"  # noqa: S608 numbers, times and UUIDs
             f" WHERE {partitions} AND ({identity}) IN ({', '.join(sorted(wanted))})"
         )
         try:
             (row,) = self.rows(sql)
         except StoreError as exc:
             raise TransientWriteError(f"cannot look up rows of {table}: {exc}") from exc
-        return bool(row["found"] == len(wanted))
+        return bool(row["stored"] == len(wanted))
 
     def command(self, sql: str, parameters: Mapping[str, Any]) -> None:
         """Runs a statement without rows. Raises TransientWriteError, PermanentWriteError."""
@@ -173,7 +173,7 @@ class Store:
         try:
             yield
         except StoreError:
-            self._clickhouse.go_on()
+            self._clickhouse.use_next_node()
             raise
 
     @contextlib.contextmanager
@@ -181,12 +181,12 @@ class Store:
         try:
             yield
         except StoreTooOldError as exc:
-            self._clickhouse.go_on()
+            self._clickhouse.use_next_node()
             raise TransientWriteError(str(exc)) from exc
         except StoreTooLargeError as exc:
             raise TooLargeWriteError(f"{failure}: {exc}") from exc
         except StoreError as exc:
-            self._clickhouse.go_on()
+            self._clickhouse.use_next_node()
             kind: type[WriteError] = TransientWriteError
             if is_permanent(exc.code, str(exc)):
                 kind = PermanentWriteError
@@ -329,14 +329,15 @@ class TableWriter:
         self, rows: TableRows, items: Sequence[Any], token: str, number: int, outcome: WrittenTable
     ) -> None:
         """Writes one item, whose rows are too many for one insert, in halves of its rows."""
-        built, failed = rows.build(items), len(outcome.failed)
+        built, before = rows.build(items), len(outcome.failed)
 
         def part(numbers: Sequence[int]) -> Built:
             return Built(built.rows.slice(numbers[0], len(numbers)), built.hours)
 
         numbers = range(built.rows.num_rows)
         self._write_piece(TableRows(rows.table, rows.kind, numbers, part, True), numbers, token, number, outcome)
-        outcome.failed[failed:] = [Failed(items[0], outcome.failed[failed].cause)] if outcome.failed[failed:] else []
+        if failed := outcome.failed[before:]:
+            outcome.failed[before:] = [Failed(items[0], failed[0].cause)]
         outcome.clamped_timestamps += built.clamped_timestamps
 
     def _attempt(

@@ -6,6 +6,5 @@ configuration.py  the server's configuration: paths, ports, memory, threads, HTT
 access.py         its users: the writer, the readers, their grants and limits; the writer's password file
 server.py         the process: finds the program (configured, installed, or inside the chdb wheel), reserves ports
 
-In: a directory, addresses and limits. Out: addresses to connect to, and the writer's password. Imports only the
-parent package's connection and errors.
+In: a directory, addresses and limits. Out: addresses to connect to, and the writer's password.
 """

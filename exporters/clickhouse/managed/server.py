@@ -146,9 +146,9 @@ class ManagedServer:
         if guard is None:
             return dict(inherited)
         # Found by its name: LD_PRELOAD is split at blanks, which a path may have; an empty LD_LIBRARY_PATH means ".".
-        found = ":".join(filter(None, (str(guard.parent), inherited.get("LD_LIBRARY_PATH"))))
+        library_path = ":".join(filter(None, (str(guard.parent), inherited.get("LD_LIBRARY_PATH"))))
         preloaded = f"{guard.name} {inherited.get('LD_PRELOAD', '')}".strip()
-        return {**inherited, "LD_PRELOAD": preloaded, "LD_LIBRARY_PATH": found}
+        return {**inherited, "LD_PRELOAD": preloaded, "LD_LIBRARY_PATH": library_path}
 
     def answers(self) -> bool:
         """Whether the server is ready; waits for at most a second."""
