@@ -33,7 +33,7 @@ _LOSSES: Final[dict[SelfMetric, str]] = {
 }
 
 
-class Verbose(NamedTuple):
+class HealthReport(NamedTuple):
     """The health for an operator. `reason`: why it is not ready; empty when it is. `degraded`: one line each."""
 
     reason: str
@@ -111,7 +111,7 @@ class Health:
         """Why no Kafka client should be sent here; empty when it should, whatever the store does."""
         return "draining" if self._is_draining() else ""
 
-    def verbose(self, now_s: float | None = None) -> Verbose:
+    def report(self, now_s: float | None = None) -> HealthReport:
         ages = self.oldest_s(time.time() if now_s is None else now_s)
         late = [
             f"{kind}: the oldest record waits for {age_s:.0f} s" for kind, age_s in ages.items() if age_s > self._late_s
@@ -124,7 +124,7 @@ class Health:
             if recent.get(metric, 0.0) > 0
         ]
         reason = self.not_serving_reason or self._not_ready_reason() or ""
-        return Verbose(reason, [*late, *unreadable, *lost], ages)
+        return HealthReport(reason, [*late, *unreadable, *lost], ages)
 
     def oldest_s(self, now_s: float) -> dict[str, float]:
         """Age of the oldest record that is not stored, by kind; 0 without one."""

@@ -50,7 +50,7 @@ def web_app(snapshot: Callable[[], Snapshot], health: Health, pages: Sequence[Ba
         return Response(text, headers={"content-type": content_type})
 
     def readyz(request: Request) -> Response:
-        checks = health.verbose()
+        checks = health.report()
         lines = checks.lines() if "verbose" in request.query_params else [checks.reason or "ready"]
         return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if checks.reason else 200)
 

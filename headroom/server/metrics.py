@@ -1,5 +1,6 @@
 """Headroom's own metrics, read from all parts at each scrape; names come from the catalogue."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
@@ -61,10 +62,10 @@ def summed(*readings: Readings) -> Readings:
     return lambda: sums(read() for read in readings)
 
 
-def sums(read: Iterable[Mapping[K, Values]]) -> dict[K, Values]:
+def sums(readings: Iterable[Mapping[K, Values]]) -> dict[K, Values]:
     """The sum of each metric's values, as of several processes."""
     totals: dict[K, Values] = {}
-    for metric, values in ((metric, values) for values_of in read for metric, values in values_of.items()):
+    for metric, values in itertools.chain.from_iterable(reading.items() for reading in readings):
         before = totals.get(metric)
         if isinstance(before, Mapping) and isinstance(values, Mapping):
             totals[metric] = {label: before.get(label, 0) + values.get(label, 0) for label in (*before, *values)}

@@ -19,7 +19,7 @@ from headroom.config.receivers import TOKEN, TOKEN_RULE
 from headroom.config.settings import ScopedTokenConfig, ServeConfig, WebConfig
 from headroom.config.types import secret_of
 from headroom.errors import ServeError
-from headroom.server.health import ARRIVED_BYTES, Health, Verbose
+from headroom.server.health import ARRIVED_BYTES, Health, HealthReport
 from headroom.server.http import web_app
 from headroom.server.listeners.kafka_listeners import NetworkService
 from headroom.server.metrics import Snapshot
@@ -53,7 +53,7 @@ def http_app(
     rules, quotas = service.gateway.receiver.rules, service.quotas
 
     def status() -> dict[str, Any]:
-        checks, now = health.verbose(), snapshot()
+        checks, now = health.report(), snapshot()
         long_names = quotas.meter.long_names.recent(now_ms()) if quotas else ()  # too long to be kept
         names = (PayerUse(payer.payer, {"names": payer.number}, payer.last_ms) for payer in long_names)
         over_budget = merged_uses([service.network.worst_payers(_PAYERS), names])[:_PAYERS]
@@ -102,7 +102,7 @@ def guarded(config: ServeConfig, app: ASGIApp) -> ASGIApp:
 
 
 def _state(
-    config: ServeConfig, service: NetworkService, now: Mapping[SelfMetric, float], health: Health, checks: Verbose
+    config: ServeConfig, service: NetworkService, now: Mapping[SelfMetric, float], health: Health, checks: HealthReport
 ) -> ServiceState:
     window_s, recent = health.recent()
     return ServiceState(
@@ -165,12 +165,13 @@ def web_token(config: ServeConfig) -> str | None:
 def web_scopes(config: ServeConfig) -> Scopes:
     """The tokens of applications. Raises ServeError."""
     scopes: dict[str, ClientScope] = {}
+    operators_token = web_token(config)
     for number, setting in enumerate(config.web.tokens):
         source = f"web.tokens.{number}"
         token = _token_of(setting, source)
         if setting.team and config.owners is None:
             raise ServeError(f"{source}: a team needs the setting owners")
-        if token in scopes or token == web_token(config):
+        if token in scopes or token == operators_token:
             raise ServeError(f"{source}: another setting has the same token")
         scopes[token] = ClientScope(setting.user, setting.client_id_prefix, setting.team)
     return Scopes(scopes.items())

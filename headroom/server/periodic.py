@@ -113,7 +113,7 @@ async def run_until(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def first(task: PeriodicTask) -> None:
+async def run_once(task: PeriodicTask) -> None:
     """Runs one step now. Logs an error of the cluster or the spool; the task retries later."""
     try:
         await task.step()

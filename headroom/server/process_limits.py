@@ -64,8 +64,8 @@ def allow_open_files() -> None:
     smaller = (_MOST_FILES >> halvings for halvings in range(_MOST_FILES.bit_length()))
     for limit in (hard, *(limit for limit in smaller if limit > soft)):
         with contextlib.suppress(ValueError, OSError):
-            return resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return None
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            return
 
 
 def open_files() -> int:

@@ -2,7 +2,7 @@
 records for /metrics.
 
 received = written + dropped + buffered, from three independent counts. Different processes count at different moments.
-A count of the worker is therefore compared with the received counts `window_s` before and `window_s` after it; only a
+A count of the worker is therefore compared with the received counts _WINDOW_S before and _WINDOW_S after it; only a
 count outside this range is a difference.
 """
 
@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 
 _WORKER_DRAIN_S = 30.0
 _SERVER_STOP_S = 20.0
+_WINDOW_S = 5.0  # on both sides of a count of the worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +178,8 @@ class CountDifference:
     """`value` is 0 as long as received = written + dropped + buffered; above 0 records are missing. `resynchronize` is
     for records that may have been written without being counted, as by a killed network process."""
 
-    def __init__(self, window_s: float = 5.0) -> None:
+    def __init__(self) -> None:
         self.value = 0
-        self._window_s = window_s
         self._samples: deque[_Sample] = deque()
         self._offset = 0  # added to what was received
         self._slack = 0  # uncertainty of the offset
@@ -193,12 +193,12 @@ class CountDifference:
     def sample(self, at_s: float, received: int, accounted: int) -> None:
         """`at_s` is monotonic; `accounted` is written + dropped + buffered as the worker has just reported."""
         self._samples.append(_Sample(at_s, received, accounted))
-        while len(self._samples) > 1 and self._samples[1].at_s <= at_s - 2 * self._window_s:
+        while len(self._samples) > 1 and self._samples[1].at_s <= at_s - 2 * _WINDOW_S:
             self._samples.popleft()
         oldest = self._samples[0]
-        if oldest.at_s > at_s - 2 * self._window_s:
+        if oldest.at_s > at_s - 2 * _WINDOW_S:
             return
-        middle = next(sample for sample in self._samples if sample.at_s >= at_s - self._window_s)
+        middle = next(sample for sample in self._samples if sample.at_s >= at_s - _WINDOW_S)
         if not self._is_synchronized:
             self._is_synchronized = True
             self._offset, self._slack = middle.accounted - middle.received, received - oldest.received

@@ -65,7 +65,7 @@ class StoreReadings:
         newest_s: Callable[[], int] = lambda: 0,
         now_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`source`: who measured the usage that is shown; of buckets that it does not see, the other.
+        """`source`: who measured the usage that is shown; a bucket that it does not see is shown by the other source.
         `max_client_series`: budget of kafka_client_*, of which a client has nine, the worst first; 0 switches them off.
         `newest_s`: start of the newest 60 seconds whose levels can be read."""
         self._store = store

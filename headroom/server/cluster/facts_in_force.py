@@ -66,14 +66,14 @@ class FactsInForce:
         Kafka's default."""
         window = self._windows.get(broker_id)
         if window is None:
-            known = self.facts.window_at(broker_id)
-            window = known or _KAFKAS_DEFAULT
+            own = self.facts.window_at(broker_id)
+            window = own or _KAFKAS_DEFAULT
             if broker_id != CONTROLLER:
                 samples, window_ms = self._config.window_num, self._config.window_size_ms
                 window = window._replace(
                     samples=samples or window.samples,
                     window_ms=window_ms or window.window_ms,
-                    is_assumed=(known or samples or window_ms) is None
+                    is_assumed=(own or samples or window_ms) is None
                     and any(broker.lacks_window for broker in self.facts.brokers),
                 )
             self._windows[broker_id] = window

@@ -27,7 +27,7 @@ from headroom.server.addresses import listening
 from headroom.server.cluster.cluster_metadata import BrokerRefresh, TokenOwnersRefresh
 from headroom.server.cluster.facts_in_force import FactsInForce
 from headroom.server.metrics import Readings
-from headroom.server.periodic import PeriodicTask, first
+from headroom.server.periodic import PeriodicTask, run_once
 from headroom.server.processes.address_quotas import AddressQuotas
 from headroom.server.processes.assembly import (
     ClusterView,
@@ -73,14 +73,14 @@ async def open_network(
     gateway: Gateway,
     nodes: Iterable[Node],
     stack: AsyncExitStack,
-    take: Observe = lambda _: None,
+    observe: Observe = lambda _: None,
     addresses: AddressQuotas | None = None,
     topics: Callable[[TopicCount], None] = lambda _: None,
 ) -> tuple[Address | None, NetworkProcesses]:
     """Opens the listeners of this process, then starts the other network processes, with the same quotas on addresses.
-    `take` and `topics` get what those measured. An observer has neither. Raises ServeError."""
+    `observe` and `topics` get what those measured. An observer has neither. Raises ServeError."""
     address = None if config.observe else await listening(gateway.start(nodes), config.listen)
-    network = NetworkProcesses(config, address, gateway, take, addresses, topics)
+    network = NetworkProcesses(config, address, gateway, observe, addresses, topics)
     grace_s = config.gateway.drain_ms / 1000
 
     async def close() -> None:
@@ -108,8 +108,8 @@ async def open_gateway(
         _log_blind_spots(config)
     subscriptions = subscriptions_task(config, receiver.rules, _subscriptions(config, receiver, admin, quotas.facts))
     for task in (*quotas.first_tasks, subscriptions):
-        await first(task)  # listeners open after subscriptions and quotas are known
-    brokers = BrokerRefresh(admin, lambda: gateway.all_ports, partial(first, quotas.facts_task))
+        await run_once(task)  # listeners open after subscriptions and quotas are known
+    brokers = BrokerRefresh(admin, lambda: gateway.all_ports, partial(run_once, quotas.facts_task))
     tokens = TokenOwnersRefresh(admin)
     gateway = new_gateway(
         config,
@@ -131,7 +131,7 @@ async def open_gateway(
 
     async def follow(new: ServeConfig) -> None:
         quotas.facts.follow(new.quotas)
-        await first(subscriptions)
+        await run_once(subscriptions)
 
     def readings() -> dict[SelfMetric, Values]:
         return listener_readings(gateway) | quotas.readings()
@@ -173,12 +173,9 @@ def _subscriptions(
     return refresh
 
 
-_CLUSTER_ID = "cluster-id"
-
-
 async def open_sink(config: ServeConfig, pushes: PushSpool, stack: AsyncExitStack) -> NetworkService:
     """Raises ServeError. `stack` closes what is opened."""
-    name = config.cluster or _cluster_id(config.data / _CLUSTER_ID)
+    name = config.cluster or _cluster_id(config.data / "cluster-id")
     receiver = telemetry_receiver(config, pushes)
     path = subscriptions_path(config)
     if config.subscriptions or path.exists():
@@ -195,7 +192,7 @@ async def open_sink(config: ServeConfig, pushes: PushSpool, stack: AsyncExitStac
     followed = subscriptions_task(config, receiver.rules, refresh)
 
     async def follow(_: ServeConfig) -> None:
-        await first(followed)
+        await run_once(followed)
 
     return NetworkService(address, [followed], lambda: listener_readings(gateway), gateway, network, follow)
 

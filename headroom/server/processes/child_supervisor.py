@@ -17,7 +17,7 @@ import structlog
 
 from headroom import interpreted
 from headroom.errors import ServeError
-from headroom.server.processes.messages import MAX_LINE_BYTES, STOP, Message, line, message_of
+from headroom.server.processes.messages import MAX_LINE_BYTES, STOP, Message, line_of, message_of
 
 log = structlog.get_logger(__name__)
 
@@ -132,7 +132,7 @@ class ChildProcess:
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
             with contextlib.suppress(RuntimeError, OSError):  # it just ended
-                process.stdin.write(line(message))
+                process.stdin.write(line_of(message))
 
     def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -207,9 +207,9 @@ class ChildProcess:
                 after_s = min(2 * after_s, self._values.restart_after_max_s)
 
 
-def passed_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def passed_environment() -> dict[str, str]:
     return {
         name: value
-        for name, value in environment.items()
+        for name, value in os.environ.items()
         if name.upper() in _PASSED or name.upper().startswith(_PASSED_PREFIXES)
     }

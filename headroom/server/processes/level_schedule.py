@@ -55,9 +55,9 @@ class LevelSchedule:
         self._since_ms = now_ms() - _AT_START_MS
         self._rows: dict[int, int] = {}  # rows of each minute when it was computed
         self._pending: dict[int, int] = {}  # minutes to compute, and their rows
-        self._begin_times()
+        self._reset_times()
 
-    def _begin_times(self) -> None:
+    def _reset_times(self) -> None:
         self._beat_at_ms = self._looked_at_ms = self._last_at_ms = 0
         self._tried_s = 0  # the newest minute that was tried
         self._telemetry_from_s = 0  # what begins before is computed without telemetry
@@ -74,7 +74,7 @@ class LevelSchedule:
             self._stored = thresholds
         now_ms = self._now_ms()
         if now_ms < self._beat_at_ms:  # the clock was set back
-            self._begin_times()
+            self._reset_times()
             self._since_ms = min(self._since_ms, now_ms - _AT_START_MS)
         if now_ms - self._beat_at_ms >= _BEAT_MS:
             self._beat(now_ms)

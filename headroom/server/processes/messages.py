@@ -47,7 +47,7 @@ _NOT_FOR_NETWORK: Any = {
 }
 
 
-def line(message: Message) -> bytes:
+def line_of(message: Message) -> bytes:
     return orjson.dumps(message, default=_plain) + b"\n"
 
 

@@ -106,7 +106,7 @@ class _NetworkProcess:
         self._exchanges = ExchangeLog(self._send_exchanges)
         self._topics = TopicMeter()
         self._pushes = open_push_spool(self._config, f"pushes.{first['number']}", stack)
-        self._listener = telemetry_receiver(self._config, self._pushes)
+        self._receiver = telemetry_receiver(self._config, self._pushes)
         self._take_subscriptions(first)
         self._gateway = self._behind_a_gateway() if self._config.upstream else self._alone()
         opened = stack.pop_all()
@@ -119,7 +119,7 @@ class _NetworkProcess:
         await self._follow_listeners()
         self._parent.send(READY)
         periodic_tasks = [
-            subscriptions_task(self._config, self._listener.rules, self._refresh),
+            subscriptions_task(self._config, self._receiver.rules, self._refresh),
             *push_sync_tasks(self._pushes, self._config),
             PeriodicTask("tell", _REPORT_EVERY_MS, self._report),
             PeriodicTask("listeners", _FOLLOW_EVERY_MS, self._follow_listeners),
@@ -133,7 +133,7 @@ class _NetworkProcess:
         return new_gateway(
             self._config,
             self._first["cluster"],
-            self._listener,
+            self._receiver,
             self._pushes,
             observe=self._exchanges.exchange,
             view=ClusterView(self._asked.gate, owners, lambda: self._parent.send({"ask": ASK_BROKERS}), follows=True),
@@ -141,13 +141,13 @@ class _NetworkProcess:
         )
 
     def _alone(self) -> Gateway:
-        self._file = SubscriptionFile(subscriptions_path(self._config), self._listener.rules, now_ms)
+        self._file = SubscriptionFile(subscriptions_path(self._config), self._receiver.rules, now_ms)
         self._file.follow()
         cluster = self._first["cluster"]
         answers = SinkAnswers(cluster, self._file, administrators(self._config)).found_at
         # A sink is the only node of its cluster; its listener is the bootstrap listener.
         view = ClusterView(AddressGate(), TokenOwners(), lambda: None, follows=True)
-        return new_gateway(self._config, cluster, self._listener, self._pushes, local=answers, view=view)
+        return new_gateway(self._config, cluster, self._receiver, self._pushes, local=answers, view=view)
 
     async def _refresh(self) -> None:
         if self._file is not None:
@@ -180,8 +180,8 @@ class _NetworkProcess:
             log.error("cannot open a listener that is open elsewhere", error=str(exc))
 
     def _take_subscriptions(self, message: Message) -> None:
-        self._listener.rules.replace_all(message["subscriptions"], message["changed_at_ms"])
-        self._listener.telemetry_max_bytes = message["telemetry_max_bytes"]
+        self._receiver.rules.replace_all(message["subscriptions"], message["changed_at_ms"])
+        self._receiver.telemetry_max_bytes = message["telemetry_max_bytes"]
 
     async def _report(self) -> None:
         self._send_exchanges()
@@ -191,7 +191,7 @@ class _NetworkProcess:
         report = {
             "readings": {metric.name: value for metric, value in values.items()},
             "records": self._pushes.records,
-            "payers": self._listener.payers.worst(MAX_PAYERS_SHOWN),
+            "payers": self._receiver.payers.worst(MAX_PAYERS_SHOWN),
         }
         if report != self._last_report:
             self._last_report = report

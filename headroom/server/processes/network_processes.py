@@ -51,14 +51,14 @@ class NetworkProcesses:
         config: ServeConfig,
         address: Address | None,
         gateway: Gateway,
-        take: Observe,
+        observe: Observe,
         addresses: AddressQuotas | None = None,
         topics: Callable[[TopicCount], None] = lambda _: None,
     ) -> None:
-        """`take` and `topics` get what the processes measured."""
+        """`observe` and `topics` get what the processes measured."""
         self._config = config_message(config, address) if address else {}
         self._gateway = gateway
-        self._take = take
+        self._observe = observe
         self._topics = topics
         self._addresses = addresses
         self._told: list[Message] = []
@@ -144,7 +144,7 @@ class NetworkProcesses:
         elif "ask" in message:
             self._gateway.ports.unknown()
         for exchange in exchanges_of(message):
-            self._take(exchange)
+            self._observe(exchange)
         for count in message.get("topics", ()):
             self._topics(TopicCount(*count))
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from headroom.logs import configure_logging
-from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line, message_of
+from headroom.server.processes.messages import MAX_LINE_BYTES, Message, line_of, message_of
 
 _MAX_UNSENT_BYTES = 4 << 20  # while the parent does not read
 _NICENESS = 10
@@ -42,7 +42,7 @@ class ParentThread:
 
     def send(self, message: Message) -> None:
         """May be called by any thread. Dropped when the parent died."""
-        data = memoryview(line(message))
+        data = memoryview(line_of(message))
         with self._sending, contextlib.suppress(BrokenPipeError):
             while data:
                 data = data[os.write(self._output, data) :]
@@ -109,7 +109,7 @@ class ParentPipes:
     def send(self, message: Message) -> None:
         """Queues a message; dropped when the parent died."""
         if not self._lost.is_set():
-            self._writer.write(line(message))
+            self._writer.write(line_of(message))
 
     async def close(self) -> None:
         """Returns when the parent has read everything, or died."""

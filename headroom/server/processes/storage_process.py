@@ -45,9 +45,9 @@ _REPORT_EVERY_S = 1.0
 _PREDECESSOR_S = 40.0  # less than the parent's timeout for this process
 _FAULT_LOGGED_EVERY_S = 60.0
 _FIRST_TRY_S = 5.0
-_MANY_POINTS_S = 100_000  # from here on rows cost more than the batches themselves
-_LONGER = 2  # with the 400,000 rows a second that one worker writes, less than the limit of a batch
 _FIRST_TRY_POLL_S = 0.2
+_MANY_POINTS_S = 100_000  # from here on rows cost more than the batches themselves
+_LONGER = 2  # times; a batch stays below its limit even at the 400,000 rows a second that one worker writes
 _NO_PROGRESS_S = 30.0  # of a worker that decodes or sends no message
 
 _VALUES = ChildValues(
@@ -73,9 +73,6 @@ class StorageWorker:
     """One worker process at a time: `child`. It is ready when it has tried to reach the store once."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        """Not ready when nothing was written for `store.stalled_ms` while records are buffered. Also not ready for as
-        long after a refusal, but only until the store accepts other records.
-        """
         self.child = ChildProcess(
             _VALUES,
             first=lambda: self.settings.model_dump(exclude={"store": {"server"}}),
@@ -102,7 +99,8 @@ class StorageWorker:
 
     @property
     def not_ready_reason(self) -> str | None:
-        """Why the service is not ready; None when it is. Short outages of a store once reached do not count."""
+        """Why the service is not ready; None when it is. Once the store was reached, that takes `store.stalled_ms` in
+        which nothing was written while records wait, or a refusal, until the store accepts other records."""
         if not self.child.alive:
             return "the storage worker is not running"
         if not self._reached:

@@ -36,7 +36,7 @@ MIB = 1 << 20
 def test_late_data_is_degraded_whatever_the_worker_says(tmp_path: Path) -> None:
     health = Health(tmp_path, 30_000, lambda: None, dict)
     asyncio.run(health.sample())
-    assert health.verbose().lines() == [
+    assert health.report().lines() == [
         "ready",
         "oldest record of pushes that is not stored: 0.0 s",
         "oldest record of usage that is not stored: 0.0 s",
@@ -46,7 +46,7 @@ def test_late_data_is_degraded_whatever_the_worker_says(tmp_path: Path) -> None:
     spool.append(RecordKind.PUSH, int(now_s * 1000 - 75_000).to_bytes(8, "big") + bytes(20))
     spool.flush()
     asyncio.run(health.sample())
-    found = health.verbose(now_s)
+    found = health.report(now_s)
     assert (found.reason, found.degraded) == ("", ["pushes: the oldest record waits for 75 s"])
     assert found.lines()[:2] == ["ready", "degraded: pushes: the oldest record waits for 75 s"]
     [(metric, ages)] = health.readings().items()
@@ -58,7 +58,7 @@ def test_late_data_is_degraded_whatever_the_worker_says(tmp_path: Path) -> None:
 def test_spool_that_cannot_be_examined_is_degraded(tmp_path: Path) -> None:
     health = Health(tmp_path / "missing", 30_000, lambda: "draining", dict)
     asyncio.run(health.sample())
-    found = health.verbose()
+    found = health.report()
     assert found.reason == "draining"
     assert found.degraded[0].startswith("the spool cannot be examined: ")
 
@@ -75,18 +75,18 @@ def test_losses_are_degraded_for_ten_minutes(tmp_path: Path) -> None:
 
     health = Health(tmp_path, 30_000, lambda: None, readings)
     health.count(0.0)
-    assert health.verbose().degraded == []  # of an earlier run
+    assert health.report().degraded == []  # of an earlier run
     dropped["decode"] += 2
     lost[0] += 7
     health.count(1.0)
-    assert health.verbose().degraded == [
+    assert health.report().degraded == [
         "2 records were dropped (headroom_dropped_total) in the last 10 minutes",
         "7 rows of usage were lost (headroom_usage_rows_lost_total) in the last 10 minutes",
         "56 scrapes of brokers' JMX failed (headroom_jmx_scrape_failures_total) in the last 10 minutes",
     ]
     for second in range(2, 603):
         health.count(float(second))
-    assert health.verbose().degraded == []
+    assert health.report().degraded == []
 
 
 def test_trends_come_from_the_counts(tmp_path: Path) -> None:

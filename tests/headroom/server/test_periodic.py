@@ -14,7 +14,7 @@ from exporters.model import Exchange, QuotaLimit, RecordKind, SampledTopics, Top
 from exporters.spool.records import decode_rows
 from exporters.spool.writer import SpoolFull
 from headroom.config.quotas import JmxConfig, JmxTarget
-from headroom.server.periodic import PeriodicTask, QuotaRecorder, first, run_periodic_tasks
+from headroom.server.periodic import PeriodicTask, QuotaRecorder, run_once, run_periodic_tasks
 from headroom.server.quotas.jmx_recorder import JmxScraper
 from headroom.server.quotas.topic_usage import TopicUsage
 from quota_metrics.config.entities import Rules, entity_of
@@ -145,7 +145,7 @@ def test_a_store_without_tables_is_waited_for(code: int, level: str) -> None:
             raise ConnectionError(f"cannot read the stored limits: {exc}") from exc
 
     with capture_logs() as logs:
-        asyncio.run(first(PeriodicTask("quotas", 1_000, step)))
+        asyncio.run(run_once(PeriodicTask("quotas", 1_000, step)))
     assert [(one["log_level"], one["task"], "error" in one) for one in logs] == [(level, "quotas", level == "warning")]
 
 

@@ -21,7 +21,7 @@ from headroom.server.processes.messages import (
     Message,
     config_message,
     exchanges_of,
-    line,
+    line_of,
     message_of,
     subscriptions_message,
 )
@@ -155,7 +155,7 @@ def test_child_process_uses_the_parents_settings_and_not_its_environment(
     file = tmp_path / "headroom.yaml"
     file.write_text(SETTINGS)
     ours = load(file, {"processes": 3})
-    reported = message_of(line({"config": config_message(ours, Address(host="::1", port=1234))}))
+    reported = message_of(line_of({"config": config_message(ours, Address(host="::1", port=1234))}))
     monkeypatch.setenv("HEADROOM_PROCESSES", "7")
     monkeypatch.setenv("HEADROOM_GATEWAY__DRAIN_MS", "8")
     assert reported is not None
@@ -170,7 +170,7 @@ def test_child_reports_that_it_cannot_open_the_spool(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("no directory")
     config = config_message(load(None, {"data": tmp_path}), Address(host=LOOPBACK, port=0))
     rules = subscriptions_message(ClientMetrics(new_id=lambda: bytes(16)), 1_000)
-    first = line({"config": config, "cluster": "test", "number": 1, "listeners": [], **rules})
+    first = line_of({"config": config, "cluster": "test", "number": 1, "listeners": [], **rules})
     child = subprocess.run(
         [sys.executable, "-m", "headroom.server.processes.network_process"],
         input=first,
@@ -191,7 +191,7 @@ def test_subscriptions_are_sent_in_rule_order_including_invalid_ones() -> None:
     names = ["a", "b", "d", "c", "broken"]
     resources = {name: {"metrics": "x"} for name in names} | {"broken": {"interval.ms": "1"}}
     rules.replace_all(resources, now_ms=5)
-    reported = orjson.loads(line(subscriptions_message(rules, 1_000)))
+    reported = orjson.loads(line_of(subscriptions_message(rules, 1_000)))
     assert list(reported["subscriptions"]) == [*rules.subscriptions, "broken"]
     assert reported == {"subscriptions": resources, "changed_at_ms": 5, "telemetry_max_bytes": 1_000}
 
@@ -240,7 +240,7 @@ def test_changes_of_topics_reach_the_parents_meter() -> None:
     changes = (("orders", 20, 20, True), ("carts", 4, -1, False))
     log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7, changes))
     log.exchange(Exchange("alice", "app", "10.0.0.1", 2, 19, 100, 20, 0, 7))  # the controller refused
-    message = message_of(line({"exchanges": log.take()}))
+    message = message_of(line_of({"exchanges": log.take()}))
     assert message is not None
     for taken in exchanges_of(message):
         meter.exchange(taken)
