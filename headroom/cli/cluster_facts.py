@@ -7,7 +7,7 @@ import typer
 from exporters.printable import json_text, printable
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.options import HttpAddress, Output, TableOrJson
+from headroom.cli.options import HTTP, HttpAddress, Output, TableOrJson
 from headroom.errors import ArgumentError
 
 app = typer.Typer(help="The cluster that Headroom stands before.", no_args_is_help=True)
@@ -22,7 +22,7 @@ def show(
     upstream: Annotated[
         str | None, typer.Option(metavar="HOST:PORT,...", help="Ask these brokers, without `headroom serve`.")
     ] = None,
-    http: HttpAddress = "127.0.0.1:9644",
+    http: HttpAddress = HTTP,
     command_config: CommandConfig = None,
     timeout_ms: TimeoutMs = 10_000,
     output: TableOrJson = Output.TABLE,

@@ -19,7 +19,7 @@ from exporters.listening_socket import listening_socket
 from exporters.printable import shortened
 from exporters.text_table import Layout
 from headroom.cli.cluster import CommandConfig, TimeoutMs, asked, reported_in_one_line
-from headroom.cli.options import HttpAddress
+from headroom.cli.options import HTTP, HttpAddress
 from headroom.cli.output.tables import print_table
 from headroom.cli.serve_api import ask
 from headroom.clock import now_ms
@@ -101,7 +101,7 @@ def check_command(
 
 @app.command("share")
 def share_command(
-    http: HttpAddress = "127.0.0.1:9644",
+    http: HttpAddress = HTTP,
     cluster: Annotated[str, typer.Option(help="Of this cluster only.")] = "",
     user: Annotated[str, typer.Option(help="Of this user only.")] = "",
     client_id: Annotated[str, typer.Option(help="This client id only.")] = "",
@@ -171,13 +171,12 @@ async def _findings(admin: KafkaAdmin, listener: PlannedListener | None) -> list
 async def _listener_findings(listener: PlannedListener, cluster: Cluster) -> list[Finding]:
     findings: list[Finding] = []
     host = listener.advertised_host
-    if host or listener.names is None:
-        addresses: list[Any] = []
-        with suppress(OSError, UnicodeError):
-            addresses = (
-                await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
-            )
-        findings += single_address(host, [address[4][0] for address in addresses])
+    if host:
+        with suppress(OSError, UnicodeError):  # a name that does not resolve has its own finding
+            infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            findings += single_address(host, [str(address[0]) for *_, address in infos])
+    elif listener.names is None:
+        findings += single_address(None, ())
     names = {host: "the advertised host"} if host else {}
     ports = {listener.port: "clients bootstrap from"}
     for node in cluster.nodes:

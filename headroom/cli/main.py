@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from headroom.cli.options import URL, HttpAddress, Output, TableOrJson, Url, fail
+from headroom.cli.options import HTTP, URL, HttpAddress, Output, TableOrJson, Url, fail
 from headroom.errors import ArgumentError, ServeError
 
 _EXTRA_OF = {
@@ -207,7 +207,7 @@ def sql(
 
 @app.command()
 def top(
-    http: HttpAddress = "127.0.0.1:9644",
+    http: HttpAddress = HTTP,
     cluster: Annotated[str, typer.Option(help="Of this cluster only.")] = "",
     level: Annotated[str, typer.Option(help="At these levels only, as in warn,critical,throttled.")] = "",
     user: Annotated[str, typer.Option(help="Of this user only.")] = "",
@@ -251,7 +251,7 @@ def top(
 
 @app.command()
 def status(
-    http: HttpAddress = "127.0.0.1:9644",
+    http: HttpAddress = HTTP,
     raw: Annotated[bool, typer.Option("--raw", help="Headroom's own metrics instead of five lines.")] = False,
     output: TableOrJson = Output.TABLE,
 ) -> None:

@@ -16,6 +16,7 @@ Data = Annotated[Path, typer.Option(envvar="HEADROOM_DATA", help="The data direc
 DEFAULT_DATA = Path("headroom-data")
 Url = Annotated[str, typer.Option(envvar="HEADROOM_URL", help="SQL endpoint or ClickHouse server.")]
 URL = "http://127.0.0.1:8123"
+HTTP = "127.0.0.1:9644"
 
 HttpAddress = Annotated[
     str,

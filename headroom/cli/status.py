@@ -11,7 +11,8 @@ from exporters.printable import json_text, printable
 from exporters.text_table import Layout, wrapped
 from headroom.cli.output.tables import print_table, terminal_width
 from headroom.cli.serve_api import ask
-from headroom.cli.top.tables import Row, payer_lines
+from headroom.cli.top.state import Row
+from headroom.cli.top.tables import payer_lines
 from quota_metrics.amounts import STYLES
 
 _MOST_PAYERS = 3

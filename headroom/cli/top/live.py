@@ -15,8 +15,8 @@ from exporters.text_table import TableLine
 from headroom.cli.output.tables import terminal_width
 from headroom.cli.serve_api import ask
 from headroom.cli.top.screen import NO_CLIENT, group_lines, is_old, level_style, minute_text
-from headroom.cli.top.state import MOST_ROWS, TopState
-from headroom.cli.top.tables import Row, client_lines, payer_lines, topic_lines
+from headroom.cli.top.state import MOST_ROWS, Row, TopState
+from headroom.cli.top.tables import client_lines, payer_lines, topic_lines
 
 
 def run_costs(address: str, *, as_json: bool) -> None:

@@ -124,8 +124,8 @@ def _opened(state: TopState) -> TopState:
     return replace(state, selected=row_key(row), detail=row_key(row), usage=())
 
 
-def _next(of: Sequence[str], current: str) -> str:
-    return of[(of.index(current) + 1) % len(of)]
+def _next(choices: Sequence[str], current: str) -> str:
+    return choices[(choices.index(current) + 1) % len(choices)]
 
 
 _KEYS: Final[dict[str, Callable[[TopState], TopState]]] = {

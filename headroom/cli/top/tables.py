@@ -6,10 +6,9 @@ from typing import Any
 from exporters.model import UNOWNED, QuotaKey
 from exporters.printable import shortened
 from exporters.text_table import Layout, TableLine, table_lines
+from headroom.cli.top.state import Row
 from quota_metrics.amounts import bytes_text, duration_text, quota_word, rate_text, share_text
 from quota_metrics.verdict.impact import HARMS
-
-Row = dict[str, Any]
 
 _HEADINGS = ("level", "client", "user", "team", "quota", "used", "p95", "usage", "limit", "muted", "impact", "broker")
 _TEAM = _HEADINGS.index("team")
