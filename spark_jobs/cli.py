@@ -186,7 +186,8 @@ def _flag_names(job: Job) -> set[str]:
 
 def _options(kind: type[JobOptions], flags: dict[str, Any]) -> JobOptions:
     """Raises ValueError for values that are wrong or do not fit together."""
-    since, start, end, window_s = (flags.pop(name, 60) for name in ("since", "start", "end", "window"))
+    since, start, end = (flags.pop(name) for name in ("since", "start", "end"))
+    window_s = flags.pop("window", 60)
     if kind is WINDOWED:
         steps = {name: flags.pop(name) for name in STEPS}
         flags["steps"] = {name: share for name, share in steps.items() if share is not None}

@@ -189,9 +189,8 @@ def _local_jvm(*, long: bool) -> Any:
         raise JavaError(f"SPARK_HOME has {cores[0]}, PySpark is {pyspark.__version__}: unset it, or name its Spark")
     options = " ".join((_JAVA_OPTIONS, *([] if long else [_SHORT_JOB]), *mapped()))
     conf = SparkConf(loadDefaults=False).setAll([*_OWN_JVM.items(), ("spark.driver.extraJavaOptions", options)])
-    os.environ.setdefault(
-        "SPARK_LAUNCHER_OPTS", f"{_JAVA_OPTIONS} {_SHORT_JOB}"
-    )  # of the JVM that only puts the command line together
+    # Of the JVM that only puts the command line together.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{_JAVA_OPTIONS} {_SHORT_JOB}")
     with tempfile.TemporaryFile(prefix="headroom-spark-") as log:
         try:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call] # PySpark's
@@ -223,7 +222,7 @@ def rows(schema):
     texts = ["producer_byte_rate"] * 40
     numbers, none = [at * 60_000 for at in range(40)], [None] * 40
     made = lambda kind: texts if pa.types.is_string(kind) else none if pa.types.is_list(kind) else numbers
-    batch = pa.RecordBatch.from_arrays([pa.array(made(each.type), each.type) for each in arrow], schema=arrow)
+    batch = pa.RecordBatch.from_arrays([pa.array(made(field.type), field.type) for field in arrow], schema=arrow)
     return lambda _: iter([batch])
 
 with session("class-archive") as spark:

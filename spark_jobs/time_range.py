@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Self
 
+from quota_metrics.verdict.window import MINUTE_MS
+
 _DURATION = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_DAYS = 366
 _FIRST_IN_MS = 1e11  # as in Grafana's URLs; in seconds it is the year 5138
 LONGEST_WINDOW_S = 3600
-MINUTE_MS = 60_000
-THROTTLE_LOOKBACK_MS = 600_000  # a throttle time announced this long before a window may still mute the client
+DAY_MS = 86_400_000
+STEP_MS = 300_000  # of the history of buckets, and of what is forecast from it
 MERGED_MS = 3_600_000  # a range of its own costs a run as much as about an hour more
 
 
@@ -32,7 +34,7 @@ class TimeRange:
     def __post_init__(self) -> None:
         if not 60 <= self.window_s <= LONGEST_WINDOW_S or self.window_s % 60:
             raise ValueError(f"a window of {self.window_s} s: it has whole minutes, and at most {LONGEST_WINDOW_S} s")
-        if self.to_ms - self.from_ms > _LONGEST_DAYS * 86_400_000:
+        if self.to_ms - self.from_ms > _LONGEST_DAYS * DAY_MS:
             raise ValueError(f"the range is longer than {_LONGEST_DAYS} days")
         if self.from_ms % self.window_ms or self.from_ms < 0:
             raise ValueError(f"the range must begin at a whole window of the epoch, not at {self.from_ms} ms")

@@ -29,12 +29,13 @@ IN_RANGE = "ts >= fromUnixTimestamp64Milli({from_ms:Int64}) AND ts < fromUnixTim
 OF_CLUSTER = "({cluster:String} = '' OR cluster = {cluster:String})"
 OF_SOURCE = f"source = {{source:String}} AND quota_key IN {METERED_KEYS!r} AND {OF_CLUSTER}"
 
-# Row counts per time step, cluster and quota key, from which slices are made. `unresolved` rows do not carry the limit
-# that was in force; `weight` is that of `slices`. `step_ms` divides from_ms.
 OF_MINUTES = (
     "source = {source:String} AND window_start >= toDateTime(intDiv({from_ms:Int64}, 1000), 'UTC')"
     " AND window_start < toDateTime(intDiv({to_ms:Int64}, 1000), 'UTC')"
 )
+
+# Row counts per time step, cluster and quota key, from which slices are made. `unresolved` rows do not carry the limit
+# that was in force; `weight` is that of `slices`. `step_ms` divides from_ms.
 COUNTS = f"""
 SELECT cluster, quota_key, intDiv(toInt64(toUnixTimestamp(window_start)) * 1000, {{step_ms:Int64}}) * {{step_ms:Int64}}
            AS start_ms,

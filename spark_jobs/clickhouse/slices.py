@@ -132,8 +132,7 @@ def _intervals(names: Sequence[Mapping[str, Any]], number: int, *, by_client_id:
     for start, end in zip(starts, [*starts[1:], None], strict=True):
         until, is_last = end or ("", ""), int(end is None)
         if by_client_id:
-            some = {"least_client_id": start[1], "below_client_id": until[1], "is_last_client_id": is_last}
-            yield {**_EVERYONE, **some}
+            yield {**_EVERYONE, "least_client_id": start[1], "below_client_id": until[1], "is_last_client_id": is_last}
         else:
             begin = {"from_user": start[0], "from_client_id": start[1]}
             yield {**_EVERY_CLIENT_ID, **begin, "to_user": until[0], "to_client_id": until[1], "is_last": is_last}

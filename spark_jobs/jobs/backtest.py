@@ -12,8 +12,9 @@ from spark_jobs.clickhouse.runs import started
 from spark_jobs.clickhouse.source import NothingToReadError, collected
 from spark_jobs.jobs.usage_windows import history_of, recorded_usage
 from spark_jobs.options import JobOptions
+from spark_jobs.time_range import STEP_MS
 from spark_jobs.transforms.demand import BUCKET, by_task, recorded
-from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON
 from spark_jobs.transforms.forecast_scores import LEADS, ratio, replay
 
 NAME = "backtest"

@@ -21,7 +21,7 @@ NAME = "client_inventory"
 SILENT_AFTER_MS = 900_000  # three times the longest push interval
 
 _CLIENT = ("cluster", "user", "client_id")
-_PLACES = ("known issue", "silent", "no telemetry", "gone", "reports")  # of the statuses
+_STATUSES = ("known issue", "silent", "no telemetry", "gone", "reports")  # those with problems first
 
 
 def run(options: ClientOptions) -> list[dict[str, Any]]:
@@ -42,12 +42,12 @@ def run(options: ClientOptions) -> list[dict[str, Any]]:
         if not counts:
             raise NothingToReadError("no client was seen in this time")
         job_run.rows_out = sum(counts.values())
-        job_run.stats.update({status: float(counts.get(status, 0)) for status in _PLACES})
+        job_run.stats.update({status: float(counts.get(status, 0)) for status in _STATUSES})
         job_run.begin("sorting clients, those with problems first")
         for name, chosen in (("user", options.user), ("client_id", options.client_id)):
             if chosen:
                 clients = clients.where(F.col(name) == chosen)
-        places = ", ".join(f"'{status}'" for status in _PLACES)
+        places = ", ".join(f"'{status}'" for status in _STATUSES)
         place = F.expr(f"array_position(array({places}), status)")  # the function takes no column before Spark 4
         in_order = clients.orderBy(place, F.col("series").desc(), *_CLIENT)
         rows = collected(in_order.limit(options.most)).to_pylist()

@@ -22,9 +22,7 @@ from spark_jobs.clickhouse.slices import step_ms
 from spark_jobs.clickhouse.source import arrow_schema, collected, read
 from spark_jobs.jobs.usage_windows import CountedRange
 from spark_jobs.options import By, SuggestOptions
-from spark_jobs.time_range import TimeRange
-
-DAY_MS = 86_400_000
+from spark_jobs.time_range import DAY_MS, TimeRange
 
 _CLIENTS = f"""
 SELECT DISTINCT cluster, quota_key, u.user AS user, u.client_id AS client_id
@@ -66,10 +64,10 @@ class Fleets(NamedTuple):
     placed: DataFrame
 
 
-def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, options: SuggestOptions) -> Fleets:
+def fleets(spark: SparkSession, clickhouse: ClickHouse, counted: CountedRange, options: SuggestOptions) -> Fleets:
     """Reads the clients' names and the rules, and places each client. Raises StoreError."""
-    in_force = rules_in_force(clickhouse, hours.when, options.cluster)
-    slices = [{"source": options.source, **day._asdict()} for day in days(hours)]
+    in_force = rules_in_force(clickhouse, counted.when, options.cluster)
+    slices = [{"source": options.source, **day._asdict()} for day in days(counted)]
     clients = read(spark, clickhouse, _CLIENTS, _CLIENTS_SCHEMA, slices).distinct().cache()
     of_user = clients.select("cluster", "user", "client_id").distinct().groupBy("cluster", "user").count()
     is_known = ~F.col("user").isin("", ANONYMOUS)
@@ -79,8 +77,8 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
         F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
     )
     named = {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in collected(counts).to_pylist()}
-    nothing = InForce({}, frozenset())
-    rules = {cluster: in_force.get(cluster, nothing).rules for cluster in named}
+    no_rules = InForce({}, frozenset())
+    rules = {cluster: in_force.get(cluster, no_rules).rules for cluster in named}
     if options.by is By.AUTO:
         keys = keys_of(options.source)
         dimensions = {cluster: dimension_of(rules[cluster], keys, fleet) for cluster, fleet in named.items()}
@@ -89,7 +87,7 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
     chosen = {cluster: dimension for cluster, (dimension, _) in dimensions.items()}
 
     def places(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        resolvers = {cluster: Resolver(of) for cluster, of in rules.items()}
+        resolvers = {cluster: Resolver(of_cluster) for cluster, of_cluster in rules.items()}
         for batch in batches:
             rows = batch.to_pylist()
             for row in rows:
@@ -103,12 +101,12 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, opt
     return Fleets(in_force, dimensions, clients.mapInArrow(places, _PLACED).cache())
 
 
-def days(hours: CountedRange) -> list[Day]:
-    when = hours.when
+def days(counted: CountedRange) -> list[Day]:
+    when = counted.when
     last_ms = step_ms(when) - 1  # a step of the counts may reach into the next day
     starts = {
         (count["cluster"], count["quota_key"], at_ms // DAY_MS * DAY_MS)
-        for count in hours.counts
+        for count in counted.counts
         for at_ms in (max(count["start_ms"], when.from_ms), min(count["start_ms"] + last_ms, when.to_ms - 1))
     }
     return [
@@ -133,7 +131,7 @@ def rules_in_force(clickhouse: ClickHouse, when: TimeRange, cluster: str) -> dic
             rules[of_cluster][entity][key] = value
             if since_ms <= when.from_ms:
                 settled[of_cluster].add((entity, key))
-    return {name: InForce(dict(of), frozenset(settled[name])) for name, of in rules.items()}
+    return {name: InForce(dict(of_cluster), frozenset(settled[name])) for name, of_cluster in rules.items()}
 
 
 def assigned(clients: DataFrame, when: TimeRange) -> ClientLimits:

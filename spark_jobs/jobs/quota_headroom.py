@@ -17,21 +17,21 @@ from exporters.clickhouse.client import ClickHouse
 from quota_metrics.minutes.records import statement
 from quota_metrics.minutes.surroundings import TELEMETRY_PARAMETERS
 from quota_metrics.verdict.changes import LONGEST_SILENCE_MS
-from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, Thresholds, thresholds_in_force
+from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, MUTED_LOOKBACK_MS, Thresholds, thresholds_in_force
 from spark_jobs import cli
 from spark_jobs.clickhouse import queries, worst_clients
 from spark_jobs.clickhouse.runs import JobRun
 from spark_jobs.clickhouse.source import NothingToReadError, clickhouse_of, read, source_errors, stage
-from spark_jobs.jobs.usage_windows import CountedRange, counted, limits_of, read_usage
+from spark_jobs.jobs.usage_windows import CountedRange, count_minutes, limits_of, read_usage
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.reports import headroom_report
 from spark_jobs.session import plan_for_many_rows, progress, session
-from spark_jobs.time_range import THROTTLE_LOOKBACK_MS, TimeRange, affected
+from spark_jobs.time_range import DAY_MS, TimeRange, affected
 from spark_jobs.transforms.verdicts import INSTANCE_LOOKBACK_MS, LOOKBACK_WINDOWS, Fold, correlated
 
 NAME = "quota_headroom"
 
-LATENESS_MS = 86_400_000  # how far back the job looks for windows with late rows
+LATENESS_MS = DAY_MS  # how far back the job looks for windows with late rows
 # Samples; Spark itself sees their windows, about one in sixty.
 MANY_ROWS, LONG_JOB_ROWS = 500_000, 50_000_000
 _COMPLETE_AFTER_S: Final = 5.0  # by then the rows of a window are stored
@@ -65,9 +65,9 @@ def run(options: HeadroomOptions, version: int = 0) -> LevelReport:
         job_run.computed = when
         memory = when.earlier(when.from_ms - LOOKBACK_WINDOWS * when.window_ms)
         job_run.begin("counting samples")
-        hours = counted(clickhouse, memory, options.source, options.cluster)
-        job_run.rows_bad = hours.bad
-        job_run.rows_in = hours.samples_since(when.from_ms) + hours.bad
+        counted = count_minutes(clickhouse, memory, options.source, options.cluster)
+        job_run.rows_bad = counted.bad
+        job_run.rows_in = counted.samples_since(when.from_ms) + counted.bad
         if not job_run.rows_in and not late:
             raise NothingToReadError(f"there is no usage of source {options.source} in this time")
         with session(NAME, options.master, long=job_run.rows_in >= LONG_JOB_ROWS) as spark:
@@ -80,7 +80,7 @@ def run(options: HeadroomOptions, version: int = 0) -> LevelReport:
             with progress(NAME, spark.sparkContext):
                 job_run.begin("computing and staging windows")
                 thresholds = options.thresholds(thresholds_in_force(clickhouse.rows(statement("thresholds"))))
-                job_run.rows_out = _stage(spark, clickhouse, thresholds, job_run, hours)
+                job_run.rows_out = _stage(spark, clickhouse, thresholds, job_run, counted)
         job_run.begin("publishing windows")
         job_run.publish(job_run.rows_out)
         levels = worst_clients.levels(clickhouse, job_run)
@@ -142,17 +142,17 @@ def _affected(clickhouse: ClickHouse, job_run: JobRun, options: HeadroomOptions)
     (limits,) = clickhouse.rows(queries.LATE_LIMITS, parameters)
     when = options.when.earlier(max(limits["start_ms"], first_ms)) if limits["changes"] else options.when
     starts = (row["start_ms"] for row in rows if row["start_ms"] < when.from_ms)
-    return affected(starts, when, THROTTLE_LOOKBACK_MS + LOOKBACK_WINDOWS * when.window_ms)
+    return affected(starts, when, MUTED_LOOKBACK_MS + LOOKBACK_WINDOWS * when.window_ms)
 
 
 def _stage(
-    spark: SparkSession, clickhouse: ClickHouse, thresholds: Thresholds, job_run: JobRun, hours: CountedRange
+    spark: SparkSession, clickhouse: ClickHouse, thresholds: Thresholds, job_run: JobRun, counted: CountedRange
 ) -> int:
-    """Computes the windows of the run and stages them; returns their number. `hours`: with the windows before that are
-    remembered."""
+    """Computes the windows of the run and stages them; returns their number. `counted`: also the windows before, which
+    levels remember."""
     when = job_run.computed
-    window = {"window_ms": when.window_ms, "offset_ms": 0, "cluster": hours.cluster, "telemetry": 1}
-    span = {**window, **TELEMETRY_PARAMETERS, "from_ms": when.from_ms, "to_ms": when.to_ms, "source": hours.source}
+    window = {"window_ms": when.window_ms, "offset_ms": 0, "cluster": counted.cluster, "telemetry": 1}
+    span = {**window, **TELEMETRY_PARAMETERS, "from_ms": when.from_ms, "to_ms": when.to_ms, "source": counted.source}
     changes_ms = when.from_ms - (CAUSE_WINDOWS + 1) * when.window_ms
     seen_ms = min(changes_ms - LONGEST_SILENCE_MS, when.from_ms - INSTANCE_LOOKBACK_MS)
 
@@ -160,12 +160,12 @@ def _stage(
         return read(spark, clickhouse, query, schema, [{**span, **more}])
 
     joined = correlated(
-        usage=read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours)),
+        usage=read_usage(spark, clickhouse, counted, limits_of(clickhouse, counted)),
         telemetry=rows(statement("telemetry"), queries.TELEMETRY_SCHEMA),
         instances=rows(statement("instances"), queries.INSTANCES_SCHEMA, since_ms=0, seen_from_ms=seen_ms),
         byte_reports=rows(statement("byte_reports"), queries.BYTE_REPORTS_SCHEMA, since_ms=changes_ms),
         teams=rows(queries.TEAMS, queries.TEAMS_SCHEMA),
-        observed=rows(queries.OBSERVED, queries.OBSERVED_SCHEMA, from_ms=hours.when.from_ms),
+        observed=rows(queries.OBSERVED, queries.OBSERVED_SCHEMA, from_ms=counted.when.from_ms),
     )
     full_s = {row["cluster"]: row["full_s"] for row in clickhouse.rows(queries.FULL_WINDOWS)}
     fold = Fold(when, thresholds, str(job_run.id), full_s)

@@ -23,7 +23,7 @@ from spark_jobs.clickhouse.runs import JobRun, started
 from spark_jobs.clickhouse.source import NothingToReadError, collected
 from spark_jobs.jobs import fleet, suggested_replay
 from spark_jobs.jobs.fleet import Fleets
-from spark_jobs.jobs.usage_windows import CountedRange, history_of, limits_of, read_usage, stored_hours
+from spark_jobs.jobs.usage_windows import CountedRange, count_steps, history_of, limits_of, read_usage
 from spark_jobs.options import SuggestOptions
 from spark_jobs.reports.suggestions import COLUMNS
 from spark_jobs.transforms.demand import needs
@@ -48,19 +48,19 @@ def run(options: SuggestOptions) -> list[dict[str, Any]]:
     ValueError (url), JavaError, StoreError."""
     with started(NAME, options) as (job_run, spark, clickhouse):
         keys = fleet.keys_of(options.source)
-        hours = stored_hours(clickhouse, options, job_run)
-        hours = hours._replace(counts=[count for count in hours.counts if count["quota_key"] in keys])
-        if not hours.counts:
+        counted = count_steps(clickhouse, options, job_run)
+        counted = counted._replace(counts=[count for count in counted.counts if count["quota_key"] in keys])
+        if not counted.counts:
             raise NothingToReadError(f"there is no usage of {', '.join(keys)} in this time")
         job_run.begin("reading who the clients are")
-        clients = fleet.fleets(spark, clickhouse, hours, options)
-        usage = _usage(spark, clickhouse, hours, clients, job_run)
+        clients = fleet.fleets(spark, clickhouse, counted, options)
+        usage = _usage(spark, clickhouse, counted, clients, job_run)
         suggested: suggested_replay.Suggested = {
             (cluster, of_key.quota_key): suggestions(of_key) for cluster, of_key in usage
         }
         if options.replay and options.source == "gateway":
             job_run.begin("replaying the suggested limits")
-            suggested = suggested_replay.with_replay(spark, clickhouse, suggested, fleet.days(hours))
+            suggested = suggested_replay.with_replay(spark, clickhouse, suggested, fleet.days(counted))
         made_at_ms = time.time_ns() // 1_000_000
         moments = {"made_at": made_at_ms, "from_time": options.when.from_ms, "to_time": options.when.to_ms}
         times = {name: datetime.fromtimestamp(ms / 1000, UTC) for name, ms in moments.items()}
@@ -74,20 +74,20 @@ def run(options: SuggestOptions) -> list[dict[str, Any]]:
 
 
 def _usage(
-    spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, clients: Fleets, job_run: JobRun
+    spark: SparkSession, clickhouse: ClickHouse, counted: CountedRange, clients: Fleets, job_run: JobRun
 ) -> Iterator[tuple[str, KeyUsage]]:
     """What is wanted of each key, by cluster. Raises StoreError."""
     job_run.begin("measuring what clients want")
-    buckets_of_default = fleet.assigned(clients.placed, hours.when)
-    usage = read_usage(spark, clickhouse, hours, buckets_of_default)
-    free = _by_key(needs(history_of(usage), hours.when), limited=False)
+    buckets_of_default = fleet.assigned(clients.placed, counted.when)
+    usage = read_usage(spark, clickhouse, counted, buckets_of_default)
+    free = _by_key(needs(history_of(usage), counted.when), limited=False)
     kept: _Demands = {}
     if clients.in_force:
         job_run.begin("measuring the quotas in force")
-        usage = read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours))
-        kept = _by_key(needs(history_of(usage), hours.when), limited=True)
+        usage = read_usage(spark, clickhouse, counted, limits_of(clickhouse, counted))
+        kept = _by_key(needs(history_of(usage), counted.when), limited=True)
     clients_of = fleet.clients_of_rules(clients.placed)
-    for cluster, key in sorted({(count["cluster"], count["quota_key"]) for count in hours.counts}):
+    for cluster, key in sorted({(count["cluster"], count["quota_key"]) for count in counted.counts}):
         in_force = clients.in_force.get(cluster, fleet.InForce({}, frozenset()))
         of_key = KeyUsage(
             key,
@@ -96,7 +96,7 @@ def _usage(
             free.get((cluster, key), []),
             kept.get((cluster, key), []),
             clients_of.get((cluster, key), Counter()),
-            frozenset(entity for entity, of in in_force.settled if of == key),
+            frozenset(entity for entity, settled_key in in_force.settled if settled_key == key),
         )
         yield cluster, of_key
 

@@ -63,12 +63,12 @@ def with_replay(spark: SparkSession, clickhouse: ClickHouse, suggested: Suggeste
     for key, rows in rows_of_key.items():
         covers = {row["number"]: row for row in rows if row["user"] is None}
         answered = [alterable[number] for number, row in covers.items() if row["clients"] >= 0]
-        some = [row["examined"] for row in covers.values() if row["examined"] < row["clients"]]
-        nothing = Replayed(days=len(answered), of_days=len(covers), busiest=min(some, default=None))
+        incomplete = [row["examined"] for row in covers.values() if row["examined"] < row["clients"]]
+        unthrottled = Replayed(days=len(answered), of_days=len(covers), busiest=min(incomplete, default=None))
         if answered:
-            outcomes = _by_rule(rows, sum(day.to_ms - day.from_ms for day in answered), nothing)
+            outcomes = _by_rule(rows, sum(day.to_ms - day.from_ms for day in answered), unthrottled)
             replayed[key] = [
-                suggestion.replayed(outcomes.get(suggestion.entity, nothing)) if suggestion.changes else suggestion
+                suggestion.replayed(outcomes.get(suggestion.entity, unthrottled)) if suggestion.changes else suggestion
                 for suggestion in suggested[key]
             ]
     return replayed
@@ -88,8 +88,8 @@ def _throttled(what_if: WhatIfAnswer, question: WhatIfQuestion) -> Iterator[dict
             yield {**of_client, **names, **times, "examined": 0, "clients": 0}
 
 
-def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int, nothing: Replayed) -> dict[Entity, Replayed]:
-    """Each client counts once, at its worst broker. `nothing`: of a quota of which no client was throttled."""
+def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int, unthrottled: Replayed) -> dict[Entity, Replayed]:
+    """Each client counts once, at its worst broker. `unthrottled`: of a quota of which no client was throttled."""
     sums: dict[tuple[Entity, tuple[str, str], int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in rows:
         if row["user"] is not None:
@@ -105,8 +105,8 @@ def _by_rule(rows: Sequence[Mapping[str, Any]], length_ms: int, nothing: Replaye
     for rule, clients in worst.items():
         before, after = zip(*clients.values(), strict=True)
         longest = sorted(clients.items(), key=lambda client: (-max(client[1]), client[0]))[:_MOST_NAMED]
-        throttled = [ThrottledClient(*names, *(ms / 1000 for ms in both)) for names, both in longest]
+        throttled = [ThrottledClient(*names, *(ms / 1000 for ms in before_after)) for names, before_after in longest]
         share, share_before = max(after) / length_ms, max(before) / length_ms
         count = sum(after_ms > 0 for after_ms in after)
-        replayed[rule] = nothing._replace(clients=count, share=share, share_before=share_before, longest=throttled)
+        replayed[rule] = unthrottled._replace(clients=count, share=share, share_before=share_before, longest=throttled)
     return replayed

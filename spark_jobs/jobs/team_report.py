@@ -6,7 +6,6 @@ of all teams and UNOWNED are the metered bytes, exactly: bytes are added as inte
 
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,12 +20,11 @@ from spark_jobs.clickhouse.queries import IN_RANGE, OF_CLUSTER, schema
 from spark_jobs.clickhouse.runs import started
 from spark_jobs.clickhouse.source import NothingToReadError, arrow_schema, collected, read
 from spark_jobs.options import TeamOptions
-from spark_jobs.time_range import TimeRange
+from spark_jobs.time_range import DAY_MS, TimeRange
 from spark_jobs.transforms.demand import growth_per_week, is_whole_day, of_week_before
 
 NAME = "team_report"
 
-_DAY_MS = 86_400_000
 _HOUR_S = 3_600
 _GB = 1e9
 _CLIENT = ("user", "client_id")
@@ -60,14 +58,14 @@ _OWNED = schema(**dict.fromkeys((*_CLIENT, "team", "contact", "page"), T.StringT
 def run(options: TeamOptions) -> list[dict[str, Any]]:
     """Runs the job and returns a row per team, most bytes first. Raises ValueError (url, owners), OSError (owners),
     JavaError, StoreError."""
-    owners = parse_owners(Path(options.owners).read_bytes())
+    owners = parse_owners(options.owners.read_bytes())
     with started(NAME, options) as (job_run, spark, clickhouse):
         job_run.begin("adding up the usage of each team")
         when = options.when
         source = {"source": options.source, "cluster": options.cluster}
         days = [  # a task and a query for each
-            {**source, "from_ms": max(start, when.from_ms), "to_ms": min(start + _DAY_MS, when.to_ms)}
-            for start in range(when.from_ms - when.from_ms % _DAY_MS, when.to_ms, _DAY_MS)
+            {**source, "from_ms": max(start, when.from_ms), "to_ms": min(start + DAY_MS, when.to_ms)}
+            for start in range(when.from_ms - when.from_ms % DAY_MS, when.to_ms, DAY_MS)
         ]
         rows = collected(teams(read(spark, clickhouse, HOURS, HOURS_SCHEMA, days), owners, when)).to_pylist()
         if not rows:
@@ -87,9 +85,8 @@ def run(options: TeamOptions) -> list[dict[str, Any]]:
 def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
     """Per team: bytes, throttling, share of all bytes, the busiest hour, growth per week by the days that lie wholly in
     the range. Input: HOURS_SCHEMA."""
-    of_client = (
-        hours.groupBy(*_CLIENT, "hour_s").agg(*(F.sum(name).alias(name) for name in _SUMS)).cache()
-    )  # read once for sums, peaks and growth
+    # Read once for sums, peaks and growth.
+    of_client = hours.groupBy(*_CLIENT, "hour_s").agg(*(F.sum(name).alias(name) for name in _SUMS)).cache()
 
     def owned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -97,9 +94,8 @@ def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
             yield from pa.Table.from_pylist(rows, arrow_schema(_OWNED)).to_batches()
 
     of_owner = of_client.select(*_CLIENT).distinct().mapInArrow(owned, _OWNED)
-    of_team = of_client.join(F.broadcast(of_owner), on=list(_CLIENT)).withColumn(
-        "bytes", F.expr("bytes_in + bytes_out")
-    )
+    nbytes = F.expr("bytes_in + bytes_out")
+    of_team = of_client.join(F.broadcast(of_owner), on=list(_CLIENT)).withColumn("bytes", nbytes)
     by_hour = of_team.groupBy("team", "hour_s").agg(F.sum("bytes").alias("bytes"))
     peaks = by_hour.groupBy("team").agg((F.max("bytes") / _HOUR_S).alias("peak_bytes_per_s"))
     of_day = F.sum("bytes").cast("double").alias("of_day")
@@ -113,10 +109,9 @@ def teams(hours: DataFrame, owners: Owners, when: TimeRange) -> DataFrame:
         *(F.sum(name).alias(name) for name in _SUMS[:-1]),
         (F.sum("muted_ms") / 1000).alias("throttled_s"),
     )
-    total = F.sum(F.expr("bytes_in + bytes_out")).over(Window.partitionBy())
-    share = F.coalesce(F.try_divide(F.expr("bytes_in + bytes_out"), total), F.lit(0.0))
+    share = F.coalesce(F.try_divide(nbytes, F.sum(nbytes).over(Window.partitionBy())), F.lit(0.0))
     joined = sums.withColumn("share", share).join(peaks, on="team").join(growth, on="team", how="left")
-    return joined.orderBy(F.expr("bytes_in + bytes_out").desc(), "team")
+    return joined.orderBy(nbytes.desc(), "team")
 
 
 if __name__ == "__main__":

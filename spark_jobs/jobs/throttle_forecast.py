@@ -20,9 +20,10 @@ from spark_jobs.jobs.fleet import rules_in_force
 from spark_jobs.jobs.usage_windows import history_of, recorded_usage
 from spark_jobs.options import ClientOptions
 from spark_jobs.reports.tables import FORECAST_COLUMNS
+from spark_jobs.time_range import STEP_MS
 from spark_jobs.transforms.demand import BUCKET, by_task, recorded
 from spark_jobs.transforms.forecast_members import DAY
-from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, STEP_MS, Forecast, forecast
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS, HORIZON, Forecast, forecast
 
 NAME = "throttle_forecast"
 

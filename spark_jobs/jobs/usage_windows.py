@@ -23,9 +23,7 @@ from spark_jobs.clickhouse.slices import SLICE_OF_MINUTES, slices_of_clients, sl
 from spark_jobs.clickhouse.source import NothingToReadError, in_tasks
 from spark_jobs.options import JobOptions
 from spark_jobs.session import parallelism
-from spark_jobs.time_range import TimeRange
-
-STEP_S = 300  # of the history of buckets
+from spark_jobs.time_range import STEP_MS, TimeRange
 
 
 class CountedRange(NamedTuple):
@@ -43,7 +41,7 @@ class CountedRange(NamedTuple):
         return sum(count["samples"] for count in steps)
 
 
-def counted(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> CountedRange:
+def count_minutes(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) -> CountedRange:
     """Brings usage_1m up to date and counts the rows. Raises StoreError."""
     complete(clickhouse, source, when.from_ms, when.to_ms)
     span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": source, "cluster": cluster}
@@ -52,26 +50,26 @@ def counted(clickhouse: ClickHouse, when: TimeRange, source: str, cluster: str) 
     return CountedRange(when, source, cluster, counts, bad["bad"])
 
 
-def limits_of(clickhouse: ClickHouse, hours: CountedRange) -> ClientLimits:
+def limits_of(clickhouse: ClickHouse, counted: CountedRange) -> ClientLimits:
     """The limits of clients whose rows do not have them. Raises StoreError."""
-    if not any(count["unresolved"] for count in hours.counts):
+    if not any(count["unresolved"] for count in counted.counts):
         return ClientLimits({})
-    when = hours.when
-    span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": hours.source, "cluster": hours.cluster}
+    when = counted.when
+    span = {"from_ms": when.from_ms, "to_ms": when.to_ms, "source": counted.source, "cluster": counted.cluster}
     clients = records(clickhouse.table(queries.UNRESOLVED_CLIENTS, span))
-    return recorded_limits(clickhouse, clients, when.from_ms, when.to_ms, hours.cluster)
+    return recorded_limits(clickhouse, clients, when.from_ms, when.to_ms, counted.cluster)
 
 
-def slices_of(clickhouse: ClickHouse, hours: CountedRange, cores: int, limits: ClientLimits) -> list[dict[str, Any]]:
+def slices_of(clickhouse: ClickHouse, counted: CountedRange, cores: int, limits: ClientLimits) -> list[dict[str, Any]]:
     """Query parameters of each slice of the range. Raises StoreError."""
-    of_time = ({**part, "source": hours.source} for part in slices_of_time(hours.counts, hours.when, cores))
+    of_time = ({**part, "source": counted.source} for part in slices_of_time(counted.counts, counted.when, cores))
     return list(slices_of_clients(clickhouse, of_time, limits))
 
 
-def read_usage(spark: SparkSession, clickhouse: ClickHouse, hours: CountedRange, limits: ClientLimits) -> DataFrame:
-    """Rows of USAGE_SCHEMA, one Spark task per slice: the windows of `hours.when`. Raises StoreError."""
-    slices = slices_of(clickhouse, hours, parallelism(spark.sparkContext), limits)
-    when = hours.when
+def read_usage(spark: SparkSession, clickhouse: ClickHouse, counted: CountedRange, limits: ClientLimits) -> DataFrame:
+    """Rows of USAGE_SCHEMA, one Spark task per slice: the windows of `counted.when`. Raises StoreError."""
+    slices = slices_of(clickhouse, counted, parallelism(spark.sparkContext), limits)
+    when = counted.when
 
     def windows(number: int) -> Iterator[pa.Table]:
         minutes = clickhouse.table(SLICE_OF_MINUTES, slices[number])
@@ -87,7 +85,7 @@ def history_of(usage: DataFrame) -> DataFrame:
     return buckets.select(
         *("cluster", "source", "quota_key", F.col("bucket_user").alias("user")),
         *(F.col("bucket_client_id").alias("client_id"), F.col("broker_id").cast("int").alias("broker_id")),
-        F.expr(f"window_start_ms DIV {STEP_S * 1000}").alias("step"),
+        F.expr(f"window_start_ms DIV {STEP_MS}").alias("step"),
         *("limit", "matched_entity", F.expr("group_usage / limit").alias("mean")),
         *(F.expr("group_p95 / limit").alias("p95"), "muted_ms"),
     )
@@ -96,17 +94,17 @@ def history_of(usage: DataFrame) -> DataFrame:
 def recorded_usage(spark: SparkSession, clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> DataFrame:
     """`read_usage` of the range of a job, with usage_1m up to date and the limits resolved that rows lack. Raises
     NothingToReadError, StoreError."""
-    hours = stored_hours(clickhouse, options, job_run)
+    counted = count_steps(clickhouse, options, job_run)
     job_run.begin("resolving the limits of clients")
-    return read_usage(spark, clickhouse, hours, limits_of(clickhouse, hours))
+    return read_usage(spark, clickhouse, counted, limits_of(clickhouse, counted))
 
 
-def stored_hours(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> CountedRange:
+def count_steps(clickhouse: ClickHouse, options: JobOptions, job_run: JobRun) -> CountedRange:
     """The range from the grid of steps on, with usage_1m up to date. Raises NothingToReadError, StoreError."""
-    when = TimeRange(options.when.from_ms - options.when.from_ms % (STEP_S * 1000), options.when.to_ms, STEP_S)
+    when = TimeRange(options.when.from_ms - options.when.from_ms % STEP_MS, options.when.to_ms, STEP_MS // 1000)
     job_run.begin("updating usage_1m")
-    hours = counted(clickhouse, when, options.source, options.cluster)
-    job_run.rows_in = hours.samples_since(when.from_ms)
-    if not hours.counts:
+    counted = count_minutes(clickhouse, when, options.source, options.cluster)
+    job_run.rows_in = counted.samples_since(when.from_ms)
+    if not counted.counts:
         raise NothingToReadError(f"there is no usage of source {options.source} in this time")
-    return hours
+    return counted

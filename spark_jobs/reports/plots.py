@@ -15,6 +15,7 @@ import vl_convert
 
 from exporters.printable import printable, shortened
 from spark_jobs.reports.report import Row
+from spark_jobs.time_range import STEP_MS
 
 Chart = Any  # altair's type hints do not tell which kind of chart a method returns
 
@@ -22,7 +23,6 @@ _LINES = 8  # maximum number of clients in a line plot
 _ROWS = 30  # maximum number of clients in a heat map
 _FANS = 6
 _WIDTH = 760
-_STEP_MS = 300_000  # of a forecast
 _NAME_CHARS = 48
 _HIGHEST = 2.0  # higher utilisation is drawn at this value
 
@@ -41,7 +41,7 @@ def forecast_plots(rows: Sequence[Row]) -> Mapping[str, str]:
     points = [
         {
             "bucket": f"{_client(row)} at broker {row['broker_id']}",
-            "at": pd.Timestamp(row["made_at"]) + pd.Timedelta(milliseconds=_STEP_MS * (step + 1)),
+            "at": pd.Timestamp(row["made_at"]) + pd.Timedelta(milliseconds=STEP_MS * (step + 1)),
             **{name: min(row[name][step], _HIGHEST) for name in ("p10", "p50", "p90")},
         }
         for row in rows[:_FANS]

@@ -93,9 +93,9 @@ def to_yaml(rows: Sequence[Row]) -> str:
         times = (f"{rows[0][name]:%Y-%m-%d %H:%M}" for name in ("from_time", "to_time"))
         heading = f"{printable(clusters[0])}: quotas for the usage from {' to '.join(times)} UTC\n{heading}"
     declared = []
-    for names, of in of_entity.items():
-        said = "; ".join(f"{row['quota_key']}, confidence {row['confidence']}: {row['reason']}" for row in of)
-        values = {row["quota_key"]: row["suggested_limit"] for row in of}
+    for names, changes in of_entity.items():
+        said = "; ".join(f"{row['quota_key']}, confidence {row['confidence']}: {row['reason']}" for row in changes)
+        values = {row["quota_key"]: row["suggested_limit"] for row in changes}
         declared.append(DeclaredQuota(entity_of_names(*names), values, comment=said[:MAX_TEXT]))
     return quota_file(declared, heading)
 

@@ -10,17 +10,14 @@ import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as F
 
-from spark_jobs.time_range import TimeRange
+from spark_jobs.time_range import DAY_MS, STEP_MS, TimeRange
 
 if TYPE_CHECKING:
     import pandas as pd  # the driver of quota-suggest does without
 
 QUOTA = ("cluster", "source", "quota_key", "user", "client_id")
 BUCKET = (*QUOTA, "broker_id")
-_STEPS_OF_DAY = 288
-_DAY_MS = 86_400_000
 _FEWEST_DAYS = 14  # from first to last; less history gives no growth figure
-_STEP_MS = 300_000.0
 # Enough buckets per task to amortise the start of a Python worker; enough tasks to keep each one small.
 _TASKS = 64
 _OF_BUCKET = (*BUCKET, "step", "limit", "matched_entity", "mean", "p95")  # what its members have in common
@@ -68,12 +65,12 @@ def recorded(bucket: pd.DataFrame, last_step: int, limit: float | None = None) -
 
 
 def _muted_share() -> Column:
-    return F.least(F.col("muted_ms") / _STEP_MS, F.lit(1.0))
+    return F.least(F.col("muted_ms") / STEP_MS, F.lit(1.0))
 
 
 def is_whole_day(when: TimeRange) -> Column:
     """Whether `day`, counted from the epoch, lies wholly in the range."""
-    return F.col("day").between(-(-when.from_ms // _DAY_MS), when.to_ms // _DAY_MS - 1)
+    return F.col("day").between(-(-when.from_ms // DAY_MS), when.to_ms // DAY_MS - 1)
 
 
 def of_week_before(*keys: str) -> Column:
@@ -125,7 +122,7 @@ def needs(history: DataFrame, when: TimeRange) -> DataFrame:
 def _at_brokers(history: DataFrame, when: TimeRange) -> DataFrame:
     """Each bucket at each broker, in units of its key: usage is counted whichever limit was in force. Of members that
     share it the one counts that was muted longest: a broker may throttle one and not the other."""
-    used, day = F.greatest("p95", "mean") * F.col("limit"), F.expr(f"step div {_STEPS_OF_DAY}")
+    used, day = F.greatest("p95", "mean") * F.col("limit"), F.expr(f"step div {DAY_MS // STEP_MS}")
     of_buckets = history.groupBy(*_OF_BUCKET).agg(F.max("muted_ms").alias("muted_ms"))
     steps = of_buckets.withColumns(
         {"used": used, "day": day, "muted": _muted_share(), "wanted": wanted_share() * F.col("limit")}

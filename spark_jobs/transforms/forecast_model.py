@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spark_jobs.time_range import STEP_MS
 from spark_jobs.transforms import forecast_members as members
 from spark_jobs.transforms.forecast_members import DAY, Array, Indices
 from spark_jobs.transforms.forecast_outlook import outlook
 
-STEP_MS = 300_000
 HORIZON = 36  # steps: three hours
 LIMIT = 1.0
 LIKELY = 0.4  # share of paths from which the limit is expected to be reached

@@ -49,8 +49,8 @@ def correlated(
     each in a row of its own: some clients have thousands, which in each of their windows would not fit into a worker.
     The schemas are those of `queries`."""
     rows = usage
-    for name, known in (("instance", instances), ("byte_report", byte_reports)):
-        of_client = known.select(*_CLIENT, F.struct(*known.drop(*_CLIENT).columns).alias(name))
+    for name, reported in (("instance", instances), ("byte_report", byte_reports)):
+        of_client = reported.select(*_CLIENT, F.struct(*reported.drop(*_CLIENT).columns).alias(name))
         rows = rows.unionByName(of_client, allowMissingColumns=True)
     rows = rows.repartition(*_CLIENT).withColumn(_HASH, F.xxhash64(*_CLIENT))
     # Structs that are null where nothing was reported.
@@ -106,7 +106,7 @@ class Fold:
             quotas: dict[tuple[str, ...], _Series] = {}
             for (_, quota), alike in groupby(of_client, key=lambda row: (row.window.window_start_ms, row.window[1:3])):
                 series = quotas.setdefault(quota, _Series(instances, reports))
-                of_window = [row for row in alike if not self._is_noted(series, row)]
+                of_window = [row for row in alike if not self._remember(series, row)]
                 if of_window and (row := self._verdict(series, of_window)) is not None:
                     made.append(row)
                 if len(made) >= _BATCH_ROWS:
@@ -114,8 +114,8 @@ class Fold:
                     made = []
         yield from _batches(made)
 
-    def _is_noted(self, series: _Series, row: _Row) -> bool:
-        """Whether the row is an instance or a report of bytes, which all series of the client then have."""
+    def _remember(self, series: _Series, row: _Row) -> bool:
+        """Keeps an instance or a report of bytes for all series of the client. Returns whether the row is one."""
         if row.instance is not None:
             series.instances.append(row.instance)
         if row.byte_report is not None:

@@ -29,7 +29,7 @@ from quota_metrics.minutes.usage_minutes import complete
 from quota_metrics.minutes.windows import windows_of
 from spark_jobs.clickhouse.slices import SLICE_OF_MINUTES
 from spark_jobs.clickhouse.source import clickhouse_of
-from spark_jobs.jobs.usage_windows import counted, slices_of
+from spark_jobs.jobs.usage_windows import count_minutes, slices_of
 from spark_jobs.time_range import TimeRange
 from tests.bench.figure import tell
 from tests.bench.kit.serve import cpu_s
@@ -126,8 +126,8 @@ def measure(clickhouse: RunningClickHouse, rows: int, directory: Path) -> None:
     if written:
         tell(f"{name}_storing_usage_1m", stored, "cpu_s", stored / max(sql, 0.01), "plain_sql_of_the_same_windows")
     reader, spent = clickhouse_of(clickhouse.url), 0.0
-    hours = counted(reader, when, "gateway", cluster)
-    for piece in slices_of(reader, hours, os.cpu_count() or 1, ClientLimits({})):
+    counted = count_minutes(reader, when, "gateway", cluster)
+    for piece in slices_of(reader, counted, os.cpu_count() or 1, ClientLimits({})):
         before = cpu_s(clickhouse.process) + time.process_time()
         windows = windows_of(reader.table(SLICE_OF_MINUTES, piece), when.window_s, when.to_ms)
         spent += cpu_s(clickhouse.process) + time.process_time() - before

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from spark_jobs.transforms.forecast_members import Array
-from spark_jobs.transforms.forecast_model import HORIZON, STEP_MS
+from spark_jobs.transforms.forecast_model import HORIZON
 from spark_jobs.transforms.forecast_scores import LEADS, METHODS, ratio, replay
 
-DAY = 86_400_000 // STEP_MS
+DAY = 288  # steps of five minutes
 MONDAY = 4 * DAY  # 1970-01-05
 Scores = dict[str, dict[str, float]]
 HOUR = DAY // 24

@@ -11,7 +11,7 @@ from quota_metrics.verdict.window import Window
 from quota_metrics.windows import QuotaWindow, Rate
 from spark_jobs.clickhouse.source import clickhouse_of
 from spark_jobs.jobs import quota_headroom
-from spark_jobs.jobs.usage_windows import counted, limits_of, read_usage
+from spark_jobs.jobs.usage_windows import count_minutes, limits_of, read_usage
 from spark_jobs.options import HeadroomOptions
 from spark_jobs.time_range import TimeRange
 from telemetry.ingest.arrow_tables import facts_table
@@ -30,8 +30,8 @@ def usage(
 ) -> list[Window]:
     """The windows from START on."""
     server = clickhouse_of(clickhouse.url)
-    hours = counted(server, TimeRange(START, to_ms), "gateway", cluster)
-    rows = read_usage(spark, server, hours, limits_of(server, hours)).collect()
+    counted = count_minutes(server, TimeRange(START, to_ms), "gateway", cluster)
+    rows = read_usage(spark, server, counted, limits_of(server, counted)).collect()
     return sorted((Window(**row.asDict()) for row in rows), key=lambda window: window.window_start_ms)
 
 
@@ -42,8 +42,8 @@ def test_minutes_whose_rows_are_gone_stay(spark: SparkSession, clickhouse: Runni
     clickhouse.store.command("DELETE FROM headroom.quota_usage WHERE cluster = 'expired'", {})
     assert usage(spark, clickhouse, "expired") == rows
     part = TimeRange(START + 10 * MINUTE, START + 20 * MINUTE, 60)
-    hours = counted(clickhouse_of(clickhouse.url), part, "gateway", "expired")
-    assert hours.samples_since(part.from_ms) == 600
+    counted = count_minutes(clickhouse_of(clickhouse.url), part, "gateway", "expired")
+    assert counted.samples_since(part.from_ms) == 600
 
 
 def test_throttle_time_without_an_interval_mutes_for_ten_minutes_at_most(
@@ -54,19 +54,19 @@ def test_throttle_time_without_an_interval_mutes_for_ten_minutes_at_most(
     assert [row.muted_ms for row in usage(spark, clickhouse, "half-an-hour")] == [60_000.0] * 10
     later = TimeRange(START + 5 * MINUTE, START + HOUR_MS, 60)
     server = clickhouse_of(clickhouse.url)
-    hours = counted(server, later, "gateway", "half-an-hour")
-    rows = read_usage(spark, server, hours, limits_of(server, hours)).collect()
+    counted = count_minutes(server, later, "gateway", "half-an-hour")
+    rows = read_usage(spark, server, counted, limits_of(server, counted)).collect()
     assert sorted((row["window_start_ms"] - START) // MINUTE for row in rows) == [5, 6, 7, 8, 9]
 
 
 def test_unusable_rows_are_counted(spark: SparkSession, clickhouse: RunningClickHouse) -> None:
     rows = drawn(random.Random(0))
     insert(clickhouse.store, rows, "counted")
-    hours = counted(clickhouse_of(clickhouse.url), TimeRange(START, START + 3 * MINUTE), "gateway", "counted")
+    counted = count_minutes(clickhouse_of(clickhouse.url), TimeRange(START, START + 3 * MINUTE), "gateway", "counted")
     in_range = [row for row in rows if START <= row.at_ms < START + 3 * MINUTE]
     bad = [row for row in in_range if not 0 <= row.rate <= 1e15]
     assert bad
-    assert (hours.bad, hours.samples_since(START)) == (len(bad), len(in_range) - len(bad))
+    assert (counted.bad, counted.samples_since(START)) == (len(bad), len(in_range) - len(bad))
     expected = windows(rows, START, START + 3 * MINUTE, MINUTE)
     assert len(usage(spark, clickhouse, "counted", to_ms=START + 3 * MINUTE)) == len(expected)
 
