@@ -266,8 +266,6 @@ def who(
         if not equals:
             raise ArgumentError(f"--names {part!r} is not TYPE=NAME")
         said.append((_type(kind, part), utf8(name)))
-        if name == DEFAULT_ENTITY:  # as other tools and `describe` print it
-            raise ArgumentError(f"--names {part!r}: the default goes with --defaults {kind}, a name with --{kind}")
     said += [(_type(part, part), None) for part in _parts(defaults)]
     flags = {USER: user, CLIENT_ID: client_id, IP: ip}
     said += [(kind, utf8(name)) for kind, name in flags.items() if name is not None]
