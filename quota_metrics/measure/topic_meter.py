@@ -58,10 +58,7 @@ class TopicMeter:
         return [TopicCount(*slot, total.payer, total.nbytes, total.frames) for slot, total in sums.items()]
 
     def _sum_of(self, slot: _Slot, payer: str) -> _Sum:
-        total = self._sums.get(slot)
-        if total is not None:
-            return total
-        while len(self._sums) >= self._max_slots and self._make_room():
+        while slot not in self._sums and len(self._sums) >= self._max_slots and self._make_room():
             pass
         return self._sums.get(slot) or self._new(slot, payer)
 

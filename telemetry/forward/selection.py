@@ -25,8 +25,7 @@ class ForwardSelection:
             )
         except InvalidSubscriptionError as exc:
             raise ValueError(str(exc)) from exc
-        self._prefixes = () if ALL_METRICS in self._subscription.metrics else self._subscription.metrics
-        self._takes_all = ALL_METRICS in self._subscription.metrics
+        self._prefixes = ("",) if ALL_METRICS in self._subscription.metrics else self._subscription.metrics
 
     def takes_push(self, push: Push) -> bool:
         """Whether a push is forwarded. Pushes over OTLP are not: their sender may be the endpoint itself."""
@@ -36,4 +35,4 @@ class ForwardSelection:
 
     def takes_metric(self, name: str) -> bool:
         """Whether one of the prefixes matches the metric name."""
-        return self._takes_all or name.startswith(self._prefixes)
+        return name.startswith(self._prefixes)

@@ -196,8 +196,5 @@ def uninstall(release: Release) -> str:
     def left() -> list[str]:
         return kubectl("-n", NAMESPACE, "get", kinds, *listed).splitlines()
 
-    def only_claims() -> bool:
-        return all(name.startswith("persistentvolumeclaim/") for name in left())
-
-    until(90, only_claims, "only volume claims are left")
+    until(90, lambda: all(name.startswith("persistentvolumeclaim/") for name in left()), "only volume claims are left")
     return f"{time.monotonic() - began:.0f} s; left are {len(left())} volume claims with the spools"

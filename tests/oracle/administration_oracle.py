@@ -135,8 +135,9 @@ class Comparison:
             body = legacy(version, plain, validate_only=validate_only)
         else:
             names = self._rng.choices([*self._names, ""], k=self._rng.choice([1, 1, 2, 3]))
+            operations = [SET] * 6 + [DELETE] * 3 + ([APPEND, SUBTRACT] if self._rng.random() < 0.2 else [])
             changes = [
-                (self._kind(), name, [(key, self._operation(), self._value(key)) for key in self._keys()])
+                (self._kind(), name, [(key, self._rng.choice(operations), self._value(key)) for key in self._keys()])
                 for name in names
             ]
             body = incremental(version, changes, validate_only=validate_only)
@@ -188,9 +189,6 @@ class Comparison:
         if self._rng.random() < 0.7:
             return self._rng.sample(KEYS, self._rng.randrange(4))
         return self._rng.choices(KEYS + OTHER_KEYS, k=self._rng.randrange(1, 4))
-
-    def _operation(self) -> int:
-        return self._rng.choice([SET] * 6 + [DELETE] * 3 + ([APPEND, SUBTRACT] if self._rng.random() < 0.2 else []))
 
     def _value(self, key: str) -> str | None:
         return self._rng.choice(VALUES.get(key, ["v"])) if self._rng.random() < 0.95 else None

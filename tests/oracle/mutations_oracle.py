@@ -85,15 +85,15 @@ class _Case:
         return []
 
     def _request(self, name: str, version: int) -> None:
-        quota = self.manager.newQuotaFor(self.session, self._header(name, version), _APIS[name].strict_since)
+        key = getattr(self.kafka.common.protocol.ApiKeys, _APIS[name].name_of_key)
+        header = self.kafka.common.requests.RequestHeader(key, version, "app", 1)
+        quota = self.manager.newQuotaFor(self.session, header, _APIS[name].strict_since)
         request, response = self._message(f"{name}Request"), self._message(f"{name}Response")
-        validate_only = name != "DeleteTopics" and self.rng.random() < 0.3
-        if validate_only:
-            request.setValidateOnly(True)
         before = self.topics.copy()
         for topic in self.rng.sample(_TOPICS, self.rng.randrange(1, 4)):
             self._topic(name, version, topic, (request, response), quota)
-        if validate_only:  # the controller drops the records, and not the cost
+        if name != "DeleteTopics" and self.rng.random() < 0.3:  # the controller drops the records, and not the cost
+            request.setValidateOnly(True)
             self.topics = before
         api = APIS[_APIS[name].key]
         asked = requested_changes(api, version, self._bytes(request, version))
@@ -157,10 +157,6 @@ class _Case:
         if name != "DeleteTopics" or self.rng.random() < 0.5:
             answer.setErrorMessage("refused" if result else None)
         getattr(response, _APIS[name].results)().add(answer)
-
-    def _header(self, name: str, version: int) -> Any:
-        key = getattr(self.kafka.common.protocol.ApiKeys, _APIS[name].name_of_key)
-        return self.kafka.common.requests.RequestHeader(key, version, "app", 1)
 
     def _message(self, name: str) -> Any:
         return self._new(f"org.apache.kafka.common.message.{name}Data")

@@ -277,9 +277,11 @@ class Case:
         code = Reader(theirs, 4).int16()
         # KAFKA-20898; and another connection, which may know the id, does not end an instance.
         is_refused = code not in (ErrorCode.NONE, ErrorCode.INVALID_REQUEST)
-        if terminating and (is_refused or (code == ErrorCode.NONE and not self._is_of(client_instance_id, client))):
+        ours_kept = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
+        is_of_other = code == ErrorCode.NONE and ours_kept is not None and ours_kept.connection_id != str(client)
+        if terminating and ours_kept is not None and (is_refused or is_of_other):
             instance = self._broker.instance(client_instance_id)
-            self._same(f"{what}: terminating", (True, False), (instance.terminating(), self._terminating(body[:16])))
+            self._same(f"{what}: terminating", (True, False), (instance.terminating(), ours_kept.terminating))
             instance.terminating(False)
             self.deviations += 1
         self._same_state(what, client_instance_id)
@@ -312,14 +314,6 @@ class Case:
         attributes = attributes_of(client_instance_id, connection, client_id)
         selection = self._ours.rules.subscriptions.select(attributes)
         return instance_subscription_id(selection.crc, client_instance_id)
-
-    def _is_of(self, client_instance_id: bytes, client: int) -> bool:
-        instance = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
-        return instance is not None and instance.connection_id == str(client)
-
-    def _terminating(self, client_instance_id: bytes) -> bool:
-        instance = self._ours.rules.instances.touch(client_instance_id, self._ours.now_ms)
-        return instance is not None and instance.terminating
 
     def _same_state(self, what: str, client_instance_id: bytes) -> None:
         theirs = self._broker.instance(client_instance_id)

@@ -162,17 +162,7 @@ def test_oversized_metadata_response_raises_protocol_error() -> None:
         both.broker(struct.pack(">ii", 2**31 - 1, 1) + bytes(100))
 
 
-def test_metadata_advertises_the_gateway() -> None:
-    both = Both()
-    both.client(request(3, 1, 1, b"\xff\xff\xff\xff"))
-    body = struct.pack(">i", 1) + struct.pack(">ih", 5, 2) + b"k1" + struct.pack(">ih", 9092, -1) + b"the rest"
-    reported = both.broker(response(3, 1, 1, body))
-    assert b"k1" not in reported
-    assert struct.pack(">ih", 5, 2) + b"gw" + struct.pack(">i", 20_005) in reported
-    assert reported.endswith(b"the rest")
-
-
-def test_tagged_fields_of_a_response_header_are_passed_on_with_the_body_behind_them() -> None:
+def test_metadata_advertises_the_gateway_also_behind_tagged_fields_of_the_header() -> None:
     """A newer broker may send some in a version that is known (KIP-482)."""
     both, tags = Both(), b"\x01\x63\x03new"
     both.client(request(3, 9, 1, b"topics") + request(12, 4, 2))
