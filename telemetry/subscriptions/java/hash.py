@@ -5,8 +5,9 @@ order, a client that moves between a broker and the gateway needs an extra round
 Source: java.util.HashMap and java.util.concurrent.ConcurrentHashMap of JDK 17, and
 ClientMetricsManager.computeSubscriptionId.
 
-Not reproduced: buckets of more than 8 elements in tables of 64 or more become red-black trees. That takes names made
-to collide; the ids of such sets differ from a broker's.
+Not reproduced, so that ids differ from a broker's: buckets of more than 8 elements in tables of 64 or more become
+red-black trees, which takes names made to collide; and from JDK 19 on a HashSet that is made of just 12, 24, 48 ...
+elements begins with half the table.
 """
 
 import base64
