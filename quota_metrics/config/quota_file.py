@@ -73,8 +73,8 @@ class DeclaredFile:
 
 
 def _name(written: object) -> object:
-    if not isinstance(written, str):
-        raise ValueError(f"not text: quote it, or write {DEFAULT_ENTITY}")
+    if not isinstance(written, str) or not written:
+        raise ValueError(f"{'empty: name it' if written == '' else 'not text: quote it'}, or write {DEFAULT_ENTITY}")
     return None if written == DEFAULT_ENTITY else written
 
 

@@ -42,9 +42,9 @@ quotas:
 """
 BAD = """
 quotas:
-  - entity: {user: 12}
+  - entity: {user: 12, client-id: ""}
     values: {producer_byte_rate: 1}
-  - entity: {user: alice, client_id: x}
+  - entity: {user: alice, client_id: x}  # as Aiven has it; then Strimzi's key, and at the end an entry of rpk
     values: {producer_byte_rate: fast, producerByteRate: 1}
     ownr: payments
   - values: {}
@@ -88,11 +88,11 @@ def test_no_value_is_in_force_from_its_expiry_on() -> None:
 
 
 def test_every_error_is_named_with_its_line_and_entries_without_errors_are_taken() -> None:
-    """Some are spelled as by Aiven and Strimzi, one is of `rpk cluster quotas describe`."""
     file = parse_declared_file(BAD)
     units = "with a unit (kB, MB, GB, KiB, MiB, GiB) or null"
     assert file.errors == [
         "line 3: user is not text: quote it, or write <default>",
+        "line 3: client-id is empty: name it, or write <default>",
         "line 5: `entity` has no field 'client_id', only user, client-id, ip",
         f"line 6: producer_byte_rate is not a number, {units}",
         f"line 6: `values` has no field 'producerByteRate', only {', '.join(key.value for key in QuotaKey)}",
