@@ -101,7 +101,7 @@ class ReplayedQuota:
         self.throttled_until_ms = 0  # the end of the last throttle time
         self._fetches = fetches
         self._rate = window.rate()
-        self._full_windows_s = window.full_s
+        self._full_windows_s = max(window.full_s, REQUEST_MS / 1000)  # or one sample would take a request each ms
         self._now_ms = 0
 
     def run(self, clients: Sequence[ReplayedClient], until_ms: int) -> None:

@@ -57,8 +57,7 @@ def test_throttling_of_other_requests_is_charged_to_its_quota() -> None:
 
 
 def changed(meter: UsageMeter, *changes: tuple[str, int, int], validate_only: bool = False, **fields: Any) -> None:
-    made = tuple((*change, validate_only) for change in changes)
-    exchanged(meter, **{"api_key": 19, "changes": made} | fields)
+    exchanged(meter, **{"api_key": 19, "changes": tuple((*change, validate_only) for change in changes)} | fields)
 
 
 def test_mutations_are_partitions_at_the_controller_whichever_broker_forwards_them() -> None:

@@ -13,8 +13,8 @@ from quota_metrics.windows import QuotaWindow
 SECOND = 1000
 
 
-def bucket(bound: float | None, *, fetches: bool = False) -> ReplayedQuota:
-    made = ReplayedQuota(fetches=fetches, window=QuotaWindow())
+def bucket(bound: float | None, *, fetches: bool = False, samples: int = 11) -> ReplayedQuota:
+    made = ReplayedQuota(fetches=fetches, window=QuotaWindow(samples))
     made.bound = bound
     return made
 
@@ -52,6 +52,9 @@ def test_throttled_fetch_returns_no_bytes_and_is_not_charged() -> None:
     assert (load.waiting_bytes, load.throttled_ms(20_000), load.muted_until_ms) == (15_000, 20_000, 20_000)
     sensor.run([load], 20_001)
     assert (load.waiting_bytes, load.longest_delay_ms) == (5_000, 20_000)
+    load = sender((0, 1_000), fetches=True)
+    bucket(1000, fetches=True, samples=1).run([load], 2_000)
+    assert (load.waiting_bytes, load.longest_ms) == (0, 100)  # 100 bytes each, as many as may come in 100 ms
 
 
 def test_bytes_arriving_during_a_throttled_fetch_are_returned_together() -> None:

@@ -23,10 +23,9 @@ def test_local_answer_waits_for_earlier_responses() -> None:
 
 
 def test_a_null_client_id_is_an_empty_one() -> None:
-    """As in a broker, where `client_id=.*` matches it (RequestHeader.parse)."""
     both = Both()
     both.client(request(71, 0, 1, b"get", client_id=None))
-    assert both.receiver.asked == [("get", 71, b"get", "")]
+    assert both.receiver.asked == [("get", 71, b"get", "")]  # RequestHeader.parse: `client_id=.*` matches it
 
 
 @pytest.mark.parametrize(("ok", "answer"), [(True, b"answer-72"), (False, b"come-back")])
@@ -163,8 +162,7 @@ def test_oversized_metadata_response_raises_protocol_error() -> None:
 
 
 def test_metadata_advertises_the_gateway_also_behind_tagged_fields_of_the_header() -> None:
-    """A newer broker may send some in a version that is known (KIP-482)."""
-    both, tags = Both(), b"\x01\x63\x03new"
+    both, tags = Both(), b"\x01\x63\x03new"  # a newer broker may send some in a version that is known (KIP-482)
     both.client(request(3, 9, 1, b"topics") + request(12, 4, 2))
     heard = [
         framed(struct.pack(">i", 1) + tags + struct.pack(">iBi3siH", 0, 2, 5, host, port, 0) + b"rest")
