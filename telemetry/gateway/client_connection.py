@@ -270,8 +270,9 @@ class ClientConnection(TimedConnection, StreamProtocol):
             broker_id=broker_id,
         )
         self._authenticates = security.sasl and self in self._gateway.clients  # else it has left
+        loop = asyncio.get_running_loop()
         if self._authenticates:  # its time begins when a broker is reached
-            self._gateway.admission.handshake_began(self, asyncio.get_running_loop().time())
+            self._gateway.admission.handshake_began(self, loop.time())
         local, ports, options = self._gateway.local, self._listener.ports, self._gateway.options
         self._session = ProxiedConnection(
             facts=facts,
@@ -281,7 +282,7 @@ class ClientConnection(TimedConnection, StreamProtocol):
             observe=self._gateway.observe,
             limits=options.limits,
             local=None if local is None else local(*self._advertised_address(), facts),
-            sasl=SaslSession(security.oauth_claim, options.token_owners.owner_of) if security.sasl else None,
+            sasl=SaslSession(security.oauth_claim, options.token_owners.owner_of, loop.time) if security.sasl else None,
         )
         return self._session
 
@@ -389,7 +390,7 @@ class ClientConnection(TimedConnection, StreamProtocol):
     def keep_upstream_alive(self) -> None:
         self._upstream_quiet_sweeps += 1
         if self._upstream_quiet_sweeps >= _KEEP_ALIVE_SWEEPS and self._session is not None:
-            self._session.keep_alive(self._gateway.now_ms())
+            self._session.keep_alive()
             self._pump(self._session)
 
     def hold_back(self) -> None:

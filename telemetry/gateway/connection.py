@@ -151,7 +151,7 @@ class ProxiedConnection(FrameScanner):
         """Handles bytes from the client. Returns whether a request that is not forwarded is, or was, unfinished."""
         sasl = self._sasl
         self.is_crowded = False
-        if self.between_frames and (sasl is None or now_ms < sasl.open_until_ms):
+        if self.between_frames and (sasl is None or sasl.is_open):
             pushes, at = self._known_pushes, 0
             while at < len(data) and self._pending.size < self._max_in_flight:
                 if (request := pushes.match(data, at)) is None:
@@ -191,13 +191,13 @@ class ProxiedConnection(FrameScanner):
         self._responses.discard()
         self.unfinished_request = 0
 
-    def keep_alive(self, now_ms: int) -> None:
+    def keep_alive(self) -> None:
         """Sends ApiVersions: a broker closes the idle upstream connection of a client that only pushes telemetry.
 
         Not while requests are in flight, before SASL is done, or after its session expired.
         """
-        accepted = self._sasl is None or now_ms < self._sasl.open_until_ms
-        if self._local or not accepted or not self.idle or not self.between_frames:
+        accepted = self._sasl is None or self._sasl.is_open
+        if self._local is not None or not accepted or not self.idle or not self.between_frames:
             return
         pending = PendingRequest(APIS[API_VERSIONS], 0, 0, "", 0)
         pending.keep_alive = True
@@ -245,8 +245,9 @@ class ProxiedConnection(FrameScanner):
             self._api = api_of(key_and_version)
             self._key_and_version, self._holds = key_and_version, self._api.key in self._held_keys
         api, version = self._api, key_and_version & 0xFFFF
-        if self._sasl is not None and self._now_ms >= self._sasl.open_until_ms:
-            self._client.check(api.key, self._now_ms)
+        if self._sasl is not None and not self._sasl.is_open:
+            self._sasl.check(api.key)
+            self._client.note_principal()  # the owner of a delegation token, if it is known now
         correlation_id, id_length = int32_at(data, offset + 4), int16_at(data, offset + 8)
         client_id_end = start + id_length if id_length > 0 else start
         if len(data) < client_id_end and length + offset > len(data):
@@ -331,7 +332,7 @@ class ProxiedConnection(FrameScanner):
             head, payload = read_push(body)
             push = PushRequest(*head, self._client.caller(pending.client_id))
             answer = self._receiver.answer_push(push, payload, self._now_ms)
-            is_settled = self._sasl is None or self._now_ms < self._sasl.open_until_ms  # as the fast path requires
+            is_settled = self._sasl is None or self._sasl.is_open  # as the fast path requires
             if is_settled and answer.after_flush and not frame[self._client_id_end]:
                 self._known_pushes.note(frame, self._client_id_end, push)
             self._answer(pending, answer)

@@ -204,7 +204,7 @@ class BrokerResponses(FrameScanner):
         key, version = pending.api.key, pending.version
         sasl = self._client.sasl
         if sasl is not None and key in SASL:
-            sasl.read_response(pending.api, version, frame, self.now_ms)
+            sasl.read_response(pending.api, version, frame)
             self.accepts_empty = sasl.raw
             self._client.note_principal()
             return frame + self.end()

@@ -7,6 +7,7 @@ import random
 import ssl
 import struct
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -85,7 +86,7 @@ def security_targets(source: random.Random, connect: Connect) -> dict[str, tuple
 
 def _authentication(source: random.Random, connect: Connect, outcome: int, data: bytes) -> None:
     """The client's bytes are damaged; the broker answers each request that reaches it with `outcome`."""
-    sasl = SaslSession("sub", lambda _: None)
+    sasl = SaslSession("sub", lambda _: None, time.monotonic)
     connection = connect(sasl=sasl)
     seen, accepted = 0, False
     try:

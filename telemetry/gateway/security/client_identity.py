@@ -62,18 +62,17 @@ class SaslSession:
     """The authentication of one connection.
 
     `claim`: as in sasl_tokens.read_claim. `owner_of`: id of a delegation token -> name of its owner; None: not known
-    yet, ask again with the next request. `open_until_ms`: until then every request may pass, and none needs
-    `check`; 0 while there is no authenticated session.
+    yet, ask again with the next request. `clock_s`: monotonic, as a broker's; a session has a duration, no date.
     """
 
-    def __init__(self, claim: str, owner_of: Callable[[str], str | None]) -> None:
-        self.open_until_ms = 0.0
+    def __init__(self, claim: str, owner_of: Callable[[str], str | None], clock_s: Callable[[], float]) -> None:
         self.principal: str | None = None  # of the last authentication that the broker accepted
         self.raw = False  # the next frames of both sides are tokens
         self.unproven = False  # tokens cannot be read, and the broker has not answered an ordinary request yet
         self._claim = claim
         self._owner_of = owner_of
-        self._expires_at_ms = 0.0
+        self._clock_s = clock_s
+        self._expires_at_s = 0.0  # 0: there is no authenticated session
         self._asked = ""  # the mechanism of a handshake that was not answered yet
         self._version = 0  # of that handshake
         self._mechanism = ""
@@ -83,14 +82,20 @@ class SaslSession:
         self._rounds = 0  # tokens of the client in this authentication
         self._waiting = False  # a handshake or token was not answered yet
 
-    def check(self, api_key: int, now_ms: int) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Whether every request may pass now, and none needs `check`."""
+        is_settled = not (self.unproven or self._waiting or self._authenticated_token)
+        return is_settled and self._clock_s() < self._expires_at_s
+
+    def check(self, api_key: int) -> None:
         """Raises ProtocolError when a request may not pass now."""
         if self._waiting:
             raise ProtocolError("cannot accept a request before the last step of the authentication is answered")
         if api_key in _BEFORE:
             return
         name = APIS[api_key].name
-        if now_ms >= self._expires_at_ms:
+        if self._clock_s() >= self._expires_at_s:
             reason = "the client is not authenticated" if self.principal is None else "the session has expired"
             raise ProtocolError(f"cannot forward a {name} request: {reason}")
         if self.unproven and api_key in _TELEMETRY:
@@ -118,32 +123,31 @@ class SaslSession:
                 self._claimed, self._claimed_token = read_claim(self._mechanism, token, self._claim)
             self._rounds += 1
         self._waiting = True
-        self.open_until_ms = 0.0
 
-    def read_response(self, api: Api, version: int, frame: bytes, now_ms: int) -> None:
+    def read_response(self, api: Api, version: int, frame: bytes) -> None:
         """The broker's response to such a request. Raises ProtocolError.
 
         SaslHandshake: error_code. SaslAuthenticate: error_code, error_message, auth_bytes, session_lifetime_ms (1+).
         """
         self._waiting = False
         if version == RAW_TOKEN:
-            self._token_answered(frame[LENGTH_BYTES:], 0, now_ms)
+            self._token_answered(frame[LENGTH_BYTES:], 0)
             return
         flexible = api.flexible(version)
         reader = Reader(frame, response_body_at(frame, tagged=flexible))
         if reader.int16() != 0:  # the broker closes the connection after this; until then nothing may pass
             self.raw = False
             self._claimed, self._claimed_token = None, ""
-            self._expires_at_ms = self.open_until_ms = 0.0
+            self._expires_at_s = 0.0
         elif api.key == SASL_HANDSHAKE:
             self._mechanism, self._claimed, self._rounds = self._asked, None, 0
             self.raw = self._version == 0
         else:
             _ = reader.compact_nullable_string() if flexible else reader.nullable_string()
             token = reader.raw(max(reader.uvarint() - 1 if flexible else reader.int32(), 0))
-            self._token_answered(token, reader.int64() if version >= 1 else 0, now_ms)
+            self._token_answered(token, reader.int64() if version >= 1 else 0)
 
-    def _token_answered(self, token: bytes, lifetime_ms: int, now_ms: int) -> None:
+    def _token_answered(self, token: bytes, lifetime_ms: int) -> None:
         """A token of the broker, which has not refused the client so far."""
         # A token that cannot be read may be the last of the authentication.
         is_last = True
@@ -157,32 +161,24 @@ class SaslSession:
             self._authenticated_token, self._claimed_token = self._claimed_token, ""
             self.unproven = self._mechanism not in READABLE and (self.unproven or self.principal is None)
             self.principal = principal
-            self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms > 0 else math.inf
+            self._expires_at_s = self._clock_s() + lifetime_ms / 1000 if lifetime_ms > 0 else math.inf
             if self._authenticated_token:
                 self._resolve_owner()
             elif principal != self._claimed:
                 _warn_once(principal)
             self._claimed = None
-            self._reopen()
 
     def answered(self, api_key: int, body: bytes = b"") -> None:
         """The broker answered a request; an ordinary one proves that it accepted the client. So does ApiVersions after
         the tokens, to which it has an error before that (SaslServerAuthenticator)."""
-        if api_key in _BEFORE and not (api_key == API_VERSIONS and body.startswith(b"\0\0")):
-            return
-        self.unproven = False
-        self._reopen()
+        if api_key not in _BEFORE or (api_key == API_VERSIONS and body.startswith(b"\0\0")):
+            self.unproven = False
 
     def _resolve_owner(self) -> None:
         owner = self._owner_of(self._authenticated_token)
         if owner is not None:
             self.principal = recorded_principal(owner, self._mechanism)
             self._authenticated_token = ""
-            self._reopen()
-
-    def _reopen(self) -> None:
-        is_open = not (self.unproven or self._waiting or self._authenticated_token)
-        self.open_until_ms = self._expires_at_ms if is_open else 0.0
 
 
 class ClientIdentity:
@@ -216,12 +212,6 @@ class ClientIdentity:
         if name and version:
             name, version = name[:MAX_SOFTWARE_CHARS], version[:MAX_SOFTWARE_CHARS]
             self._know(dataclasses.replace(self.facts, software_name=name, software_version=version))
-
-    def check(self, api_key: int, now_ms: int) -> None:
-        """Raises ProtocolError when the authentication lets no such request pass now. Updates the principal."""
-        if self.sasl is not None:
-            self.sasl.check(api_key, now_ms)
-            self.note_principal()
 
     def note_principal(self) -> None:
         if self.sasl is not None and self.sasl.principal not in (None, self.facts.principal):

@@ -125,7 +125,8 @@ class SaslDialogue(Both):
     """At a listener with SASL. Asserts that everything but telemetry is forwarded unchanged."""
 
     def __init__(self, owner_of: Callable[[str], str | None] = lambda _: None) -> None:
-        super().__init__(sasl=SaslSession("sub", owner_of))
+        self.session_s = 0.0
+        super().__init__(sasl=SaslSession("sub", owner_of, lambda: self.session_s))
 
     def passes(self, asked: bytes, reported: bytes) -> None:
         assert (self.client(asked), self.broker(reported)) == (asked, reported)
