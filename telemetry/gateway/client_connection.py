@@ -1,32 +1,22 @@
-"""The sockets of one client: moves bytes between its connection, `ProxiedConnection` and its connection to a broker.
-
-Timers close a connection whose request or handshake does not end in time, and one that is idle.
-"""
+"""The sockets of one client: moves bytes between its connection, `ProxiedConnection` and its connection to a broker."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+import select
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, cast
 
 from mypy_extensions import mypyc_attr, trait
 
-from exporters.listening_socket import at_an_address, end_of
+from exporters.listening_socket import at_an_address, end_of, keep_alive
 from exporters.model import NO_BROKER, UNKNOWN, Connection
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.broker_ports import BrokerPorts
 from telemetry.gateway.connection import ConnectionLimits, ProxiedConnection
-from telemetry.gateway.connection_limits import (
-    AddressGate,
-    Admission,
-    AdmissionLimits,
-    GatePass,
-    GatewayCounts,
-    Reason,
-)
+from telemetry.gateway.connection_limits import AddressGate, Admission, AdmissionLimits, GatePass, Reason
 from telemetry.gateway.networks import Network, is_in
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.gateway.security.client_identity import SaslSession
@@ -35,57 +25,18 @@ from telemetry.gateway.security.sasl_tokens import TokenOwners
 from telemetry.receiver.group_commit import MOST_WAITING, GroupCommit
 from telemetry.receiver.telemetry_requests import TelemetryReceiver
 
-_SWEEP_S: Final = 1.0
-_QUIET_SWEEPS: Final = 8  # of the idle timeout
-_WAITING_SWEEPS: Final = 24  # of a connection that waits for a response of the broker
 _WRITE_BUFFER_BYTES: Final = 1 << 20
-_KEEP_ALIVE_SWEEPS: Final = 2  # 75 to 150 s by default: Azure drops without a word what was idle for 240 s
+_KEEP_ALIVE_SWEEPS: Final = 2
+_HUNG_UP: Final[int] = getattr(select, "POLLRDHUP", 0)  # besides POLLHUP and POLLERR, which poll(2) always reports
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class TimedConnection(ABC):
-    """The part of a client connection that timeouts need."""
+class TimedConnection:
+    """A connection that must have done something in time."""
 
-    active: bool = True  # bytes have passed in either direction since the last sweep
-    quiet_sweeps: int = 0
-
-    @property
-    def waits_for_broker(self) -> bool:
-        return False
-
-    @abstractmethod
     def close_for(self, reason: Reason) -> None:
         """Counts the reason and closes at once."""
-
-    def keep_upstream_alive(self) -> None:  # noqa: B027 - a handshake has no upstream
-        """Called at each sweep."""
-
-
-def close_idle(clients: Iterable[TimedConnection]) -> None:
-    """One sweep: closes connections without traffic in the last _QUIET_SWEEPS sweeps."""
-    for client in tuple(clients):
-        client.quiet_sweeps = 0 if client.active else client.quiet_sweeps + 1
-        client.active = False
-        if client.quiet_sweeps > (_WAITING_SWEEPS if client.waits_for_broker else _QUIET_SWEEPS):
-            client.close_for(Reason.IDLE)
-        else:
-            client.keep_upstream_alive()
-
-
-async def enforce_timeouts(
-    admission: Admission[TimedConnection], clients: Callable[[], Iterable[TimedConnection]]
-) -> None:
-    """Runs until it is cancelled."""
-    loop = asyncio.get_running_loop()
-    idle_sweep_s = admission.limits.idle_timeout_s / _QUIET_SWEEPS
-    next_idle_s = loop.time() + idle_sweep_s
-    while True:
-        await asyncio.sleep(min(_SWEEP_S, idle_sweep_s))
-        for client, reason in admission.overdue(loop.time()):
-            client.close_for(reason)
-        if loop.time() >= next_idle_s:
-            next_idle_s = loop.time() + idle_sweep_s
-            close_idle(clients())
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +63,9 @@ class SharedContext:
     now_ms: Callable[[], int]
     options: GatewayOptions
     local: Callable[[str, int, Connection], Mapping[int, LocalAnswer]] | None
-    counts: GatewayCounts
+    connections_total: int
+    protocol_errors: int
+    upstream_failures: int
     commit: GroupCommit
     clients: set[ClientConnection]
     last_lost: asyncio.Event
@@ -135,7 +88,7 @@ class ListenerContext:
 
 @trait
 class StreamProtocol:
-    """An asyncio.Protocol without that base, which compiled classes cannot have; pass it with `as_protocol`."""
+    """An asyncio.Protocol without that base, which compiled classes cannot have; pass it with a cast."""
 
     def eof_received(self) -> None:
         """The transport closes itself."""
@@ -147,10 +100,6 @@ class StreamProtocol:
         return stream
 
 
-def as_protocol(owner: StreamProtocol) -> asyncio.Protocol:
-    return cast(asyncio.Protocol, owner)
-
-
 class UpstreamConnection(StreamProtocol):
     """The connection to a broker of one client. `full`: the broker does not keep up."""
 
@@ -160,6 +109,13 @@ class UpstreamConnection(StreamProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = self.streams(transport)
+        keep_alive(transport.get_extra_info("socket"))
+
+    def close(self, timeout_s: float) -> None:
+        """Sends what was written before, such as acks=0 produces, unless the broker does not take it in time."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(timeout_s, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._client.upstream_received(data)
@@ -190,12 +146,13 @@ class ClientConnection(TimedConnection, StreamProtocol):
         self._proxied = peer
         self._peer: tuple[str, int] | None = None  # None: not admitted
         self._pass = GatePass(self._gateway.options.addresses)
-        self._upstream_quiet_sweeps = 0
+        self.active = True  # bytes have passed in either direction since the last sweep
+        self.quiet_sweeps = self._upstream_quiet_sweeps = 0
         self._authenticates = self._draining = self._full = False  # _authenticates: and has not done so yet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self.streams(transport)
-        self._gateway.counts.connections_total += 1
+        self._gateway.connections_total += 1
         connected = self._proxied or self._transport.get_extra_info("peername")
         peer = None if connected is None else end_of(connected)
         if peer is None or self._gateway.admission.admit(peer[0]) is not None:  # None: reset before it was accepted
@@ -209,7 +166,10 @@ class ClientConnection(TimedConnection, StreamProtocol):
         except ProtocolError as exc:
             self._refuse(exc)
             return
-        self._node_id = self._listener.ports.node_of(self._node_id, lambda: self._security.server_name(transport))
+        names = self._security.server_names
+        self._node_id = self._listener.ports.node_of(
+            self._node_id, lambda: names.get(transport.get_extra_info("ssl_object"))
+        )
         if self._gateway.local is not None:
             self._begin(NO_BROKER)
             return
@@ -235,11 +195,15 @@ class ClientConnection(TimedConnection, StreamProtocol):
             upstream = UpstreamConnection(self)
             try:
                 tls = self._security.upstream(node.host, self._principal)
-                connect = partial(loop.create_connection, partial(as_protocol, upstream), port=node.port, **tls)
+                connect = partial(
+                    loop.create_connection, partial(cast, asyncio.Protocol, upstream), port=node.port, **tls
+                )
                 await at_an_address(node.host, timeout_s, connect, lambda host: not networks or is_in(host, networks))
             except (OSError, TimeoutError, ValueError) as exc:  # ValueError: a host name that IDNA cannot encode
-                gateway.counts.upstream_failures += 1
+                gateway.upstream_failures += 1
                 ports.not_reached(node.id, str(exc) or "timed out")
+                if self.has_left():
+                    break
                 continue
             ports.reached(node.id)
             self._upstream = upstream
@@ -249,7 +213,7 @@ class ClientConnection(TimedConnection, StreamProtocol):
                 self.data_received(data)
             if self not in gateway.clients:  # disconnected in the meantime; its bytes are still forwarded
                 session.closed()
-                upstream.transport.close()
+                upstream.close(gateway.admission.limits.last_writes_s)
             else:
                 self.go_on()
             return
@@ -380,6 +344,16 @@ class ClientConnection(TimedConnection, StreamProtocol):
     def waits_for_broker(self) -> bool:
         return self._session is None or not self._session.idle
 
+    def has_left(self) -> bool:
+        """Also when its end does not arrive, because its bytes before that are not read."""
+        if self not in self._gateway.clients:
+            return True
+        if self._transport.is_reading():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket"), _HUNG_UP)
+        return bool(poll.poll(0))
+
     def close_for(self, reason: Reason) -> None:
         self._gateway.admission.closed[reason] += 1
         self._gateway.admission.finished(self)  # frees its bytes before the next request is processed
@@ -388,6 +362,7 @@ class ClientConnection(TimedConnection, StreamProtocol):
         self.abort()
 
     def keep_upstream_alive(self) -> None:
+        """Called at each sweep."""
         self._upstream_quiet_sweeps += 1
         if self._upstream_quiet_sweeps >= _KEEP_ALIVE_SWEEPS and self._session is not None:
             self._session.keep_alive()
@@ -433,4 +408,4 @@ class ClientConnection(TimedConnection, StreamProtocol):
         if self._session is not None:
             self._session.closed()
         if self._upstream is not None:
-            self._upstream.transport.close()  # data written before is still sent, such as acks=0 produces
+            self._upstream.close(self._gateway.admission.limits.last_writes_s)

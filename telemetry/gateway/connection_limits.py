@@ -41,13 +41,6 @@ REFUSALS = (
 )
 
 
-@dataclass(slots=True)
-class GatewayCounts:
-    connections_total: int = 0
-    protocol_errors: int = 0
-    upstream_failures: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
     """Limits of all connections of one process together."""
@@ -58,6 +51,8 @@ class AdmissionLimits:
     frame_timeout_s: float = 30.0  # from the first byte of such a request to its last
     handshake_timeout_s: float = 10.0
     idle_timeout_s: float = 600.0  # Kafka's connections.max.idle.ms
+    keep_alive_s: float = 75.0  # a quiet upstream gets a request within twice this: less than brokers and NAT wait
+    last_writes_s: float = 60.0  # for what a client wrote before it left; its own kernel tries for about as long
 
 
 class _Unfinished(NamedTuple):

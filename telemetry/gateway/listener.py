@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import structlog
 
@@ -19,13 +19,7 @@ from exporters.listening_socket import BACKLOG, end_of
 from quota_metrics.kafka.cluster import Node
 from quota_metrics.kafka.primitives import ProtocolError
 from telemetry.gateway.broker_ports import BrokerPorts, ListeningServer, PortOptions
-from telemetry.gateway.client_connection import (
-    ClientConnection,
-    ListenerContext,
-    SharedContext,
-    TimedConnection,
-    as_protocol,
-)
+from telemetry.gateway.client_connection import ClientConnection, ListenerContext, SharedContext, TimedConnection
 from telemetry.gateway.connection_limits import Admission, Reason
 from telemetry.gateway.networks import Network, is_in
 from telemetry.gateway.security.listener_security import ListenerSecurity
@@ -74,7 +68,7 @@ class Listener(ListenerContext):
 
     async def _accept(self, listener: socket.socket, node_id: int) -> ListeningServer:
         def serve(peer: tuple[str, int] | None = None) -> asyncio.Protocol:
-            return as_protocol(ClientConnection(self, node_id, peer))
+            return cast(asyncio.Protocol, ClientConnection(self, node_id, peer))
 
         tls, proxies = self.security.tls, self._options.proxies
         if tls is None and not proxies:

@@ -1,4 +1,4 @@
-"""All client connections to one cluster: opened, counted, drained, closed."""
+"""All client connections to one cluster: opened, counted, drained, closed: also those that are late or idle."""
 
 import asyncio
 import contextlib
@@ -8,14 +8,8 @@ import structlog
 
 from exporters.model import Connection
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.client_connection import (
-    ClientConnection,
-    GatewayOptions,
-    SharedContext,
-    TimedConnection,
-    enforce_timeouts,
-)
-from telemetry.gateway.connection_limits import Admission, GatewayCounts
+from telemetry.gateway.client_connection import ClientConnection, GatewayOptions, SharedContext, TimedConnection
+from telemetry.gateway.connection_limits import Admission, Reason
 from telemetry.gateway.listener import Listener, ListenerOptions
 from telemetry.gateway.responses import LocalAnswer, Observe
 from telemetry.receiver.group_commit import GroupCommit
@@ -23,6 +17,8 @@ from telemetry.receiver.telemetry_requests import TelemetryReceiver
 
 log = structlog.get_logger(__name__)
 
+_SWEEP_S = 1.0
+_QUIET_SWEEPS = 8  # of the idle timeout, at least
 _REFUSALS_LOGGED = 20  # per minute: any client can cause them, at the rate at which it connects
 
 
@@ -50,7 +46,7 @@ class Gateway(SharedContext):
         self.now_ms = now_ms
         self.options = options
         self.local = local
-        self.counts = GatewayCounts()
+        self.connections_total = self.protocol_errors = self.upstream_failures = 0
         self.commit = GroupCommit(flush, receiver.settled, options.most_waiting)
         self.clients: set[ClientConnection] = set()
         self.last_lost = asyncio.Event()
@@ -63,7 +59,7 @@ class Gateway(SharedContext):
 
     def refused(self, reason: str, peer: object) -> None:
         """Counts and logs a connection that is closed because of what its client sent."""
-        self.counts.protocol_errors += 1
+        self.protocol_errors += 1
         now = self.now_ms() // 60_000
         minute, count = self._refusals
         self._refusals = (now, 1 if now != minute else count + 1)
@@ -78,7 +74,7 @@ class Gateway(SharedContext):
         address = await self.ports.open(brokers)
         for further in self._listeners[1:]:
             await further.open(brokers)
-        self._timeouts = asyncio.create_task(enforce_timeouts(self.admission, lambda: self.clients))
+        self._timeouts = asyncio.create_task(self._enforce_timeouts())
         return address
 
     async def close(self, grace_s: float) -> None:
@@ -95,3 +91,29 @@ class Gateway(SharedContext):
             client.abort()
         if self._timeouts is not None:
             self._timeouts.cancel()
+
+    async def _enforce_timeouts(self) -> None:
+        """Runs until it is cancelled."""
+        loop, limits = asyncio.get_running_loop(), self.admission.limits
+        idle_sweep_s = min(limits.idle_timeout_s / _QUIET_SWEEPS, limits.keep_alive_s)
+        next_idle_s = loop.time() + idle_sweep_s
+        while True:
+            await asyncio.sleep(min(_SWEEP_S, idle_sweep_s))
+            for client, reason in self.admission.overdue(loop.time()):
+                client.close_for(reason)
+            if loop.time() >= next_idle_s:
+                next_idle_s = loop.time() + idle_sweep_s
+                close_idle(self.clients, limits.idle_timeout_s / idle_sweep_s)
+
+
+def close_idle(clients: Iterable[ClientConnection], most_quiet: float) -> None:
+    """One sweep: closes connections without traffic in the last `most_quiet` sweeps; in three times as many if they
+    wait for a response of the broker; in one if the client has left, else a broker that hangs gathers connections."""
+    for client in tuple(clients):
+        client.quiet_sweeps = 0 if client.active else client.quiet_sweeps + 1
+        client.active = False
+        most = most_quiet * 3 if client.waits_for_broker else most_quiet
+        if client.quiet_sweeps > most or (client.quiet_sweeps and client.has_left()):
+            client.close_for(Reason.IDLE)
+        else:
+            client.keep_upstream_alive()

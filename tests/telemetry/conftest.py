@@ -74,9 +74,6 @@ class RunningGateway(LoopThread):
     async def _refresh(self) -> None:
         self.rules.replace_all(await read_subscriptions(self._admin), now_ms())
 
-    def refresh_subscriptions(self) -> None:
-        self.run(self._refresh())
-
     def stop(self) -> None:
         self.run(self._close())
         super().stop()

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from exporters import self_metrics as catalogue
 from exporters.model import NO_BROKER, Connection, SampledTopics
@@ -41,23 +41,23 @@ from telemetry.subscriptions.payer_budgets import PayerLimits, Payers
 from telemetry.subscriptions.subscription import EXTRA_MATCH_KEYS, MATCH_KEYS
 from telemetry.subscriptions.subscription_file import SubscriptionFile, SubscriptionFileError
 
+Spool = TypeVar("Spool", SpoolWriter, PushSpool)
 _OTHER_OPEN_FILES = 128  # listeners, spool, pipes
 
 
 def open_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> SpoolWriter:
     """Raises ServeError."""
-    try:
-        spool = _writer(config, name)
-    except OSError as exc:
-        raise ServeError(f"cannot open the spool in {config.data}: {exc.strerror}") from exc
-    stack.callback(spool.close)
-    return spool
+    return _opened(partial(_writer, config, name), config, stack)
 
 
 def open_push_spool(config: ServeConfig, name: str, stack: AsyncExitStack) -> PushSpool:
     """Raises ServeError."""
+    return _opened(partial(PushSpool, partial(_writer, config), name), config, stack)
+
+
+def _opened(opening: Callable[[], Spool], config: ServeConfig, stack: AsyncExitStack) -> Spool:
     try:
-        spool = PushSpool(partial(_writer, config), name)
+        spool = opening()
     except OSError as exc:
         raise ServeError(f"cannot open the spool in {config.data}: {exc.strerror}") from exc
     stack.callback(spool.close)
@@ -250,12 +250,12 @@ def subscriptions_path(config: ServeConfig) -> Path:
 def listener_readings(gateway: Gateway) -> dict[SelfMetric, Values]:
     return receiver_readings(gateway.receiver) | {
         catalogue.CONNECTIONS: len(gateway.clients),
-        catalogue.CONNECTIONS_TOTAL: gateway.counts.connections_total,
-        catalogue.PROTOCOL_ERRORS: gateway.counts.protocol_errors,
+        catalogue.CONNECTIONS_TOTAL: gateway.connections_total,
+        catalogue.PROTOCOL_ERRORS: gateway.protocol_errors,
         catalogue.CONNECTIONS_REFUSED: {str(reason): count for reason, count in gateway.admission.refused.items()},
         catalogue.CONNECTIONS_CLOSED: {str(reason): count for reason, count in gateway.admission.closed.items()},
         catalogue.HELD_BYTES: gateway.admission.held_bytes,
-        catalogue.UPSTREAM_FAILURES: gateway.counts.upstream_failures,
+        catalogue.UPSTREAM_FAILURES: gateway.upstream_failures,
         catalogue.FLUSH_FAILURES: gateway.commit.failures,
     }
 

@@ -68,10 +68,6 @@ class ListenerSecurity:
         except (NoMatchingRuleError, UpstreamCertificateError, CertificateError) as exc:
             raise ProtocolError(str(exc)) from exc
 
-    def server_name(self, transport: asyncio.BaseTransport) -> str | None:
-        """The TLS server name that the client of a connection requested; None: it sent none."""
-        return self.server_names.get(transport.get_extra_info("ssl_object"))
-
     def upstream(self, host: str, principal: str) -> dict[str, Any]:
         """Keyword arguments of loop.create_connection for a broker at `host`, whose certificate must name it.
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,17 +13,18 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.client_connection import TimedConnection, close_idle
 from telemetry.gateway.connection import ConnectionLimits
 from telemetry.gateway.connection_limits import Admission, AdmissionLimits, Reason
 from telemetry.gateway.listener import ListenerOptions
 from telemetry.gateway.networks import networks_of
 from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.server import close_idle
 from tests.kit import wire
 from tests.kit.gateways import LOOPBACK, new_gateway
 from tests.kit.grpc_servers import in_loop, until
 
 OUTSIDE = "127.0.0.2"
+ESTABLISHED, FIN_WAIT1, KEEPALIVE = 1, 4, 2  # in /proc/net/tcp
 
 
 async def received_bytes(address: tuple[str, int]) -> bytes:
@@ -56,7 +59,7 @@ async def test_broker_outage_is_counted_per_client_and_logged_once(broker_port: 
         await gateway.close(grace_s=1)
     reported = [(entry["log_level"], entry["broker_id"]) for entry in logs if entry["event"] != "listener opened"]
     assert reported == [("warning", 3), ("info", 3), ("warning", 3)]
-    assert (gateway.counts.upstream_failures, len(gateway.clients)) == (4, 0)
+    assert (gateway.upstream_failures, len(gateway.clients)) == (4, 0)
 
 
 @in_loop
@@ -69,7 +72,7 @@ async def test_broker_with_an_odd_host_name_or_outside_the_networks_hides_no_oth
         for _ in range(4):  # each begins with another broker, and with none that did not answer the last time
             assert await received_bytes(address) == b""
     await gateway.close(grace_s=1)
-    assert gateway.counts.upstream_failures == 2
+    assert gateway.upstream_failures == 2
 
 
 @in_loop
@@ -86,6 +89,65 @@ async def test_sasl_is_timed_from_when_a_broker_is_reached(broker_port: int, mon
         await gateway.close(grace_s=0)
 
 
+@in_loop
+async def test_no_further_broker_is_tried_for_a_client_that_has_left() -> None:
+    tls = ListenerSecurity(upstream_tls=ssl.create_default_context())
+    gateway = new_gateway(listener=ListenerOptions(LOOPBACK, 0, security=tls), connect_timeout_s=0.5)
+    tried = list[object]()
+    async with await asyncio.start_server(lambda *ends: tried.append(ends), LOOPBACK, 0) as silent:
+        port = silent.sockets[0].getsockname()[1]
+        _, client = await asyncio.open_connection(*await gateway.start([Node(id, LOOPBACK, port) for id in range(3)]))
+        client.write(wire.request(wire.GET, bytes(17)))
+        await until(lambda: len(tried) == 1)
+        client.close()
+        await until(lambda: not gateway.clients)
+        await gateway.close(grace_s=0)
+    assert (len(tried), gateway.upstream_failures) == (1, 1)
+
+
+def connection_of(port: int, peer_port: int) -> tuple[int, int, float]:
+    """TCP's state, kind of timer and seconds until it fires, of a connection of this machine (proc_net_tcp.txt)."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, own, peer, state, _, timer, *_ = line.split()
+        if (int(own[-4:], 16), int(peer[-4:], 16)) == (port, peer_port):
+            return int(state, 16), int(timer[:2], 16), int(timer[3:], 16) / 100
+    return 0, 0, 0.0
+
+
+@in_loop
+async def test_idle_peers_are_probed_and_brokers_asked_however_long_clients_may_be_idle() -> None:
+    gateway = new_gateway(idle_timeout_s=86_400.0, keep_alive_s=0.05)
+    with socket.create_server((LOOPBACK, 0)) as broker:
+        _, port = address = await gateway.start([Node(3, *broker.getsockname())])
+        _, client = await asyncio.open_connection(*address)
+        upstream, (_, upstream_port) = await asyncio.to_thread(broker.accept)
+        upstream.settimeout(60)
+        assert await asyncio.to_thread(upstream.recv, 100) == wire.request(18, b"", b"", correlation_id=0)
+        ends = ((port, client.get_extra_info("sockname")[1]), (upstream_port, broker.getsockname()[1]))
+        await until(lambda: all(connection_of(*end)[:2] == (ESTABLISHED, KEEPALIVE) for end in ends))
+        assert all(100 < connection_of(*end)[2] <= 120 for end in ends)
+        client.close()
+        upstream.close()
+        await gateway.close(grace_s=0)
+
+
+@in_loop
+async def test_client_that_leaves_while_its_broker_hangs_keeps_no_connection() -> None:
+    gateway = new_gateway(keep_alive_s=0.1, last_writes_s=0.1)
+    with socket.create_server((LOOPBACK, 0)) as broker:
+        client = socket.create_connection(await gateway.start([Node(3, LOOPBACK, broker.getsockname()[1])]))
+        upstream, (_, upstream_port) = await asyncio.to_thread(broker.accept)
+        client.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            await asyncio.to_thread(client.sendall, struct.pack(">ihhih", 100_000_000, 3, 1, 1, 0) + bytes(99_999_990))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        await until(lambda: not gateway.clients)
+        await until(lambda: connection_of(upstream_port, broker.getsockname()[1])[0] == FIN_WAIT1)
+        upstream.close()
+        await gateway.close(grace_s=0)
+
+
 @pytest.mark.parametrize("alone", [True, False])
 @in_loop
 async def test_client_reset_before_accept_leaks_nothing(alone: bool) -> None:
@@ -97,7 +159,7 @@ async def test_client_reset_before_accept_leaks_nothing(alone: bool) -> None:
             client = socket.create_connection(address)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
-        await until(lambda: gateway.counts.connections_total == 20 and not gateway.clients)
+        await until(lambda: gateway.connections_total == 20 and not gateway.clients)
         assert gateway.clients == set()
         await gateway.close(grace_s=1)
 
@@ -208,33 +270,11 @@ async def test_client_with_too_many_requests_in_flight_is_not_read_until_there_a
         answered = [struct.unpack(">ii5x", await reader.readexactly(13))[1] for _ in numbers]
         writer.close()
         await gateway.close(grace_s=1)
-    assert (answered, gateway.counts.protocol_errors) == ([*numbers], 0)
-
-
-class Client(TimedConnection):
-    def __init__(self, *, waits: bool = False) -> None:
-        self.reasons: list[Reason] = []
-        self._waits = waits
-
-    @property
-    def waits_for_broker(self) -> bool:
-        return self._waits
-
-    def close_for(self, reason: Reason) -> None:
-        self.reasons.append(reason)
+    assert (answered, gateway.protocol_errors) == ([*numbers], 0)
 
 
 def admission(**limits: int) -> Admission[str]:
     return Admission(AdmissionLimits(**limits))
-
-
-def test_connections_are_limited_in_total_and_per_address() -> None:
-    some = admission(max_connections=3, max_connections_per_address=2)
-    assert [some.admit("10.0.0.1") for _ in range(3)] == [None, None, Reason.TOO_MANY_FROM_ADDRESS]
-    assert [some.admit(address) for address in ("10.0.0.2", "10.0.0.3")] == [None, Reason.TOO_MANY_CONNECTIONS]
-    some.left("a", "10.0.0.1")
-    assert some.admit("10.0.0.1") is None
-    assert +some.refused == {Reason.TOO_MANY_FROM_ADDRESS: 1, Reason.TOO_MANY_CONNECTIONS: 1}
 
 
 def test_ipv6_is_limited_per_network_and_mapped_ipv4_per_address() -> None:
@@ -258,14 +298,6 @@ def test_each_request_has_its_own_deadline() -> None:
     assert some.overdue(50.1) == [("pipelining", Reason.FRAME_TIMEOUT)]
 
 
-def test_unfinished_handshake_times_out() -> None:
-    some = admission(handshake_timeout_s=10)
-    for client in ("quick", "slow"):
-        some.handshake_began(client, 0.0)
-    some.handshake_done("quick")
-    assert some.overdue(10.1) == [("slow", Reason.HANDSHAKE_TIMEOUT)]
-
-
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3), st.integers(0, 60)), max_size=60))
 def test_held_bytes_are_bounded_by_closing_the_oldest_unfinished_requests(steps: list[tuple[str, int, int]]) -> None:
     some, held = admission(max_held_bytes=100), dict[str, int]()
@@ -287,10 +319,27 @@ def test_held_bytes_are_bounded_by_closing_the_oldest_unfinished_requests(steps:
         assert some.held_bytes == sum(held.values()) <= 100
 
 
-def test_idle_connections_are_closed_later_when_waiting_for_a_broker() -> None:
-    quiet, busy, waiting = Client(), Client(), Client(waits=True)
-    for sweep in range(27):
-        busy.active = True
-        close_idle([client for client in (quiet, busy, waiting) if not client.reasons])
-        assert bool(quiet.reasons) == (sweep >= 9)
-    assert (quiet.reasons, busy.reasons, waiting.reasons) == ([Reason.IDLE], [], [Reason.IDLE])
+@in_loop
+async def test_idle_connections_are_closed_later_when_waiting_for_a_broker() -> None:
+    alone, behind = new_gateway(local=lambda *_: {}), new_gateway()
+    address = await alone.start([])
+    (quiet, _), (_, busy) = [await asyncio.open_connection(*address) for _ in range(2)]
+    with socket.create_server((LOOPBACK, 0)) as broker:
+        waiting, asking = await asyncio.open_connection(*await behind.start([Node(3, *broker.getsockname())]))
+        asking.write(wire.request(3, bytes(4), version=1))
+        upstream, _ = await asyncio.to_thread(broker.accept)
+        await asyncio.to_thread(upstream.recv, 100)
+        for _ in range(9):
+            close_idle([*alone.clients, *behind.clients], most_quiet=8)
+        busy.write(b"\0")
+        await until(lambda: any(client.active for client in alone.clients))
+        close_idle([*alone.clients, *behind.clients], most_quiet=8)
+        assert await is_closed(quiet)
+        for _ in range(15):
+            close_idle(behind.clients, most_quiet=8)
+        assert (len(alone.clients), len(behind.clients)) == (1, 1)
+        close_idle(behind.clients, most_quiet=8)
+        assert await is_closed(waiting)
+        upstream.close()
+    await alone.close(grace_s=0)
+    await behind.close(grace_s=0)

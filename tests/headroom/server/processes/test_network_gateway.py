@@ -143,10 +143,10 @@ def of_the_child(gateway: Gateway, port: int) -> Iterator[RawConnection]:
     """A connection that the other process accepted."""
     with ExitStack() as stack:
         while True:
-            ours = gateway.counts.connections_total
+            ours = gateway.connections_total
             connection = stack.enter_context(RawConnection(f"{LOOPBACK}:{port}"))
             connection.ask(API_VERSIONS, 0, b"")
-            if gateway.counts.connections_total == ours:
+            if gateway.connections_total == ours:
                 yield connection
                 return
 

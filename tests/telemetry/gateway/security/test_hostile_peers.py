@@ -198,4 +198,4 @@ async def test_malformed_broker_response_closes_only_its_connections(tmp_path: P
         assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         writer.close()
         await victim.answers_others()
-        assert victim.gateway.counts.protocol_errors == 1
+        assert victim.gateway.protocol_errors == 1
