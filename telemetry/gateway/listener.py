@@ -6,6 +6,7 @@ could hold as many of them as there are file descriptors.
 """
 
 import asyncio
+import contextlib
 import errno
 import socket
 import ssl
@@ -22,7 +23,7 @@ from telemetry.gateway.broker_ports import BrokerPorts, ListeningServer, PortOpt
 from telemetry.gateway.client_connection import ClientConnection, ListenerContext, SharedContext, TimedConnection
 from telemetry.gateway.connection_limits import Admission, Reason
 from telemetry.gateway.networks import Network, is_in
-from telemetry.gateway.security.listener_security import ListenerSecurity
+from telemetry.gateway.security.listener_security import DirectSslObject, ListenerSecurity
 from telemetry.wire.proxy_protocol import bytes_wanted, parse_header
 
 log = structlog.get_logger(__name__)
@@ -97,6 +98,8 @@ class HandshakeServer:
         self._handshakes: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._paused: asyncio.TimerHandle | None = None
+        if self.context is not None:
+            self.context.sslobject_class = DirectSslObject
         self._listen()
 
     def close(self) -> None:
@@ -143,7 +146,9 @@ class HandshakeServer:
         self.admission.handshake_began(handshake, self._loop.time())
         timeout_s = self.admission.limits.handshake_timeout_s + 5  # `Admission.overdue` ends it before
         timeout = {"ssl_handshake_timeout": timeout_s} if self.context else {}
+        twin = accepted
         try:
+            twin = accepted.dup()  # the event loop closes the first one before it reports an error
             if self.proxies and is_in(address[0], self.proxies):
                 header = b""  # and nothing after it
                 while wanted := bytes_wanted(header, self.proxy_version):
@@ -156,12 +161,15 @@ class HandshakeServer:
             self.admission.refused[Reason.PROXY_HEADER] += 1
             log.debug("connection of a proxy refused", reason=str(exc), peer=address)
             accepted.close()
-        except OSError:  # ssl.SSLError is one: no TLS, no common version, or the peer has left
+        except OSError as exc:  # ssl.SSLError is one: no TLS, no common version, or the peer has left
             self.admission.closed[Reason.TLS_HANDSHAKE] += 1
+            with contextlib.suppress(OSError):
+                twin.send(getattr(exc, "alert", b""))  # tells a client why, which else takes it for a broken network
             accepted.close()
         except asyncio.CancelledError:
             accepted.close()
         finally:
+            twin.close()
             handshake.ended()
 
 

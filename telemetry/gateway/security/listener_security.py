@@ -79,15 +79,24 @@ class ListenerSecurity:
         return {} if tls is None else {"ssl": tls, "server_hostname": host}
 
 
-class _DirectSslObject(ssl.SSLObject):
+class DirectSslObject(ssl.SSLObject):
     """Its methods for bytes are those of the C object that SSLObject wraps, without a Python frame for each call."""
 
     @classmethod
-    def _create(cls, *arguments: Any, **named: Any) -> Self:
-        made: Self = super()._create(*arguments, **named)  # type: ignore[misc] # not in typeshed
+    def _create(cls, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *arguments: Any, **named: Any) -> Self:
+        made: Self = super()._create(incoming, outgoing, *arguments, **named)  # type: ignore[misc] # not in typeshed
         direct = made._sslobj  # type: ignore[attr-defined] # not in typeshed
-        vars(made).update(read=direct.read, write=direct.write, pending=direct.pending)
+        vars(made).update(read=direct.read, write=direct.write, pending=direct.pending, _outgoing=outgoing)
         return made
+
+    def do_handshake(self) -> None:
+        """An error has the alert for the peer as `alert`, because event loops do not send it (python/cpython#98078)."""
+        try:
+            super().do_handshake()
+        except ssl.SSLError as exc:
+            if not isinstance(exc, (ssl.SSLWantReadError, ssl.SSLWantWriteError)):
+                vars(exc)["alert"] = vars(self)["_outgoing"].read()
+            raise
 
 
 class TlsFileError(Exception):
@@ -140,7 +149,6 @@ class ListenerTls:
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.sslobject_class = _DirectSslObject
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         file = self.certificate
         try:
