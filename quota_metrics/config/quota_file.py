@@ -257,9 +257,8 @@ def quota_file(
 ) -> str:
     """The YAML that `parse_declared_file` reads. None leaves a section out, which `apply --prune` then does not take as
     nothing to keep."""
-    written = list(quotas or ())
     document: dict[str, Any] = {} if quotas is None else {"quotas": []}
-    for quota in written:
+    for quota in quotas or ():
         values = {
             key: int(value) if value is not None and value.is_integer() else value
             for key, value in quota.values.items()
@@ -271,12 +270,15 @@ def quota_file(
         )
     if subscriptions is not None:
         document["subscriptions"] = {name: dict(keys) for name, keys in subscriptions.items()}
-    # PyYAML does not escape all line breaks of Unicode unless it escapes everything beyond ASCII.
-    all_names = "".join(name or "" for quota in written for _, name in quota.entity)
-    body = yaml.safe_dump(
-        document, sort_keys=False, allow_unicode=(all_names + str(subscriptions or "")).isprintable(), width=120
-    )
-    return "".join(f"# {line}\n" for line in heading.splitlines()) + body
+    return "".join(f"# {line}\n" for line in heading.splitlines()) + yaml_text(document)
+
+
+def yaml_text(document: Mapping[str, Any]) -> str:
+    """YAML that is read again as it was."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    # Unlike libyaml, PyYAML escapes not all line breaks of Unicode unless it escapes everything beyond ASCII.
+    is_libyaml = dumper is not yaml.SafeDumper
+    return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=is_libyaml, width=120))
 
 
 def writable(rules: Rules) -> tuple[Rules, list[str]]:

@@ -25,7 +25,7 @@ import yaml
 
 from exporters.printable import one_line
 from exporters.spool.positions import sync_path
-from quota_metrics.config.quota_file import UniqueKeys
+from quota_metrics.config.quota_file import UniqueKeys, yaml_text
 from telemetry.subscriptions.kip714_rules import ClientMetrics
 from telemetry.subscriptions.subscription import DEFAULTS, MATCH, METRICS, parse_subscription
 
@@ -34,7 +34,6 @@ log = structlog.get_logger(__name__)
 _MAX_FILE_BYTES = 16 << 20
 _LOCK_PATIENCE_S = 2.0  # other processes hold the lock only while they write the file
 _LOCK_AGAIN_S = 0.005
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class SubscriptionFileError(ValueError):
@@ -80,7 +79,7 @@ def parsed(content: Any, match_keys: Collection[str]) -> dict[str, dict[str, str
 def dump(resources: Mapping[str, Mapping[str, str]]) -> str:
     """The text of a file with these subscriptions."""
     plain = {name: dict(values) for name, values in resources.items()}
-    return str(yaml.dump(plain, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)) if plain else ""
+    return yaml_text(plain) if plain else ""
 
 
 def _text(key: str, value: Any) -> str:

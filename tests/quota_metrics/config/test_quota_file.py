@@ -4,7 +4,7 @@ import datetime
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporters.model import QuotaKey
@@ -156,10 +156,13 @@ VALUES = st.dictionaries(
 ) | st.just({"request_percentage": math.inf})
 
 
-@given(st.dictionaries(ENTITIES, VALUES))
-def test_exported_rules_are_read_again(rules: dict[Entity, dict[str, float]]) -> None:
-    again = quotas_of(quota_file(declared_of(rules), "a\nheading"))
-    assert {quota.entity: quota.values for quota in again} == rules
+@given(st.dictionaries(ENTITIES, VALUES), st.text())
+@example({(("user", "bob"),): {"consumer_byte_rate": 1.0}}, "\x85")  # a line break to YAML
+def test_exported_rules_and_texts_are_read_again(rules: dict[Entity, dict[str, float]], said: str) -> None:
+    quotas = declared_of(rules, [DeclaredQuota(entity, {}, said, said) for entity in rules])
+    subscriptions = {f"all{said}": {"match": f"client_id={said}"}}
+    again = parse_declared_file(quota_file(quotas, "a\nheading", subscriptions))
+    assert (again.quotas, again.subscriptions, again.errors) == (quotas, subscriptions, [])
 
 
 def test_what_a_file_cannot_hold_is_named_and_the_rest_is_held() -> None:
