@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from exporters.printable import shortened
 from headroom.web.data import Data
-from headroom.web.parameters import BadRequestError, SparseLog, UnavailableError
+from headroom.web.parameters import BadRequestError, SparseLog, UnavailableError, query_of
 
 _unreadable = SparseLog(__name__, longest=300)
 
@@ -45,7 +45,7 @@ def api_routes(data: Data) -> list[Route]:
 def _endpoint(answer: Callable[[Any], Any]) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
         try:
-            result = answer(_query_of(request))
+            result = answer(query_of(request))
             return json_response(await result if inspect.isawaitable(result) else result)
         except BadRequestError as exc:
             return json_response({"error": str(exc)}, 400)
@@ -56,16 +56,6 @@ def _endpoint(answer: Callable[[Any], Any]) -> Callable[[Request], Awaitable[Res
             return json_response({"error": f"the store cannot be read: {shortened(str(exc), 300)}"}, 503)
 
     return respond
-
-
-def _query_of(request: Request) -> dict[str, str]:
-    """The parameters. Levels may also be several, as many libraries send a list. Raises BadRequestError for others."""
-    query: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name in query and name != "level":
-            raise BadRequestError(f"{name} is there more than once")
-        query[name] = f"{query[name]},{value}" if name in query else value
-    return query
 
 
 def json_response(value: Any, status_code: int = 200) -> Response:

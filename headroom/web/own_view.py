@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from exporters.clickhouse.client import Row
-from headroom.web.parameters import BadRequestError, Given, SparseLog
+from headroom.web.parameters import BadRequestError, Given, SparseLog, query_of
 from quota_metrics.config.owners import Owners
 from quota_metrics.verdict.pacing import BucketMinute, pace
 from quota_metrics.verdict.thresholds import LEVELS
@@ -117,7 +117,7 @@ def own_routes(own: Callable[[ClientScope, Given], Awaitable[Row]], page: Templa
             if scope is None:
                 raise BadRequestError(_NO_SCOPE)
             async with asyncio.timeout(_PATIENCE_S), turns:
-                return 200, await own(scope, request.query_params)
+                return 200, await own(scope, query_of(request))
         except BadRequestError as exc:
             return 400, {"error": str(exc)}
         except (ConnectionError, TimeoutError) as exc:

@@ -20,7 +20,7 @@ from headroom.web import usage_chart
 from headroom.web.data import LEVELS, MOST_SEEN, Data
 from headroom.web.overview_rows import question, question_of_rule, row_id, short_reason, sparkline
 from headroom.web.own_view import own_routes
-from headroom.web.parameters import BadRequestError, Paging, SparseLog, UnavailableError
+from headroom.web.parameters import BadRequestError, Paging, SparseLog, UnavailableError, query_of
 from headroom.web.queries import GROUPS
 from headroom.web.rendering import environment
 from headroom.web.runbooks import blocks, runbook
@@ -121,7 +121,7 @@ async def _runbook(request: Request) -> tuple[str, dict[str, Any]]:
 
 
 async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
-    query = {name: value for name, value in request.query_params.items() if value}
+    query = {name: value for name, value in query_of(request).items() if value}
     page = Paging.of(query)
     parameters = {**query, **page.parameters}
     rows: list[Row] = []
@@ -150,7 +150,7 @@ async def _overview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 async def _seen(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     """The clients of the last week that a search finds. It may take seconds: the overview asks and does not wait."""
-    query = {name: value for name, value in request.query_params.items() if value}
+    query = {name: value for name, value in query_of(request).items() if value}
     seen: list[Row] = []
     try:
         seen, why_none = await data.seen(query), "No other client of the last week has it in its user or client id."
@@ -166,11 +166,12 @@ async def _seen(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 
 async def _client(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
-    client = await data.client(request.query_params)
+    query = query_of(request)
+    client = await data.client(query)
     for quota in client["quotas"]:
         quota["question"] = question(quota)
     ranges = usage_chart.RANGES
-    range_name = request.query_params.get("range", "")
+    range_name = query.get("range", "")
     if range_name not in ranges:  # the shortest that holds the last usage
         recorded = [row["last_s"] for row in client["stopped"]] if not client["quotas"] else []
         age_s = time.time() - max(recorded) if recorded else 0.0
@@ -179,7 +180,7 @@ async def _client(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 
 async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
-    query = {name: value for name, value in request.query_params.items() if value}
+    query = {name: value for name, value in query_of(request).items() if value}
     page = Paging.of(query)
     rules, changes, suggestions = await asyncio.gather(
         data.quotas(query), data.quota_changes(query), data.suggestions(query)
@@ -202,7 +203,7 @@ async def _quotas(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
 
 async def _what_if(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     """The form with the answer below it; with an error in its place."""
-    query = dict(request.query_params)
+    query = query_of(request)
     try:
         answer, error = await data.what_if(query), ""
     except (BadRequestError, UnavailableError) as exc:
@@ -216,7 +217,7 @@ def _form(query: Mapping[str, str]) -> dict[str, Any]:
 
 async def _subscriptions(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     """Subscriptions, and who pushes; each has pages of its own."""
-    query = {name: value for name, value in request.query_params.items() if value}
+    query = {name: value for name, value in query_of(request).items() if value}
     page, pushing = Paging.of(query), Paging.of(query, "clients_offset")
     clients, count = await asyncio.gather(data.clients({**query, **pushing.parameters}), data.client_count(query))
     text = query.get("q", "").strip().lower()
@@ -237,7 +238,7 @@ async def _subscriptions(data: Data, request: Request) -> tuple[str, dict[str, A
 
 async def _preview(data: Data, request: Request) -> tuple[str, dict[str, Any]]:
     """The form with the answer below it; with an error in its place."""
-    query = dict(request.query_params)
+    query = query_of(request)
     try:
         preview, error = await data.subscription_preview(query), ""
     except BadRequestError as exc:

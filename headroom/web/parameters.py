@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import structlog
+from starlette.requests import Request
 
 from exporters.printable import printable, shortened
 
@@ -26,6 +27,16 @@ class BadRequestError(ValueError):
 
 class UnavailableError(ConnectionError):
     """It cannot be answered now; the message is one line, for the reader."""
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """The parameters. Levels may also be several, as many libraries send a list. Raises BadRequestError for others."""
+    query: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in query and name != "level":
+            raise BadRequestError(f"{name} is there more than once")
+        query[name] = f"{query[name]},{value}" if name in query else value
+    return query
 
 
 def text_of(query: Given, name: str) -> str:

@@ -118,10 +118,13 @@ def test_quotas_that_are_not_understood_are_listed() -> None:
     assert "\x1b" not in shown
 
 
-def test_a_parameter_of_the_api_is_there_once_or_a_list_of_levels() -> None:
-    client = TestClient(Starlette(routes=[Route("/", _endpoint(dict))]))
-    assert client.get("/?level=warn&level=critical&user=u").json() == {"level": "warn,critical", "user": "u"}
-    assert client.get("/?user=u&user=v").status_code == 400
+def test_a_parameter_is_there_once_or_a_list_of_levels() -> None:
+    api = Route("/api", _endpoint(dict))
+    client = TestClient(Starlette(routes=[api, *page_routes(cast(Data, Foreign()))]))
+    assert client.get("/api?level=warn&level=critical&user=u").json() == {"level": "warn,critical", "user": "u"}
+    for path in ("/api", "/", "/quotas", "/clients/detail"):
+        refused = client.get(f"{path}?user=u&user=v")
+        assert (refused.status_code, "user is there more than once" in refused.text) == (400, True)
 
 
 def short(reason: str) -> str:

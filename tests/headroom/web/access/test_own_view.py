@@ -112,6 +112,8 @@ def test_token_sees_its_own_clients_only(client: TestClient, token: str) -> None
 def test_document_says_how_to_pace(client: TestClient) -> None:
     document = client.get("/api/v1/me", headers=bearer("a" * 20)).json()
     assert (document["level"], document["retry_after_ms"]) == ("warn", 0)
+    chosen = client.get("/api/v1/me?level=watch&level=critical", headers=bearer("a" * 20)).json()
+    assert [row["level"] for row in chosen["clients"]] == ["watch"]
     assert 0 < document["next_in_ms"] <= 75_000
     left = {row["client_id"]: row["headroom_bytes_per_s"] for row in document["clients"]}
     assert left == {"app-warn": pytest.approx(15_000), "app-watch": pytest.approx(30_000)}
