@@ -45,9 +45,13 @@ def cause_of_onset(now: Nearness, base: Base | None, totals: TotalUsage, *, is_n
     window, before = now.window, base or _NO_BASE
     text = ""
     if base is not None and _limit_explains(window, base):
-        text = _limit_text(window, base)
+        limit, at = amount(window.limit or 0.0, window.quota_key), clock(window.window_start_ms)
+        text = f"limit of {limit} since {at}, none before"
+        if base.limit is not None:
+            text = f"limit lowered from {amount(base.limit, window.quota_key)} to {limit} at {at}"
     elif is_new and window.usage > 0 and window.usage >= _MOST * window.group_usage:
-        text = _began_text(window)
+        usage, at = amount(window.usage, window.quota_key), clock(window.window_start_ms)
+        text = f"client began at {at} with {usage}, no usage in the {CAUSE_WINDOWS} windows before"
     elif _moved(window, before, totals):
         text = _moved_text(window, before, totals)
     elif base is not None and _neighbour_rose(now, base):
@@ -71,19 +75,7 @@ def _limit_explains(window: Window, base: Base) -> bool:
     return rate * (before - now) >= _MOST * (window.group_usage * before - rate * now)
 
 
-def _limit_text(window: Window, base: Base) -> str:
-    now, at = amount(window.limit or 0.0, window.quota_key), clock(window.window_start_ms)
-    if base.limit is None:
-        return f"limit of {now} since {at}, none before"
-    return f"limit lowered from {amount(base.limit, window.quota_key)} to {now} at {at}"
-
-
 # The client itself.
-
-
-def _began_text(window: Window) -> str:
-    usage, at = amount(window.usage, window.quota_key), clock(window.window_start_ms)
-    return f"client began at {at} with {usage}, no usage in the {CAUSE_WINDOWS} windows before"
 
 
 # The broker: what the client sends more there, it sends less elsewhere.

@@ -59,7 +59,9 @@ def impact_of(window: Window, software_name: str, reported: Telemetry) -> Impact
         return Impact()
     is_producer = window.quota_key != QuotaKey.CONSUMER_BYTE_RATE
     is_consumer = window.quota_key != QuotaKey.PRODUCER_BYTE_RATE
-    throttle_ms = _felt_throttle_ms(reported, is_producer, is_consumer)
+    produce = reported.produce_throttle_ms if is_producer else None
+    fetch = reported.fetch_throttle_ms if is_consumer else None
+    throttle_ms = max([felt_ms for felt_ms in (produce, fetch) if felt_ms is not None], default=None)
     is_throttled = window.muted_ms > 0 or (throttle_ms is not None and throttle_ms > 0)
     instance, share = _busiest(window.quota_key, reported)
     symptoms = [
@@ -89,12 +91,6 @@ def _tells(reported: Telemetry, is_producer: bool, is_consumer: bool) -> bool:
     return (is_producer and any(value is not None for value in of_producer)) or (
         is_consumer and any(value is not None for value in of_consumer)
     )
-
-
-def _felt_throttle_ms(reported: Telemetry, is_producer: bool, is_consumer: bool) -> float | None:
-    produce = reported.produce_throttle_ms if is_producer else None
-    fetch = reported.fetch_throttle_ms if is_consumer else None
-    return max([throttle_ms for throttle_ms in (produce, fetch) if throttle_ms is not None], default=None)
 
 
 def _busiest(quota_key: str, reported: Telemetry) -> tuple[str, float | None]:
