@@ -3,6 +3,7 @@
 import re
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,12 +19,13 @@ _MASK = "********"
 _RELOAD_NS = 60_000_000_000
 
 
-def _loaded(file: Path | None) -> Any:
+def _loaded(file: Path | None, *, with_files: bool = False) -> Any:
     from headroom.config.settings import ConfigError
     from headroom.config.sources import load
+    from headroom.server.startup_check import checked
 
     try:
-        return load(file, {})
+        return checked(partial(load, file, {})) if with_files else load(file, {})
     except ConfigError as exc:
         raise fail(*exc.faults, code=2) from exc
 
@@ -31,10 +33,7 @@ def _loaded(file: Path | None) -> Any:
 @app.command()
 def check(config: _File = None) -> None:
     """Prints ok, or each fault on a line and exits with 2. Reads the files that the settings name; opens nothing."""
-    from headroom.server.startup_check import startup_faults
-
-    if faults := startup_faults(_loaded(config)):
-        raise fail(*faults, code=2)
+    _loaded(config, with_files=True)
     typer.echo("ok")
 
 

@@ -185,8 +185,7 @@ def _run_service(config: Path | None, flags: dict[str, Any]) -> int:
     from headroom.server.app import run
 
     try:
-        again = partial(load, config, flags)
-        return run(again(), again)
+        return run(partial(load, config, flags))
     except ConfigError as exc:
         raise fail(*exc.faults, code=2) from exc
     except ServeError as exc:

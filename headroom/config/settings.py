@@ -42,11 +42,14 @@ __all__ = ["Address", "LevelsConfig", "QuotaConfig", "StoreConfig"]
 
 
 class ConfigError(Exception):
-    """The configuration is invalid; each of `faults` is one line."""
+    """The configuration is invalid; each of `faults` is one line. `rest`: what it is without the settings of the names
+    `wrong`, if it is one then."""
 
-    def __init__(self, faults: list[str]) -> None:
+    def __init__(self, faults: list[str], rest: ServeConfig | None = None, wrong: frozenset[str] = frozenset()) -> None:
         super().__init__("; ".join(faults))
         self.faults = faults
+        self.rest = rest
+        self.wrong = wrong
 
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -5,19 +5,14 @@ All errors, including unknown HEADROOM_* variables, are collected and reported a
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import EnvSettingsSource
 
 from exporters.printable import one_line
 from headroom.config.settings import ConfigError, ServeConfig
@@ -42,40 +37,44 @@ class Environment(EnvSettingsSource):
 
 def load(file: Path | None, flags: dict[str, Any]) -> ServeConfig:
     """Merges all sources. Raises ConfigError with all errors."""
-    unknown = []  # pydantic reports unknown names within a section
+    faults = []  # pydantic reports unknown names within a section
     for variable in sorted(os.environ):
         if variable.upper().startswith(_PREFIX) and not _OF_KUBERNETES.search(variable):
             setting, *within = variable.lower().removeprefix(_PREFIX.lower()).split("__")
             field = ServeConfig.model_fields.get(setting)
             is_section = field is not None and hasattr(field.annotation, "model_fields")
             if not (is_section if within else field is not None or setting in _OF_OTHER_COMMANDS):
-                unknown.append(f"{variable}: unknown setting")
-    settings = _from_file(file) if file else {}
-
-    class Layered(ServeConfig, BaseSettings):
-        model_config = SettingsConfigDict(
-            env_prefix=_PREFIX, env_nested_delimiter="__", nested_model_default_partial_update=True
-        )
-
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, Environment(settings_cls), InitSettingsSource(settings_cls, settings)
-
+                faults.append(f"{variable}: unknown setting")
     try:
-        config = Layered(**{key: value for key, value in flags.items() if value is not None})
+        settings: dict[str, Any] | None = _from_file(file) if file else {}
+    except ConfigError as exc:
+        faults, settings = [*exc.faults, *faults], None
+    variables = Environment(ServeConfig, env_prefix=_PREFIX, env_nested_delimiter="__")  # type: ignore[arg-type] # any
+    merged = _merged(settings or {}, variables(), {key: flag for key, flag in flags.items() if flag is not None})
+    config: ServeConfig | None = None
+    wrong: set[str] = set()
+    try:
+        config = ServeConfig.model_validate(merged)
     except ValidationError as exc:
-        faults = dict.fromkeys(_fault(error["loc"], error["msg"]) for error in exc.errors())
-        raise ConfigError([*unknown, *faults]) from exc
-    if unknown:
-        raise ConfigError(unknown)
+        errors = exc.errors()
+        if settings is None:  # the file cannot be read, and a section may lack what it says
+            errors = [error for error in errors if isinstance(merged.get(str(next(iter(error["loc"]), ""))), str)]
+        faults += dict.fromkeys(_fault(error["loc"], error["msg"]) for error in errors)
+        wrong = {str(error["loc"][0]) for error in errors if error["loc"]}
+        with suppress(ValidationError):
+            config = ServeConfig.model_validate({name: merged[name] for name in merged if name not in wrong})
+    if faults or config is None:
+        raise ConfigError(faults, None if settings is None else config, frozenset(wrong))
     return config
+
+
+def _merged(*layers: dict[str, Any]) -> dict[str, Any]:
+    """The settings of all layers, of which a later one overrides the earlier."""
+    merged: dict[str, Any] = {}
+    for name, value in (item for layer in layers for item in layer.items()):
+        before = merged.get(name)
+        merged[name] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -85,11 +84,9 @@ def _from_file(file: Path) -> dict[str, Any]:
         raise ConfigError([f"{file}: {exc.strerror}"]) from exc
     except (yaml.YAMLError, ValueError, RecursionError) as exc:  # ValueError: not UTF-8, or a date that does not exist
         raise ConfigError([f"{file}: not YAML: {one_line(exc)}"]) from exc
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise ConfigError([f"{file}: not a mapping of settings"])
-    return {str(key): value for key, value in content.items()}
+    return {str(key): value for key, value in (content or {}).items()}
 
 
 def _fault(location: tuple[int | str, ...], message: str) -> str:

@@ -34,18 +34,17 @@ from headroom.server.processes.forward_process import open_forwarding
 from headroom.server.processes.levels_process import LevelsWorker, open_levels
 from headroom.server.processes.messages import network_lock
 from headroom.server.reload import Reload
-from headroom.server.startup_check import startup_faults
+from headroom.server.startup_check import checked
 from headroom.server.storage import Storage, StorageReadings, open_storage
 from headroom.server.store_readings import StoreReadings
 
 _PREDECESSORS_S = 10.0
 
 
-def run(config: ServeConfig, load: Callable[[], ServeConfig]) -> int:
+def run(load: Callable[[], ServeConfig]) -> int:
     """Serves until SIGTERM or SIGINT; returns 0. Raises ConfigError before anything is started, ServeError later.
     SIGHUP reads the settings again, by `load`."""
-    if faults := startup_faults(config):
-        raise ConfigError(faults)
+    config = checked(load)
     configure_logging()
     set_level(config.log_level)
     os.umask(0o077)  # files hold passwords and clients' data; children inherit it

@@ -61,19 +61,7 @@ def listener_security(config: ServeConfig, listener: ListenerConfig, name: str =
             f"listener.security_protocol is {protocol}, but the brokers' (security.protocol in command_config) has "
             f"{'SASL' if at_brokers else 'no SASL'}: SASL passes through the gateway, so both have it or neither"
         )
-    tls = None
-    if listener.tls and listener.tls_certificate:
-        try:
-            tls = ListenerTls(
-                listener.tls_certificate,
-                listener.tls_key,
-                listener.tls_client_ca,
-                listener.tls_client_auth,
-                keystore_password=listener.tls_keystore_password_file,
-                truststore_password=listener.tls_truststore_password_file,
-            )
-        except TlsFileError as exc:
-            raise ServeError(f"listener: {exc}") from exc
+    tls = listener_tls(listener)
     return ListenerSecurity(
         protocol=protocol,
         tls=tls.context if tls else None,
@@ -84,6 +72,23 @@ def listener_security(config: ServeConfig, listener: ListenerConfig, name: str =
         server_names=tls.server_names if tls else {},
         name=name,
     )
+
+
+def listener_tls(listener: ListenerConfig) -> ListenerTls | None:
+    """None means without TLS. Raises ServeError."""
+    if not listener.tls or not listener.tls_certificate:
+        return None
+    try:
+        return ListenerTls(
+            listener.tls_certificate,
+            listener.tls_key,
+            listener.tls_client_ca,
+            listener.tls_client_auth,
+            keystore_password=listener.tls_keystore_password_file,
+            truststore_password=listener.tls_truststore_password_file,
+        )
+    except TlsFileError as exc:
+        raise ServeError(f"listener: {exc}") from exc
 
 
 def _upstream_certificates(config: ServeConfig, listener: ListenerConfig) -> Callable[[str], ssl.SSLContext] | None:

@@ -29,6 +29,7 @@ def test_all_startup_errors_are_reported_and_nothing_is_opened(tmp_path: Path) -
         tmp_path,
         "headroom.yaml",
         f"""
+sql: nowhere
 upstream: 127.0.0.1:1
 command_config: {missing}
 subscriptions: {written(tmp_path, "subscriptions.yaml", "one: {interval.ms: 5}")}
@@ -46,7 +47,9 @@ store: {{server: {{program: {missing}}}}}
 """,
     )
     expected = [
+        "sql: 'nowhere' is not HOST:PORT",
         f"command_config: {missing} cannot be read: No such file or directory",
+        f"listener: cannot use {missing}, {missing}: No such file or directory",
         f"cannot read web.token_file {missing}: No such file or directory",
         f"cannot read web.tokens.0.token_file {missing}: No such file or directory",
         f"cannot forward: cannot read {missing}: No such file or directory",
@@ -115,7 +118,7 @@ def configured(address: str, **more: Any) -> ServeConfig:
     return one.model_copy(update={"listen": parsed, "http": parsed, "grpc": grpc, "otlp": otlp})
 
 
-def test_each_address_in_use_is_reported_with_its_flag() -> None:
+def test_each_address_in_use_is_reported_with_its_flag_or_index() -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         address = f"{LOOPBACK}:{taken.getsockname()[1]}"
         why = f"cannot listen on {address}: Address already in use"
@@ -123,14 +126,8 @@ def test_each_address_in_use_is_reported_with_its_flag() -> None:
         assert address_faults(configured(address)) == [f"{flag}: {why}" for flag in flags]
         observing = configured(address, observe="127.0.0.1:1")
         assert address_faults(observing) == [f"{flag}: {why}" for flag in flags[1:]]
-
-
-def test_further_listener_in_use_is_reported_with_its_index() -> None:
-    with socket.create_server((LOOPBACK, 0)) as taken:
-        address = f"{LOOPBACK}:{taken.getsockname()[1]}"
-        config = configured(f"{LOOPBACK}:0", upstream="127.0.0.1:1", listeners=[{"listen": address}])
-        [fault] = address_faults(config)
-    assert fault == f"listeners[0].listen: cannot listen on {address}: Address already in use"
+        further = configured(f"{LOOPBACK}:0", upstream="127.0.0.1:1", listeners=[{"listen": address}])
+        assert address_faults(further) == [f"listeners[0].listen: {why}"]
 
 
 @pytest.mark.parametrize(
@@ -151,20 +148,15 @@ def test_free_address_and_one_in_time_wait_are_accepted() -> None:
     assert address_faults(configured(f"{LOOPBACK}:0")) == []
 
 
-def test_host_with_one_usable_address_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `localhost` where IPv6 is switched off."""
+def test_one_usable_address_of_a_host_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of `localhost` where IPv6 is switched off, and beside one that swallows packets."""
     both = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 0)) for host in ("192.0.2.1", LOOPBACK)]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
     assert address_faults(configured("localhost:0")) == []
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both[:1])
-    assert address_faults(configured("localhost:0"))
-
-
-def test_address_that_swallows_packets_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 0)) for host in ("192.0.2.1", LOOPBACK)]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
     reached = at_an_address("two.example", 0.1, lambda host: asyncio.sleep(0 if host == LOOPBACK else 600, host))
     assert asyncio.run(reached) == LOOPBACK
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both[:1])
+    assert address_faults(configured("localhost:0"))
 
 
 def test_port_of_either_family_in_use_is_a_fault() -> None:
