@@ -47,7 +47,7 @@ def _split_brokers(value: object) -> object:
 
 def _parse_broker(value: object) -> object:
     """Raises ValueError."""
-    return parse_bootstrap_server(value)._asdict() if isinstance(value, str) else value
+    return value if isinstance(value, Address | dict) else parse_bootstrap_server(str(value))._asdict()
 
 
 def parse_http_url(value: str) -> str:

@@ -101,7 +101,7 @@ def test_invalid_file_is_one_fault_beside_those_of_flags(tmp_path: Path, text: b
 
 
 def test_values_of_wrong_type_are_reported_by_setting(tmp_path: Path) -> None:
-    text = "listen: 1\nhttp: null\nspool: null\notlp: {grpc: null}\nquotas: 7\n"
+    text = "listen: 1\nupstream: [a:1, 5]\nhttp: null\nspool: null\notlp: {grpc: null}\nquotas: 7\n"
     text += "web: {trusted_proxies: [nowhere], host_names: one}\n"
     faults = faults_of({}, written(tmp_path, text))
     assert sorted(fault for fault in faults if not fault.startswith("web.trusted_proxies.0: ")) == [
@@ -109,6 +109,7 @@ def test_values_of_wrong_type_are_reported_by_setting(tmp_path: Path) -> None:
         "listen: 1 is not HOST:PORT",
         "quotas: not a mapping of settings",
         "spool: not a mapping of settings",
+        "upstream.1: '5' is not HOST:PORT",
         "web.host_names: not a list",
     ]
     assert len(faults) > 5  # the setting web.trusted_proxies.0, and no validator
