@@ -26,8 +26,7 @@ from quota_metrics.windows import QuotaWindow
 
 ME: Final = "/api/v1/me"
 ME_PAGE: Final = "/me"
-_STYLE: Final = "/static/headroom.css"  # of the page
-REACHED: Final = frozenset({ME, ME_PAGE, _STYLE})
+REACHED: Final = frozenset({ME, ME_PAGE, "/static/headroom.css", "/static/me.js"})
 OF_REQUEST: Final = "headroom.scope"  # whose request it is, in the ASGI scope
 # A new column is not shown before somebody has seen that it says nothing of other clients.
 COLUMNS: Final = (
