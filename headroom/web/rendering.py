@@ -12,7 +12,7 @@ from exporters.model import UNOWNED
 from exporters.printable import printable
 from headroom.web.runbooks import inline
 from headroom.web.usage_chart import metric_unit
-from quota_metrics.amounts import bytes_text, duration_text, of_limit_text, quota_word, rate_text, share_text
+from quota_metrics.amounts import duration_text, of_limit_text, quota_word, rate_text, share_text
 from quota_metrics.verdict.impact import HARMS, impact_text
 from quota_metrics.verdict.victims import slowed_text
 from quota_metrics.verdict.window import SUMMED
@@ -38,7 +38,6 @@ def environment() -> Environment:
         "inline": inline,
         "share": share_text,
         "duration": duration_text,
-        "bytes": bytes_text,
         "printable": printable,
         "clock": clock,
         "moment": moment,
@@ -50,6 +49,7 @@ def environment() -> Environment:
         "impact": lambda row: impact_text(row["impact"], row["impact_reason"]),
     }
     made.globals |= {"query": urlencode, "unowned": UNOWNED, "harms": HARMS, "summed": SUMMED}
+    made.globals["now"] = lambda: moment(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")  # of answers that are not refreshed
     return made
 
 
