@@ -178,7 +178,7 @@ def stylesheet(text: str) -> str:
     light = " ".join(f"--{level}: {style.light};" for level, style in STYLES.items())
     dark = " ".join(f"--{level}: {style.dark};" for level, style in STYLES.items())
     rules = [f".{level} {{ color: var(--{level}); }} .bar .{level} {{ fill: var(--{level}); }}" for level in STYLES]
-    root = [f":root {{ {light} }}", f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"]
+    root = [f":root {{ {light} }}", f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"]
     return _LEVELS.sub("\n".join([*root, *rules, ""]), text, count=1)
 
 

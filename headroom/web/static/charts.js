@@ -3,7 +3,7 @@
 // client on a second axis. The range is in the link. Below it the forecast of the utilisation, with the same axis of time.
 "use strict";
 (function () {
-  const EVERY_MS = 10000, FORECAST_STEP_S = 300;
+  const EVERY_MS = 10000, FORECAST_STEP_S = 300, PAPER_PX = 700;
   // Of ticks by their distance in seconds: what is shown, and what besides when the day changes.
   const TIMES = [[86400, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1], [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{YYYY}-{MM}-{DD}", null, null, null, 1]];
   const COLORS = ["#3b82f6", "#d97706", "#16a34a", "#db2777", "#7c3aed", "#0891b2"];
@@ -71,7 +71,7 @@
           ctx.strokeStyle = "rgba(220, 38, 38, .6)"; ctx.setLineDash([2, 6]);
           if (share < 1) { ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke(); }
           const isLeft = n < steps.length - 1;  // the highest share is below the limit, both at the right edge
-          ctx.fillStyle = state.text; ctx.textAlign = isLeft ? "left" : "right";
+          ctx.fillStyle = textColor(); ctx.textAlign = isLeft ? "left" : "right";
           ctx.textBaseline = n === steps.length - 1 ? "top" : "bottom";
           ctx.fillText(text, isLeft ? bbox.left + 4 : bbox.left + bbox.width - 4, share < 1 ? y : y - 3 * devicePixelRatio);  // above the thick line
         }
@@ -81,7 +81,7 @@
     function changes(plot) {
       const { ctx, bbox } = plot;
       ctx.save();
-      ctx.fillStyle = ctx.strokeStyle = state.text; ctx.textAlign = "center"; ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+      ctx.fillStyle = ctx.strokeStyle = textColor(); ctx.textAlign = "center"; ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
       for (const [marked, symbol, above] of [[state.changes, CHANGED, 0], [state.restarts, RESTARTED, 14 * devicePixelRatio]]) {
         for (const { at } of marked) {  // one above the other when both are at one time
           const x = plot.valToPos(at, "x", true);
@@ -94,16 +94,15 @@
   }
 
   function options(figure, state, usage) {
-    const text = getComputedStyle(document.body).color, show = amount(figure.dataset.key);
-    Object.assign(state, { text, amount: show });
-    const axis = axisOf(text);
+    const show = amount(figure.dataset.key);
+    state.amount = show;
     const own = usage.metric ? measure(usage.metric.unit) : null;
     const series = [timeSeries()].concat(
       state.lines.map(({ id }, n) => ({ label: "broker " + id, stroke: COLORS[n % COLORS.length], value: (_, v) => show(v), points: { show: state.times.length < 3 } })),
       [{ label: "limit", stroke: "#dc2626", width: 2, dash: [6, 4], value: (_, v) => show(v), points: { show: false } }],
       own ? [{ label: usage.metric.name, scale: "own", stroke: "#0891b2", spanGaps: true, value: (_, v) => own(v) }] : []);
-    const axes = [timeAxis(text), { ...axis, size: 84, values: (_, ticks) => ticks.map(show) }]
-      .concat(own ? [{ ...axis, side: 1, scale: "own", size: 84, values: (_, ticks) => ticks.map(own), grid: { show: false } }] : []);
+    const axes = [timeAxis(), { ...AXIS, size: 84, values: (_, ticks) => ticks.map(show) }]
+      .concat(own ? [{ ...AXIS, side: 1, scale: "own", size: 84, values: (_, ticks) => ticks.map(own), grid: { show: false } }] : []);
     return {
       ...sizeOf(figure), series, axes, tzDate: zoned, plugins: [marks(state)],
       scales: { x: { range: (_, low, high) => (figure.zoom ? [low, high] : [usage.from_s, usage.to_s]) }, y: { range: (_, low, high) => [0, Math.max(high || 0, state.last || 0, 1) * 1.1] } },
@@ -111,14 +110,17 @@
     };
   }
 
-  const axisOf = (text) => ({ stroke: text, grid: { stroke: "#8884" }, ticks: { stroke: "#8884" } });
-  const timeAxis = (text) => ({ ...axisOf(text), values: TIMES, label: isLocal() ? "local time" : "UTC", labelSize: 16, labelGap: 0 });
+  // Asked for at each drawing: the theme may change while the page is open, and paper is white in every theme.
+  let isPrinted = false;
+  const textColor = () => (isPrinted ? "#000" : getComputedStyle(document.body).color);
+  const AXIS = { stroke: textColor, grid: { stroke: "#8884" }, ticks: { stroke: "#8884" } };
+  const timeAxis = () => ({ ...AXIS, values: TIMES, label: isLocal() ? "local time" : "UTC", labelSize: 16, labelGap: 0 });
   const timeSeries = () => ({ label: isLocal() ? "time" : "time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" });
-  const sizeOf = (figure) => ({ width: Math.max(figure.clientWidth - 4, 280), height: 250 });
+  const sizeOf = (figure) => ({ width: isPrinted ? PAPER_PX : Math.max(figure.clientWidth - 4, 280), height: 250 });
 
   // The utilisation that is expected: the median, and the band in which eight of ten outcomes are.
   function foretell(figure) {
-    const { made_s, p10, p50, p90 } = JSON.parse(figure.dataset.forecast), text = getComputedStyle(document.body).color;
+    const { made_s, p10, p50, p90 } = JSON.parse(figure.dataset.forecast);
     const times = p50.map((_, step) => made_s + step * FORECAST_STEP_S), show = (share) => (share === null || share === undefined ? "-" : (100 * share).toFixed(1) + " %");
     const line = (label, more) => ({ label, stroke: COLORS[0], value: (_, share) => show(share), points: { show: false }, ...more });
     const faint = { stroke: COLORS[0] + "55", width: 1 }, highest = Math.max(1, ...p90);
@@ -128,7 +130,7 @@
     figure.plot = new uPlot({
       ...sizeOf(figure), tzDate: zoned, bands: [{ series: [3, 1], fill: COLORS[0] + "33" }],
       series: [timeSeries(), line("10 %", faint), line("median", { width: 2 }), line("90 %", faint), line("limit", { stroke: "#dc2626", width: 2, dash: [6, 4] })],
-      axes: [timeAxis(text), { ...axisOf(text), size: 84, values: (_, ticks) => ticks.map(show) }],
+      axes: [timeAxis(), { ...AXIS, size: 84, values: (_, ticks) => ticks.map(show) }],
       scales: { x: { range: [times[0], times[times.length - 1]] }, y: { range: [0, highest * 1.08] } },
     }, [times, p10, p50, p90, times.map(() => 1)], place);
   }
@@ -200,10 +202,17 @@
   async function refresh(figure, anew) {
     const span = figure.zoom ? `&from=${figure.zoom[0]}&to=${figure.zoom[1]}` : `&range=${range}`;
     const metric = metricList && metricList.value ? `&metric=${encodeURIComponent(metricList.value)}` : "";
+    let said = "The usage cannot be read now.";  // the next turn asks again
     try {
-      const answer = await fetch(figure.dataset.usage + span + metric);
-      if (answer.ok) draw(figure, await answer.json(), anew);
-    } catch (_) { /* the next turn asks again */ }
+      const answer = await fetch(figure.dataset.usage + span + metric), usage = await answer.json();
+      if (answer.ok) {
+        draw(figure, usage, anew);
+        said = figure.dataset.points === "0" ? "No usage was recorded in this time." : "";
+      } else {
+        said = `The usage cannot be read now: ${usage.error}.`;
+      }
+    } catch (_) { /* no answer, or that of a proxy */ }
+    figure.querySelector(".unread").textContent = said;
   }
 
   const figures = () => document.querySelectorAll("figure[data-usage]");
@@ -221,12 +230,15 @@
   if (metricList) metricList.addEventListener("change", () => all(true));
   document.addEventListener("headroom:zone", () => { all(true); foretellAll(true); });
   document.addEventListener("headroom:refreshed", () => foretellAll(false));
-  addEventListener("resize", () => document.querySelectorAll("figure[data-usage], figure[data-forecast]").forEach((figure) => figure.plot && figure.plot.setSize(sizeOf(figure))));
+  const fitAll = () => document.querySelectorAll("figure[data-usage], figure[data-forecast]").forEach((figure) => figure.plot && figure.plot.setSize(sizeOf(figure)));
+  addEventListener("resize", fitAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", fitAll);
+  for (const [event, begins] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { isPrinted = begins; fitAll(); });
   all(true);
   foretellAll(false);
   setInterval(() => {
     if (document.hidden || document.documentElement.dataset.paused === "yes") return;
-    // A zoomed chart stands still.
-    figures().forEach((figure) => { if (!figure.zoom) refresh(figure, false); });
+    // A zoomed chart that was read stands still.
+    figures().forEach((figure) => { if (!figure.zoom || figure.querySelector(".unread").textContent) refresh(figure, false); });
   }, EVERY_MS);
 })();

@@ -1,7 +1,7 @@
 """Pictures of every page in three widths and two themes, and what axe says of each.
 
 python -m tests.headroom.web.pictures writes build/pictures/PAGE-WIDTH-THEME.png of a service with five hours of usage,
-of the forecasts that the job makes of it, and of the jobs' reports.
+of the forecasts that the job makes of it, and of the jobs' reports; and the pictures of docs/images.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.headroom.web.five_hours import JOBS, RISING, THROTTLED, FiveHours, five_hours
+from tests.headroom.web.five_hours import CLUSTER, JOBS, RISING, THROTTLED, FiveHours, five_hours
 
 WIDTHS = {360: 740, 1024: 768, 1440: 900}
 THEMES = ("light", "dark")
@@ -25,9 +25,19 @@ _FOUND = """async (options) => (await axe.run(document, options)).violations.map
     (one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(' | ')}`)"""
 
 
-# Fields and buttons that reach beyond the window, where nobody can scroll to.
+# Fields and buttons that reach beyond the window, where nobody can scroll to, and fields into which a phone zooms.
 _BEYOND = """[...document.querySelectorAll("input, select, button")].filter((one) => !one.closest(".scroll") &&
-    one.getBoundingClientRect().right > window.innerWidth).map((one) => one.outerHTML.slice(0, 160))"""
+    (one.getBoundingClientRect().right > window.innerWidth || (window.innerWidth < 500 && one.nodeName !== "BUTTON" &&
+        parseFloat(getComputedStyle(one).fontSize) < 16))).map((one) => one.outerHTML.slice(0, 160))"""
+
+
+# Texts and charts that end beyond the paper, or beyond a box that shows nothing outside of itself, or are folded.
+_CUT = """() => [...document.querySelectorAll("main *")].filter((part) => {
+    const box = part.getBoundingClientRect(), hides = getComputedStyle(part).overflowX !== "visible";
+    return box.width && part.checkVisibility({ visibilityProperty: true }) && !part.closest("svg, input") &&
+        (box.right > innerWidth + 1 || (hides && part.scrollWidth > part.clientWidth + 1) ||
+         (part.nodeName === "DETAILS" && !part.innerText.includes(part.lastChild.textContent.trim().slice(0, 20))));
+}).map((part) => part.outerHTML.slice(0, 160))"""
 
 
 def settle(page: Page, url: str) -> None:
@@ -43,8 +53,19 @@ def complaints(page: Page) -> list[str]:
     found: list[str] = page.evaluate(_FOUND, _RULES)
     if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
         found.append("the page scrolls sideways")
-    found += [f"beyond the window: {control}" for control in page.evaluate(_BEYOND)]
+    found += [f"beyond the window, or zoomed into: {control}" for control in page.evaluate(_BEYOND)]
     return found
+
+
+def lost_on_paper(page: Page) -> list[str]:
+    """The page is opened anew then."""
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 within Chromium's margins
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    lost: list[str] = page.evaluate(_CUT)
+    lost += [f"a {role} on paper" for role in ("button", "navigation") if page.get_by_role(role).count()]
+    page.emulate_media(media="screen")
+    return lost
 
 
 def pages_of(client: Mapping[str, str]) -> dict[str, str]:
@@ -94,15 +115,15 @@ def _of_urls(
     found: dict[str, list[str]] = {}
     for width, theme in itertools.product(*looks):
         page = browser.new_page(
-            viewport={"width": width, "height": WIDTHS[width]},
             color_scheme="dark" if theme == "dark" else "light",
             bypass_csp=True,  # axe is put into the page
         )
         for name, url in urls.items():
             picture = f"{name}-{width}-{theme}"
+            page.set_viewport_size({"width": width, "height": WIDTHS[width]})
             settle(page, url)
             page.screenshot(path=target / f"{picture}.png", full_page=whole)
-            if complained := complaints(page):
+            if complained := complaints(page) + ([] if whole else lost_on_paper(page)):
                 found[picture] = complained
         page.close()
     return found
@@ -113,6 +134,11 @@ def main() -> None:
     with five_hours() as running, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         found = take_reports(browser, running, PICTURES) | take(browser, running.address, PICTURES)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        shown = {"cluster": CLUSTER, "user": RISING.user, "client_id": RISING.client_id, "quota_key": RISING.key}
+        for name in ("overview", "client", "what-if"):
+            settle(page, running.address + pages_of(shown)[name])
+            page.screenshot(path=PICTURES.parents[1] / "docs" / "images" / f"{name}.png")
         browser.close()
     print(json.dumps(found, indent=1))
 

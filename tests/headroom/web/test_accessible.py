@@ -3,8 +3,10 @@
 import pytest
 from playwright.sync_api import Browser
 
+from tests.headroom.web.conftest import Watched
 from tests.headroom.web.five_hours import RISING, THROTTLED, five_hours
 from tests.headroom.web.pictures import PICTURES, THEMES, WIDTHS, settle, take, take_reports
+from tests.kit.serving import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
@@ -39,7 +41,7 @@ def test_forecast_and_reports_of_five_hours(browser: Browser) -> None:
     """From rows of usage to what a reader sees: pages of clients, and the pages that the jobs write."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     with five_hours() as running:
-        assert take_reports(browser, running, PICTURES, (390, 1440), ("dark",)) == {}
+        assert take_reports(browser, running, PICTURES, (360, 1440), ("dark",)) == {}
         page = browser.new_page()
         settle(page, running.page_of(RISING))
         assert "limit reached at 20" in page.locator("main").inner_text()
@@ -53,3 +55,25 @@ def test_forecast_and_reports_of_five_hours(browser: Browser) -> None:
         assert "nightly-export was throttled for " in below
         assert "--entity-name nightly-export --add-config producer_byte_rate=" in below
         page.close()
+
+
+# How bright the names of a chart's axis of time are, of 255.
+_AXIS = """() => {
+    const canvas = document.querySelector("figure[data-usage] canvas"), { width, height } = canvas;
+    const { data } = canvas.getContext("2d").getImageData(0, height * 0.9, width, height * 0.1);
+    return Math.max(...[...data].map((value, at) => (at % 4 === 0 && data[at + 3] > 250 ? value : -1)));
+}"""
+
+
+def test_charts_follow_the_theme_and_are_dark_on_paper(served: str, watched: Watched) -> None:
+    page = watched.page
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{served}/clients/detail?cluster=prod&user=alice&client_id=app-warn")
+    page.wait_for_selector("figure[data-points]", timeout=60_000)
+    assert page.evaluate(_AXIS) < 60
+    page.evaluate(f"() => addEventListener('beforeprint', () => queueMicrotask(() => {{ onPaper = ({_AXIS})() }}))")
+    page.emulate_media(color_scheme="dark")
+    for _ in range(2):  # before and after paper
+        eventually(lambda: page.evaluate(_AXIS), lambda brightness: brightness > 200)
+        page.pdf()
+        assert page.evaluate("onPaper") < 60
