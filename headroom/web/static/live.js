@@ -2,11 +2,11 @@
 //
 // Every few seconds the line of the header is asked for, then the page itself; what differs in its `data-live` regions is
 // changed in place. Pages of "always" can be asked for while the store is away, too. Rows have ids. While the pointer, the
-// focus or a selection is in a region, its rows change their values, and none comes, goes or moves. Elements with
-// `data-keep` look after themselves.
+// keyboard's focus or a selection is in a region, and some seconds after a tap on it, its rows change their values, and none
+// comes, goes or moves; the page says so when one would. Elements with `data-keep` look after themselves.
 "use strict";
 (function () {
-  const EVERY_MS = 4000, PATIENCE_MS = 4000, AWAKE_S = 20;  // a page that is awake is refreshed more often
+  const EVERY_MS = 4000, PATIENCE_MS = 4000, TAPPED_MS = 10000, AWAKE_S = 20;  // a page that is awake is refreshed more often
   const memory = {
     get(name) { try { return sessionStorage.getItem(name); } catch (_) { return null; } },
     set(name, value) { try { sessionStorage.setItem(name, value); } catch (_) { /* it lasts as long as the page */ } },
@@ -14,11 +14,14 @@
   let paused = memory.get("paused") === "yes", local = memory.get("zone") === "local";
 
   // ---- changes in place -------------------------------------------------------------------------------------------
+  let tapped = null, tappedAt = 0;
+  document.addEventListener("pointerup", ({ target }) => { tapped = target; tappedAt = Date.now(); });
+
+  // What was tapped or clicked keeps the focus until something else is: only the keyboard's focus counts.
   function isHeld(region) {
     if (matchMedia("(hover: hover)").matches && region.matches(":hover")) return true;
-    const focus = document.activeElement, selection = getSelection();
-    if (focus && focus !== document.body && focus !== region && region.contains(focus)) return true;
-    return Boolean(selection && !selection.isCollapsed && selection.rangeCount && selection.getRangeAt(0).intersectsNode(region));
+    if (region.querySelector(":focus-visible") || isSelected(region)) return true;
+    return !matchMedia("(hover: hover)").matches && region.contains(tapped) && Date.now() - tappedAt < TAPPED_MS;
   }
 
   function isSelected(node) {
@@ -41,19 +44,14 @@
     if (held) changeHeld(old, fresh); else changeAll(old, fresh);
   }
 
-  // Rows keep their places; those that are gone are dimmed. Elements without ids are matched by their places.
+  // Rows keep their places; those that are gone are dimmed. What has no id is matched by its place among what has none.
   function changeHeld(old, fresh) {
-    const keyed = [...old.children].some(keyOf) || [...fresh.children].some(keyOf);
-    if (keyed) {
-      const found = new Map([...fresh.children].map((child) => [keyOf(child), child]));
-      for (const child of [...old.children]) {
-        const next = found.get(keyOf(child));
-        if (next) change(child, next, true); else if (keyOf(child)) child.classList.add("gone");
-      }
-      return;
+    const news = [...fresh.childNodes], byKey = new Map(news.filter(keyOf).map((child) => [keyOf(child), child]));
+    const others = news.filter((child) => !keyOf(child)).values();
+    for (const child of [...old.childNodes]) {
+      const key = keyOf(child), next = key ? byKey.get(key) : others.next().value;
+      if (next && isLike(child, next)) change(child, next, true); else if (key) child.classList.add("gone");
     }
-    const olds = [...old.childNodes], news = [...fresh.childNodes];
-    olds.forEach((child, place) => { if (news[place] && isLike(child, news[place])) change(child, news[place], true); });
   }
 
   function changeAll(old, fresh) {
@@ -86,6 +84,7 @@
   const line = () => document.getElementById("freshness");
   const nowS = () => Math.floor(Date.now() / 1000);
   let silentSince = null, refreshedAt = nowS();  // of this page
+  const opened = { path: location.pathname, search: location.search };
 
   // The newest minute that the rows of the page can have.
   function shownTime() {
@@ -118,7 +117,8 @@
   function timeElement(at) {
     const made = document.createElement("time");
     made.dataset.at = String(at); made.dataset.form = "clock";
-    made.textContent = new Date(at * 1000).toISOString().slice(11, 19) + " UTC";
+    made.dateTime = new Date(at * 1000).toISOString().slice(0, 19) + "Z";
+    made.textContent = made.dateTime.slice(11, 19) + " UTC";
     return made;
   }
 
@@ -165,17 +165,26 @@
     if (isNew || paused) showLine(fresh, isNew); else showStale(false);
   }
 
+  const rowsOf = (region) => [...region.querySelectorAll("tbody tr[id]")].filter((row) => !row.closest("[data-keep]")).map(keyOf).join();
+
   // Whether it worked, or was not needed; the next turn asks again.
   async function refresh() {
     const regions = [...document.querySelectorAll("[data-live]")];
     if (!regions.length) { refreshedAt = nowS(); return true; }
     let page;
-    try { page = await ask(location.pathname + location.search); } catch (_) { return paused; }
+    // The answer to a form below has an address of its own, which has none of these regions and may be dear.
+    const search = location.pathname === opened.path ? location.search : opened.search;
+    try { page = await ask(opened.path + search); } catch (_) { return paused; }
     if (paused) return true;
+    let isWaiting = false;
     for (const region of regions) {
       const fresh = page.getElementById(region.id);
-      if (fresh) { if (local) for (const time of fresh.querySelectorAll("time[data-at]")) write(time); change(region, fresh, isHeld(region)); }
+      if (!fresh) continue;
+      if (local) for (const time of fresh.querySelectorAll("time[data-at]")) write(time);
+      change(region, fresh, isHeld(region));
+      isWaiting ||= rowsOf(region) !== rowsOf(fresh);
     }
+    document.getElementById("waiting").hidden = !isWaiting;
     refreshedAt = nowS();
     document.dispatchEvent(new CustomEvent("headroom:refreshed"));
     return true;
@@ -183,7 +192,8 @@
 
   // ---- switches ---------------------------------------------------------------------------------------------------
   const two = (number) => String(number).padStart(2, "0");
-  const zoneName = () => new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts().find((part) => part.type === "timeZoneName").value;
+  const zones = new Intl.DateTimeFormat("en", { timeZoneName: "short" });
+  const zoneName = (at = new Date()) => zones.formatToParts(at).find((part) => part.type === "timeZoneName").value;
 
   function write(time) {
     const at = new Date(Number(time.dataset.at) * 1000), clock = time.dataset.form === "clock";
@@ -191,7 +201,8 @@
     const text = local
       ? `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`
       : `${utc.slice(0, 10)} ${utc.slice(11, 19)}`;
-    const shown = clock ? `${text.slice(11)} ${local ? zoneName() : "UTC"}` : text;
+    const zone = local ? zoneName(at) : "UTC", isOfOther = local && zone !== zoneName();  // summer's, read in winter
+    const shown = clock ? `${text.slice(11)} ${zone}` : isOfOther ? `${text} ${zone}` : text;
     if (time.textContent !== shown && !isSelected(time)) time.textContent = shown;
   }
 

@@ -1,5 +1,8 @@
 """The forms of the quota and subscription pages: with JavaScript, without it, and what they refuse."""
 
+import re
+from datetime import UTC, datetime
+
 import pytest
 from playwright.sync_api import Browser, expect
 
@@ -26,8 +29,15 @@ def test_what_if_form_shows_verdicts_and_the_command(served: str, watched: Watch
     page.get_by_role("button", name="What if?").click()
     expect(page.locator("#what-if-answer pre code")).to_have_text(LINE, timeout=90_000)
     assert page.locator("h1").inner_text() == "Quotas"  # htmx put the answer into the page
+    with page.expect_request(
+        lambda request: "x-headroom-live" in request.headers and "fresh" not in request.url
+    ) as kept:
+        pass
+    assert kept.value.url == f"{served}/quotas"  # its rules are refreshed, and the question is not asked again
     rows = [row.split("\t") for row in page.locator("#what-if-answer tbody tr").all_inner_texts()]
     verdicts = {client_id: verdict for verdict, client_id, *_ in rows}
+    when = rf"over the last 15m before {datetime.now(UTC):%Y}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+    assert re.search(when, page.locator("#what-if-answer").inner_text())
     assert "headroom quotas what-if --user=alice" in page.locator("#what-if-answer .command").inner_text()
     assert verdicts["app-critical"] == "newly throttled"
     assert verdicts["app-ok"] == "unchanged"

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.headroom.web.conftest import HTTP, Watched, refreshed
+from tests.headroom.web.pictures import complaints
 from tests.kit.clickhouse import RunningClickHouse, running_clickhouse
 from tests.kit.levels import now_ms, sample, write
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, config_file, eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.clickhouse]
 
@@ -75,26 +76,22 @@ def test_other_files_are_no_runbooks(served: str, path: str) -> None:
     assert HTTP.get(served + path).status_code == 404
 
 
-@pytest.fixture
-def lagging(tmp_path: Path) -> Iterator[str]:
-    """A Headroom whose newest rows are ten minutes old."""
+def test_last_minute_is_shown_with_its_age_however_late_the_store_is(tmp_path: Path, watched: Watched) -> None:
     end_ms = now_ms() // 60_000 * 60_000 - 600_000
     late = {"client_id": "late-app", "limit": 1e5, "bucket_user": "alice"}
     rows = [sample("prod", end_ms - ago * 1000, 85_000.0, **late) for ago in range(1, 61)]
     with running_clickhouse(tmp_path / "clickhouse") as own:
         write(own.store, rows, "lagging")
         with Served(tmp_path, environment=own.environment) as served:
-            yield f"http://{served.http}"
-
-
-def test_last_minute_is_shown_with_its_age_however_late_the_store_is(lagging: str, watched: Watched) -> None:
-    eventually(lambda: HTTP.get(f"{lagging}/api/v1/headroom").json(), bool)
-    watched.page.goto(f"{lagging}/")
-    assert "late-app" in watched.page.locator(ROWS).inner_text()
-    line = watched.page.locator("#freshness")
-    expect(line).to_have_text(re.compile(rf"the newest levels are old: {CLOCK}, 1\d min ago"))
-    found = HTTP.get(f"{lagging}/api/v1/freshness").json()
-    assert (found["state"], 600 <= found["age_s"] < 1000) == ("late", True)
+            address = f"http://{served.http}"
+            eventually(lambda: HTTP.get(f"{address}/api/v1/headroom").json(), bool)
+            watched.page.goto(f"{address}/")
+            assert "late-app" in watched.page.locator(ROWS).inner_text()
+            line = watched.page.locator("#freshness")
+            expect(line).to_have_text(re.compile(rf"levels are old: {CLOCK}, 1\d min ago"), timeout=30_000)
+            found = HTTP.get(f"{address}/api/v1/freshness").json()
+            assert (found["state"], 600 <= found["age_s"] < 1000) == ("late", True)
+            watched.page.goto("about:blank")
 
 
 def test_refresh_keeps_nodes_focus_and_selection(served: str, watched: Watched) -> None:
@@ -115,8 +112,8 @@ def test_refresh_keeps_nodes_focus_and_selection(served: str, watched: Watched) 
     assert page.evaluate("kept.length > 3 && kept.every(row => row.isConnected)")
 
 
-def test_rows_move_only_when_the_pointer_is_elsewhere(served: str, watched: Watched) -> None:
-    """Each refresh sorts the other way round, and has another level count."""
+def open_and_sort_the_other_way(page: Page, served: str) -> list[str]:
+    """The names before. Each refresh sorts the other way round, and has another level count."""
 
     def reversed_order(route: Route) -> None:
         if route.request.headers.get("x-headroom-live"):
@@ -125,17 +122,44 @@ def test_rows_move_only_when_the_pointer_is_elsewhere(served: str, watched: Watc
         else:
             route.continue_()
 
-    page = watched.page
     page.goto(f"{served}/")
-    before = page.locator(f"{ROWS} .who a").all_inner_texts()
     page.route(f"{served}/", reversed_order)
-    page.locator(ROWS).nth(2).hover()
+    return page.locator(f"{ROWS} .who a").all_inner_texts()
+
+
+def test_rows_move_only_when_the_pointer_is_elsewhere(served: str, watched: Watched) -> None:
+    page = watched.page
+    before = open_and_sort_the_other_way(page, served)
+    waiting = page.get_by_text("The list has changed")
+    page.locator(f"{ROWS} summary").first.click()
     refreshed(page)
     assert page.locator(f"{ROWS} .who a").all_inner_texts() == before
+    expect(waiting).to_be_visible()
     expect(page.locator(".levels a").first).to_contain_text("600")  # what does not move is changed
     page.mouse.move(5, 5)
     refreshed(page)
     assert page.locator(f"{ROWS} .who a").all_inner_texts()[0] == "app-ok"
+    expect(waiting).to_be_hidden()
+
+
+def test_rows_move_again_after_a_tap(served: str, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    open_and_sort_the_other_way(page, served)
+    page.locator(f"{ROWS} summary").first.tap()
+    expect(page.locator(f"{ROWS} .who a").first).to_have_text("app-ok", timeout=30_000)
+    page.close()
+
+
+@pytest.mark.parametrize(("path", "region"), [("/?q=app", "#clients"), ("/quotas", "#recorded")])
+def test_what_the_pointer_is_on_keeps_its_words(served: str, watched: Watched, path: str, region: str) -> None:
+    """Where some parts have ids and some have none."""
+    page = watched.page
+    page.goto(served + path, wait_until="networkidle")
+    page.locator(f"{region} table").first.hover()
+    words = [re.sub(r"\d", "", page.locator(region).inner_text())]
+    refreshed(page)
+    words.append(re.sub(r"\d", "", page.locator(region).inner_text()))
+    assert words[0] == words[1]
 
 
 def test_rows_that_could_not_be_refreshed_are_not_live(served: str, watched: Watched) -> None:
@@ -192,3 +216,25 @@ def test_pause_stops_changes_and_says_so(served: str, watched: Watched) -> None:
     assert [url for url in asked if not url.endswith("/freshness")] == []
     page.get_by_role("button", name="Pause").click()
     refreshed(page)
+
+
+def test_own_page_is_changed_where_somebody_reads_it(
+    tmp_path: Path, clickhouse: RunningClickHouse, browser: Browser
+) -> None:
+    """A reload would begin anew for a screen reader, and lose the focus (WCAG 2.2.1)."""
+    page = browser.new_page(http_credentials={"username": "me", "password": "a" * 20}, bypass_csp=True)
+    page.clock.install()
+    web = {"token": "o" * 20, "tokens": [{"token": "a" * 20, "user": "alice"}]}
+    with Served(tmp_path, *config_file(tmp_path, web=web), environment=clickhouse.environment) as served:
+        page.goto(f"http://{served.http}/me")
+        assert complaints(page) == []
+        clients = page.get_by_role("region", name="Clients")
+        clients.focus()
+        page.route("**/me", lambda route: route.fulfill(body=route.fetch().text().replace("app-warn", "app-new")))
+        page.clock.fast_forward("02:00")
+        expect(clients).to_contain_text("app-new")
+        expect(clients).to_be_focused()
+        page.route("**/me", lambda route: route.fulfill(status=503))
+        page.clock.fast_forward("02:00")
+        expect(page.get_by_role("status")).to_have_text(re.compile(f"this page could not be refreshed since {CLOCK}"))
+        page.close()
