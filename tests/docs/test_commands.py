@@ -196,7 +196,7 @@ def filled(text: str, example: Example) -> str:
         (r"(127\.0\.0\.1|HOST):9644", example.served.http),
         (r"\bHEADROOM(?=/)", example.served.http),
         (r"\b(USER|alice|U)\b", "web"),
-        (r"\b(CLIENT|app-1|C)\b", "orders-api"),
+        (r"\b(CLIENT|app-1|C)\b", "web-sessions"),
         (r"\bCLUSTER\b", "shop"),
         (r"\bREASON\b", "decode"),
         (r"\bKEY\b", "producer_byte_rate"),

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, sync_playwright
 
 from exporters.model import QuotaLimit, TopicSample
@@ -15,7 +14,7 @@ from headroom.cli.serve_api import ask
 from telemetry.ingest.arrow_tables import limits_table, topics_table
 from tests.kit.clickhouse import QueriedStore, RunningClickHouse, running_clickhouse
 from tests.kit.levels import now_ms, sample, write
-from tests.kit.serving import Served, eventually
+from tests.kit.serving import Served, config_file, eventually
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">' + 16 * "unbroken"
 HTTP = httpx.Client(timeout=90)
@@ -122,9 +121,8 @@ def serving(clickhouse: RunningClickHouse, tmp_path_factory: pytest.TempPathFact
     directory = tmp_path_factory.mktemp("web")
     (directory / "subscriptions.yaml").write_text(_SUBSCRIPTIONS)
     (directory / "owners.yaml").write_text(_OWNERS)
-    files = {name: str(directory / f"{name}.yaml") for name in ("subscriptions", "owners")}
-    (directory / "serve.yaml").write_text(yaml.safe_dump(files))
-    with Served(directory, "--config", str(directory / "serve.yaml"), environment=clickhouse.environment) as running:
+    files: dict[str, Any] = {name: str(directory / f"{name}.yaml") for name in ("subscriptions", "owners")}
+    with Served(directory, *config_file(directory, **files), environment=clickhouse.environment) as running:
         eventually(running.ready, lambda found: found[0] == 200)
         eventually(lambda: ask(running.http, "/api/v1/headroom", {}), bool)  # a minute was computed
         yield running

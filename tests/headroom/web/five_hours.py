@@ -97,9 +97,7 @@ def five_hours() -> Iterator[FiveHours]:
     """Until the block ends. The clients stay active for half an hour."""
     with tempfile.TemporaryDirectory(prefix="headroom-five-hours-") as made, Served(Path(made)) as served:
         data = Path(made) / "data"
-        host, _, port = served.sql.rpartition(":")
-        password = (data / "clickhouse" / "writer.password").read_text().strip()
-        fill(QueriedStore(Endpoint("http", host, int(port), WRITER, password)))
+        fill(store_of(served, data))
         eventually(
             lambda: rows(served.sql, "SELECT 1 FROM headroom.headroom_now"), lambda now: len(now) >= len(DEMANDS)
         )
@@ -107,14 +105,25 @@ def five_hours() -> Iterator[FiveHours]:
         yield FiveHours(served, os.environ | found | {"HEADROOM_DATA": str(data)})
 
 
+def store_of(served: Served, data: Path) -> QueriedStore:
+    """Its managed server, for its writer."""
+    host, _, port = served.sql.rpartition(":")
+    password = (data / "clickhouse" / "writer.password").read_text().strip()
+    return QueriedStore(Endpoint("http", host, int(port), WRITER, password))
+
+
+def write_usage(store: QueriedStore, demand: Demand, behind_s: int, ahead_s: int) -> None:
+    values = {name: getattr(demand, name) for name in ("user", "client_id", "key", "brokers", "shared")}
+    values |= {"limited": demand.limit is not None, "rate": demand.limit or 1e6}
+    values |= {"cluster": CLUSTER, "entity": demand.entity if demand.limit else ""}
+    values |= {"behind": behind_s, "seconds": behind_s + ahead_s}
+    store.command(_USAGE.replace("{wanted}", demand.wanted), values)
+
+
 def fill(store: QueriedStore) -> None:
     """The rules, which are a day old, and the rows of usage."""
     for demand in DEMANDS:
-        values = {name: getattr(demand, name) for name in ("user", "client_id", "key", "brokers", "shared")}
-        values |= {"limited": demand.limit is not None, "rate": demand.limit or 1e6}
-        values |= {"cluster": CLUSTER, "entity": demand.entity if demand.limit else ""}
-        values |= {"behind": BEHIND_S, "seconds": BEHIND_S + AHEAD_S}
-        store.command(_USAGE.replace("{wanted}", demand.wanted), values)
+        write_usage(store, demand, BEHIND_S, AHEAD_S)
     since_ms = now_ms() // 86_400_000 * 86_400_000 - 86_400_000
     limits = {
         QuotaLimit(CLUSTER, each.user, "" if each.shared else each.client_id, "", each.key, since_ms, each.limit)

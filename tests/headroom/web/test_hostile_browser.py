@@ -1,6 +1,5 @@
 """A hostile browser: scripts in names on every page, requests from other sites, foreign Host headers."""
 
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -41,21 +40,17 @@ def test_hostile_names_are_escaped_on_every_page(served: str, watched: Watched, 
         watched.faults[:] = [fault for fault in watched.faults if "status of 400" not in fault]
 
 
-@pytest.fixture
-def evil() -> Iterator[str]:
-    """Another site on this machine: `localhost`, where the service is 127.0.0.1."""
-    with FakeServe({"/": (200, b"a page without a policy of its own")}) as server:
-        yield f"http://localhost:{server.http.rpartition(':')[2]}"
-
-
-def test_page_of_another_site_cannot_read_responses(serving: Served, served: str, browser: Browser, evil: str) -> None:
+def test_page_of_another_site_cannot_read_responses(serving: Served, served: str, browser: Browser) -> None:
+    """Of one on this machine: `localhost`, where the service is 127.0.0.1."""
     page = browser.new_page()
-    page.goto(evil)
-    for path in PATHS:
-        for mode in ("cors", "no-cors"):
-            script = "([url, mode]) => fetch(url, {mode}).then(answer => answer.type, () => 'refused')"
-            assert page.evaluate(script, [served + path, mode]) in ("opaque", "refused"), path
-    page.close()
+    with FakeServe({"/": (200, b"a page without a policy of its own")}) as server:
+        evil = f"http://localhost:{server.http.rpartition(':')[2]}"
+        page.goto(evil)
+        for path in PATHS:
+            for mode in ("cors", "no-cors"):
+                script = "([url, mode]) => fetch(url, {mode}).then(answer => answer.type, () => 'refused')"
+                assert page.evaluate(script, [served + path, mode]) in ("opaque", "refused"), path
+        page.close()
     for path in PATHS:  # what the browser sent
         headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "origin": evil}
         assert HTTP.get(served + path, headers=headers).status_code == 403, path
