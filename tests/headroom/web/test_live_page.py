@@ -218,6 +218,7 @@ def test_pause_stops_changes_and_says_so(served: str, watched: Watched) -> None:
     refreshed(page)
 
 
+@pytest.mark.usefixtures("serving")
 def test_own_page_is_changed_where_somebody_reads_it(
     tmp_path: Path, clickhouse: RunningClickHouse, browser: Browser
 ) -> None:
@@ -226,7 +227,9 @@ def test_own_page_is_changed_where_somebody_reads_it(
     page.clock.install()
     web = {"token": "o" * 20, "tokens": [{"token": "a" * 20, "user": "alice"}]}
     with Served(tmp_path, *config_file(tmp_path, web=web), environment=clickhouse.environment) as served:
-        page.goto(f"http://{served.http}/me")
+        address = f"http://{served.http}/me"
+        eventually(lambda: HTTP.get(address, auth=("me", "a" * 20)).text, lambda text: "app-warn" in text)
+        page.goto(address)
         assert complaints(page) == []
         clients = page.get_by_role("region", name="Clients")
         clients.focus()
@@ -237,4 +240,3 @@ def test_own_page_is_changed_where_somebody_reads_it(
         page.route("**/me", lambda route: route.fulfill(status=503))
         page.clock.fast_forward("02:00")
         expect(page.get_by_role("status")).to_have_text(re.compile(f"this page could not be refreshed since {CLOCK}"))
-        page.close()
