@@ -16,11 +16,8 @@ def lag_per_min(minutes: Sequence[float], records: Sequence[float]) -> float | N
     if len(records) < _LAG_WINDOWS:
         return None
     covariance, x_variance, y_variance = _moments(minutes, records)
-    return (
-        covariance / x_variance
-        if x_variance > 0 and covariance * covariance >= _LAG_FIT * y_variance * x_variance
-        else None
-    )
+    is_line = x_variance > 0 and covariance * covariance >= _LAG_FIT * y_variance * x_variance
+    return covariance / x_variance if is_line else None
 
 
 def usage_trend(

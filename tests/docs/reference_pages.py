@@ -12,6 +12,8 @@ from quota_metrics.amounts import STYLES
 from tests.kit.clickhouse import connected, running_clickhouse
 
 DOCS = Path(__file__).parents[2] / "docs"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
 STYLESHEET = Path(__file__).parents[2] / "headroom/web/static/headroom.css"
 
 _LEVELS = re.compile(r"(?<=\*/\n)[^/]*(?=/\* end of levels \*/)")

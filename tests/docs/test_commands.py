@@ -19,6 +19,7 @@ import pytest
 
 from headroom.demo.processes import free_ports
 from tests.docs.example_service import Example
+from tests.docs.reference_pages import FENCE, SPAN
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,8 +64,6 @@ NAMED = {
 _RUN = ("headroom", "make", "python", "python3", "curl", "pip", "zip", "openssl", "printf", "promtool", "pytest", "sed")
 _RUN_IN_TEXT = ("headroom", "curl", "promtool")
 _PROGRAMS = {*_RUN, *(begin.partition(" ")[0] for begin in NOT_RUN)}
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_SPAN = re.compile(r"`([^`\n]+)`")
 _COMMENT = re.compile(r"\s+#\s.*$")
 _ASSIGNED = re.compile(r"(?:[A-Z_]+=\S+\s+)+")
 _MENTION = re.compile(r"\.\.\.|\[[A-Z,-]|\bT\b|\||<| > [a-z]|[A-Z]+_[A-Z]+$")
@@ -74,7 +73,7 @@ def commands(page: Path) -> list[str]:
     """In their order, each once."""
     text = page.read_text()
     found = [line for line in _lines(text) if "..." not in line]
-    for span in _SPAN.findall(_FENCE.sub("", text)):
+    for span in SPAN.findall(FENCE.sub("", text)):
         if span.startswith("SELECT "):
             found.append(f'headroom sql "{span}"')
         elif program(span) in _RUN_IN_TEXT and " " in span and span not in NAMED and not _MENTION.search(span):
@@ -84,11 +83,11 @@ def commands(page: Path) -> list[str]:
 
 def scripts(page: Path) -> list[str]:
     """Lines that belong together."""
-    return [code for language, code in _FENCE.findall(page.read_text()) if language == "shell"]
+    return [code for language, code in FENCE.findall(page.read_text()) if language == "shell"]
 
 
 def _lines(text: str) -> Iterator[str]:
-    for language, code in _FENCE.findall(text):
+    for language, code in FENCE.findall(text):
         if language in ("", "sh", "bash"):
             lines = (_COMMENT.sub("", line.strip()) for line in code.replace("\\\n", " ").splitlines())
             yield from (line for line in lines if line)

@@ -14,7 +14,7 @@ import yaml
 from headroom.cli.main import app
 from headroom.config.reference import settings
 from headroom.config.settings import ServeConfig
-from tests.docs.reference_pages import DOCS
+from tests.docs.reference_pages import DOCS, FENCE, SPAN
 
 ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -34,8 +34,6 @@ NO_METRICS = {
     "kafka_client_quota_window_",
 }
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_SPAN = re.compile(r"`([^`\n]+)`")
 _CONTINUED = re.compile(r"\\\n\s*")
 _FLAG = re.compile(r"--[a-z][a-z-]+")
 _SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)+")
@@ -45,12 +43,12 @@ _METRIC = re.compile(r"(?<![\w.])(?:headroom|kafka_client|kafka_server_client_me
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return [match[2] for match in _FENCE.finditer(page.read_text()) if match[1] == language]
+    return [match[2] for match in FENCE.finditer(page.read_text()) if match[1] == language]
 
 
 def spans(page: Path) -> list[str]:
     """The inline code."""
-    return _SPAN.findall(_FENCE.sub("", page.read_text()))
+    return SPAN.findall(FENCE.sub("", page.read_text()))
 
 
 def code_lines(page: Path) -> list[str]:
@@ -143,13 +141,13 @@ _DATE = re.compile(r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}\b|\bat [0-9]{1,2}:[0-9]{2}\b
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
-    named = {name for span in _SPAN.findall(page.read_text()) for name in _FILE.findall(span)}
+    named = {name for span in SPAN.findall(page.read_text()) for name in _FILE.findall(span)}
     assert {name for name in named if not (ROOT / name).exists()} == set()
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_a_page_has_no_dates(page: Path) -> None:
-    prose = _SPAN.sub("", _FENCE.sub("", _LINK.sub("", page.read_text())))
+    prose = SPAN.sub("", FENCE.sub("", _LINK.sub("", page.read_text())))
     assert [line for line in prose.splitlines() if _DATE.search(line)] == []
 
 

@@ -152,11 +152,11 @@ def _differences(
         shown, right = reported.get(key, ()), expected.get(key, ())
         if key in reasons and shown and (reason := shown[_REASON]) in reasons[key]:
             right = (*right[:_REASON], reason, *right[_REASON + 1 :])
-        if len(shown) != len(right) or not all(map(_is_equal, shown, right)):
+        if len(shown) != len(right) or not all(map(is_equal, shown, right)):
             yield path, key, f"{shown} instead of {right}"
 
 
-def _is_equal(one: object, other: object) -> bool:
+def is_equal(one: object, other: object) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
     return one == other

@@ -18,11 +18,10 @@ from headroom.cli.status import status_faults
 from headroom.web.data import payer_rows
 from headroom.web.tiles import Tile
 from quota_metrics.config.entities import entity_of, text
-from tests.kit.terminal.fake_serve import FakeServe, client_row
+from tests.kit.terminal.fake_serve import LONGEST_NAME, FakeServe, client_row
 from tests.kit.terminal.pseudo_terminal import shown_by
 
 SIZES = ((80, 24), (200, 50))
-LONGEST_NAME = "orders-of-the-payments-team-01"  # 30 characters
 ROWS = [
     client_row(LONGEST_NAME, "throttled", usage=302_400.0, utilization=1.512, muted_ms=31_000.0),
     client_row("java-producer-warn", "warn", user=LONGEST_NAME),

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from headroom.cli.top import terminal
 from headroom.cli.top.screen import screen, sparkline
 from headroom.cli.top.state import GROUPS, SORTS, TopState, keys_of, pressed, refreshed, row_key
-from tests.kit.terminal.fake_serve import FakeServe, client_row
+from tests.kit.terminal.fake_serve import LONGEST_NAME, FakeServe, client_row
 from tests.kit.terminal.pseudo_terminal import PseudoTerminal
 
 ROWS = [
@@ -179,7 +179,6 @@ def test_a_sparkline_shows_peaks_and_fits() -> None:
     assert len(sparkline([1.0, 2.0], 8.0, 60)) == 2
 
 
-LONGEST_NAME = "orders-of-the-payments-team-01"  # 30 characters
 TYPED_ROWS = [
     client_row(LONGEST_NAME, "throttled", usage=302_400.0, utilization=1.512, muted_ms=31_000.0),
     *(client_row(f"client-{number:03}", "ok", user="bob") for number in range(100)),

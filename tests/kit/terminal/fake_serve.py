@@ -6,6 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+LONGEST_NAME = "orders-of-the-payments-team-01"  # 30 characters
+
 
 class FakeServe:
     """A context manager. `answers`: a document, or a status with a body, by the path; they may change while it serves.

@@ -22,13 +22,12 @@ _PATIENCE_S = 120.0
 class PseudoTerminal:
     """A context manager; the command sees a terminal of `columns` x `rows`. Killed at the end if it still runs."""
 
-    def __init__(self, argv: Sequence[str], columns: int, rows: int, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, argv: Sequence[str], columns: int, rows: int) -> None:
         self._argv = argv
         self._size = struct.pack("HHHH", rows, columns, 0, 0)
         self._environment = {
             **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")},
             "TERM": "xterm-256color",
-            **(environment or {}),
         }
         self.raw = ""
 

@@ -9,7 +9,7 @@ from quota_metrics.verdict.changes import ByteReport, SeenInstance, changes_befo
 from quota_metrics.verdict.level_and_reason import nearness
 from quota_metrics.verdict.thresholds import CAUSE_WINDOWS, Thresholds
 from quota_metrics.verdict.window import Base, InstanceChange
-from tests.kit.client_windows import LIMIT, client_window
+from tests.kit.client_windows import LIMIT, MINUTE_MS, client_window
 
 THRESHOLDS = Thresholds()
 AT = 36_240_000  # 10:04 UTC
@@ -128,7 +128,6 @@ def test_instances_that_changed(change: InstanceChange, text: str) -> None:
     assert cause_of_instances(client_window(0.9), 180_000.0, change) == ""  # nothing rose
 
 
-MINUTE = 60_000
 ONSET = 4_102_444_800_000  # 00:00
 OLD, NEW = "java 3.9.1", "java 4.3.1"
 
@@ -166,12 +165,12 @@ def changes(fleet: str, minute: int) -> tuple[InstanceChange, ...]:
     """Of the window that begins so many minutes after the onset."""
     instances, reports = [], []
     for number, pushed in enumerate(FLEETS[fleet]):
-        first_ms, last_ms = (ONSET + round(at * MINUTE) for at in (pushed.first, pushed.last))
+        first_ms, last_ms = (ONSET + round(at * MINUTE_MS) for at in (pushed.first, pushed.last))
         gone = gone_ms(first_ms, last_ms, pushed.pushes, is_terminated=pushed.ended)
         instances.append(SeenInstance(str(number), first_ms, gone, pushed.software, network_of(pushed.address)))
         if pushed.sent:
-            reports += [ByteReport(str(number), ONSET + at * MINUTE, pushed.sent, 0.0) for at in range(9)]
-    return changes_before(instances, reports, ONSET + minute * MINUTE, MINUTE)
+            reports += [ByteReport(str(number), ONSET + at * MINUTE_MS, pushed.sent, 0.0) for at in range(9)]
+    return changes_before(instances, reports, ONSET + minute * MINUTE_MS, MINUTE_MS)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from quota_metrics.verdict.client_signals import metrics_of
-from quota_metrics.verdict.victims import ClientUsage, Victim, heavy_clients, slowed, slowed_text, victims
+from quota_metrics.verdict.victims import ClientUsage, Victim, heavy_clients, slowed, victims
 
 WINDOWS, MINUTE_MS = 10, 60_000
 NEWEST = (WINDOWS - 1) * MINUTE_MS
@@ -95,7 +95,3 @@ def test_how_much_slower(quiet: list[float], during: float, before: float | None
 
 def test_what_a_consumer_waits_for_records_is_no_latency() -> None:
     assert all(metric.startswith("org.apache.kafka.producer.") for metric in metrics_of("request_latency_ms"))
-
-
-def test_text() -> None:
-    assert slowed_text(900.0, 20.0) == "requests take up to 900 ms, 20 ms before"

@@ -16,7 +16,7 @@ from spark_jobs.jobs.throttle_forecast import forecasts
 from spark_jobs.jobs.usage_windows import history_of
 from spark_jobs.time_range import TimeRange
 from spark_jobs.transforms.demand import MUTED_SHARE, needs
-from spark_jobs.transforms.forecast_model import FEWEST_STEPS
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS, STEP_MS
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.client_windows import client_window
@@ -188,7 +188,6 @@ def test_inventory_lists_clients_without_telemetry(spark: SparkSession, weeks: s
     assert invoke("client-inventory", weeks, "--user", "rising", "--client-id", "app") == [rows[5]]
 
 
-STEP_MS = 300_000
 NIGHTS, CASES = 21, 60
 NIGHT_MS = FRIDAY_MS // 86_400_000 * 86_400_000 + 70 * 60_000  # 01:10, an hour before the job
 NIGHTS_FROM_MS = NIGHT_MS - NIGHTS * 86_400_000

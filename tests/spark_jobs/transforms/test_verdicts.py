@@ -24,16 +24,9 @@ TEAMS = [("alice", "owned", "payments"), ("bob", "app", "search")]
 
 
 def usage(
-    client_id: str = "app",
-    rate: float = 50.0,
-    window: int = 0,
-    p95: float | None = None,
-    limit: float | None = 100.0,
-    **more: Any,
+    client_id: str = "app", rate: float = 50.0, window: int = 0, limit: float | None = 100.0, **more: Any
 ) -> Window:
-    """`p95`: `rate` where it is not set."""
-    p95 = rate if p95 is None else p95
-    rates = {"usage": rate, "usage_p95": p95, "group_usage": rate, "group_p95": p95, "group_last": rate}
+    rates = dict.fromkeys(("usage", "usage_p95", "group_usage", "group_p95", "group_last"), rate)
     quota = {"limit": limit, "rule_limit": limit, "state": "none" if limit is None else "limited"}
     names = {"cluster": "c", "user": "alice", "client_id": client_id, "matched_entity": "user=alice"}
     return client_window(**{**names, **rates, **quota, "window_start_ms": window * WINDOW_MS, **more})
