@@ -6,6 +6,7 @@ STATISTICS.md and 2.16's rd_kafka_telemetry) has neither lag nor failures, and f
 Names: KIP-714's prefix and the groups of the Java client, `producer-metrics` as `producer` and so on.
 """
 
+import re
 from typing import Final, Literal, NamedTuple
 
 _PREFIX: Final = "org.apache.kafka."
@@ -58,8 +59,9 @@ DELIVERY_TIMEOUT_MS: Final = {
     "apache-kafka-java": 120_000.0,
     **dict.fromkeys(("librdkafka", *_BINDINGS), 300_000.0),
 }
-# Parts of client ids: Connect's tasks have no such timeout (Worker), and Streams processes again what expired.
-LOSES_NOTHING_BY_WAITING: Final = ("connector-producer-", "-StreamThread-")
+# In client ids: Connect's producers have no such timeout (Worker), Streams processes again what failed or expired.
+OF_STREAMS: Final = "-StreamThread-"
+LOSES_NOTHING_BY_WAITING: Final = re.compile(f"^connector-(dlq-)?producer-|{OF_STREAMS}")
 
 
 def metrics_of(name: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ docs/levels.md.
 from typing import Final, NamedTuple
 
 from exporters.model import QuotaKey
-from quota_metrics.verdict.client_signals import DELIVERY_TIMEOUT_MS, LOSES_NOTHING_BY_WAITING
+from quota_metrics.verdict.client_signals import DELIVERY_TIMEOUT_MS, LOSES_NOTHING_BY_WAITING, OF_STREAMS
 from quota_metrics.verdict.number_words import duration, rounded
 from quota_metrics.verdict.window import Telemetry, Window
 
@@ -65,7 +65,7 @@ def impact_of(window: Window, software_name: str, reported: Telemetry) -> Impact
     is_throttled = window.muted_ms > 0 or (throttle_ms is not None and throttle_ms > 0)
     instance, share = _busiest(window.quota_key, reported)
     symptoms = [
-        *(_of_lost_records(reported) if is_producer else ()),
+        *(_of_failed_records(reported, window.client_id) if is_producer else ()),
         *(_of_waiting_records(reported, software_name, window.client_id) if is_producer else ()),
         *(_of_lag(reported, is_throttled) if is_consumer else ()),
         *(_of_requests(reported) if is_producer else ()),
@@ -106,12 +106,13 @@ def _busiest(quota_key: str, reported: Telemetry) -> tuple[str, float | None]:
 # The symptoms, in the order of the reason.
 
 
-def _of_lost_records(reported: Telemetry) -> list[Symptom]:
+def _of_failed_records(reported: Telemetry, client_id: str) -> list[Symptom]:
     symptoms = []
+    impact, again = (_FALLING_BEHIND, ", which Streams processes again") if OF_STREAMS in client_id else (_LOSING, "")
     if (failed := reported.records_failed) is not None and failed > 0:
-        symptoms.append(Symptom(_LOSING, f"{rounded(failed)} records failed or expired"))
+        symptoms.append(Symptom(impact, f"{rounded(failed)} records failed or expired{again}"))
     if (refused := reported.records_refused) is not None and refused > 0:
-        symptoms.append(Symptom(_LOSING, f"{rounded(refused)} sends found no room in the buffer"))
+        symptoms.append(Symptom(impact, f"{rounded(refused)} sends found no room in the buffer{again}"))
     return symptoms
 
 
@@ -120,8 +121,7 @@ def _of_waiting_records(reported: Telemetry, software_name: str, client_id: str)
     if waits_ms is None or waits_ms < _WAITS_MS:
         return []
     text = f"records waited {duration(waits_ms)} in the producer"
-    is_safe = any(part in client_id for part in LOSES_NOTHING_BY_WAITING)
-    timeout_ms = None if is_safe else DELIVERY_TIMEOUT_MS.get(software_name)
+    timeout_ms = None if LOSES_NOTHING_BY_WAITING.search(client_id) else DELIVERY_TIMEOUT_MS.get(software_name)
     if timeout_ms is None or waits_ms < _NEAR_TIMEOUT * timeout_ms:
         return [Symptom(_DELAYED, text)]
     text += f" of the {duration(timeout_ms)} after which they are lost"

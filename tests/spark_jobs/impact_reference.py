@@ -1,5 +1,6 @@
 """Reference of `impact` and its reason: plain Python, from the table of docs/levels.md."""
 
+import re
 from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 
@@ -45,8 +46,12 @@ class Felt(NamedTuple):
 
     @property
     def timeout_ms(self) -> float | None:
-        is_endless = self.client_id.startswith("connector-producer-") or "-StreamThread-" in self.client_id
-        return None if is_endless else TIMEOUT_MS.get(self.software_name)
+        is_of_connect = re.match("connector-(dlq-)?producer-", self.client_id)
+        return None if is_of_connect or self.is_of_streams else TIMEOUT_MS.get(self.software_name)
+
+    @property
+    def is_of_streams(self) -> bool:
+        return "-StreamThread-" in self.client_id
 
 
 def impact_of(felt: Felt) -> tuple[str, str]:
@@ -61,9 +66,10 @@ def impact_of(felt: Felt) -> tuple[str, str]:
 def _impact(felt: Felt) -> str:
     waited, timeout = felt.queue_time_ms or 0.0, felt.timeout_ms
     if felt.is_of_a_producer:
-        if felt.records_failed or felt.records_refused or (timeout is not None and waited >= timeout):
+        has_failed = bool(felt.records_failed or felt.records_refused)
+        if (has_failed and not felt.is_of_streams) or (timeout is not None and waited >= timeout):
             return "losing"
-        if timeout is not None and waited >= timeout / 2:
+        if has_failed or (timeout is not None and waited >= timeout / 2):
             return "falling-behind"
     if _lag_grows(felt):
         return "falling-behind"
@@ -91,10 +97,11 @@ def _is_slow(felt: Felt) -> bool:
 
 def _reasons(felt: Felt) -> list[str]:
     reasons = []
+    again = ", which Streams processes again" if felt.is_of_streams else ""
     if felt.is_of_a_producer and felt.records_failed:
-        reasons.append(f"{_whole(felt.records_failed)} records failed or expired")
+        reasons.append(f"{_whole(felt.records_failed)} records failed or expired{again}")
     if felt.is_of_a_producer and felt.records_refused:
-        reasons.append(f"{_whole(felt.records_refused)} sends found no room in the buffer")
+        reasons.append(f"{_whole(felt.records_refused)} sends found no room in the buffer{again}")
     waited, timeout = felt.queue_time_ms or 0.0, felt.timeout_ms
     if felt.is_of_a_producer and waited >= 500:
         lost = f" of the {_time(timeout)} after which they are lost" if timeout and waited >= timeout / 2 else ""

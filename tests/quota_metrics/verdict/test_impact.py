@@ -18,7 +18,7 @@ PRODUCER, CONSUMER, REQUESTS = "producer_byte_rate", "consumer_byte_rate", "requ
 _DRAWN: dict[str, list[Any]] = {  # None twice as often as any number
     "quota_key": [PRODUCER, CONSUMER, REQUESTS],
     "software_name": [*TIMEOUT_MS, "franz-go", "unknown", ""],
-    "client_id": ["orders", "connector", "connector-producer-a->b.MirrorSource-0", "app-StreamThread-1-producer"],
+    "client_id": ["orders", "my-connector-producer-1", "connector-dlq-producer-s3-0", "app-StreamThread-1-producer"],
     "muted_ms": [0.0, 0.0, 1.0, 900.0],
     "produce_throttle_ms": [None, None, 0.0, 0.4, 900.0, 999.5, 1150.0],
     "fetch_throttle_ms": [None, None, 0.0, 20.0, 90_000.0],
