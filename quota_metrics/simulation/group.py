@@ -14,11 +14,11 @@ _NEVER = -(2**62)
 
 class ReplayedGroup:
     """`expect` once, then `run` for each part of the time. `clients`: in the order of the usages; `throttled_ms`: of
-    each client in each part."""
+    each client in each part. `waits`: whose records never expire."""
 
-    def __init__(self, usages: Sequence[Recorded], *, fetches: bool, window: QuotaWindow) -> None:
+    def __init__(self, usages: Sequence[Recorded], waits: list[bool], *, fetches: bool, window: QuotaWindow) -> None:
         self.requests = 0
-        self.clients = [ReplayedClient(fetches=fetches) for _ in usages]
+        self.clients = [ReplayedClient(fetches=fetches, waits=of_client) for of_client in waits]
         self.throttled_ms: list[list[int]] = [[] for _ in usages]
         self._arrivals = Arrivals(usages)
         self._fetches = fetches

@@ -18,6 +18,7 @@ from quota_metrics.config.timeline import Epoch, Pair, bucket_key, epochs
 from quota_metrics.simulation.group import ReplayedGroup
 from quota_metrics.simulation.replay import GIVE_UP_MS
 from quota_metrics.simulation.usage import NOTHING, BrokerWindows, ClientAtBroker, Recorded
+from quota_metrics.verdict.client_signals import LOSES_NOTHING_BY_WAITING
 
 # For other quotas the gateway sees the throttling but not the usage.
 
@@ -100,7 +101,8 @@ class Simulation:
         more than `most_requests`, it is skipped."""
         runs = [self._runs[client] for client in group]
         replayed = ReplayedGroup(
-            [usage.get(run.outcome.client, NOTHING) for run in runs],
+            [usage.get(client, NOTHING) for client in group],
+            [LOSES_NOTHING_BY_WAITING.search(client.client_id) is not None for client in group],
             fetches=runs[0].outcome.client.quota_key == QuotaKey.CONSUMER_BYTE_RATE,
             window=self._windows.at(group[0].broker_id).window,
         )

@@ -14,14 +14,14 @@ from quota_metrics.windows import QuotaWindow, throttle_time_ms
 # The number of requests into which the bytes of an interval are split, because the recording has only sums. Waiting
 # Produce requests remain separate; bytes that wait for a Fetch are returned together.
 REQUEST_MS = 100
-GIVE_UP_MS = 120_000  # delivery.timeout.ms of Java's producer: records that wait longer fail
+GIVE_UP_MS = 120_000  # delivery.timeout.ms of Java's producer: records that wait longer fail, unless it `waits`
 _MAX_QUEUE = 2_048
 
 
 class ReplayedClient:
     """One client's connection to one broker: waiting bytes, and the end of its mute."""
 
-    def __init__(self, *, fetches: bool) -> None:
+    def __init__(self, *, fetches: bool, waits: bool = False) -> None:
         self.waiting_bytes = 0
         self.muted_until_ms = 0
         self.longest_ms = 0  # the longest throttle time
@@ -29,6 +29,7 @@ class ReplayedClient:
         self.longest_delay_ms = 0
         self.given_up_bytes = 0
         self._fetches = fetches
+        self._waits = waits or fetches
         self._throttle_ms = 0
         self._queue: deque[tuple[int, int]] = deque()  # arrival time, bytes
 
@@ -85,8 +86,8 @@ class ReplayedClient:
                 self.longest_delay_ms = max(self.longest_delay_ms, now_ms - arrived_ms)
 
     def give_up(self, now_ms: int) -> None:
-        """Drops a producer's records that waited too long; a consumer never drops any."""
-        while not self._fetches and self._queue and self._queue[0][0] < now_ms - GIVE_UP_MS:
+        """Drops a producer's records that waited too long; a consumer never drops any, nor who `waits`."""
+        while not self._waits and self._queue and self._queue[0][0] < now_ms - GIVE_UP_MS:
             _, size = self._queue.popleft()
             self.given_up_bytes += size
             self.waiting_bytes -= size

@@ -15,9 +15,7 @@ from quota_metrics.simulation.usage import BrokerWindow, BrokerWindows, ClientAt
 from quota_metrics.simulation.usage import recorded as as_columns
 from quota_metrics.what_if.recording import recorded_brokers
 from quota_metrics.windows import QuotaWindow
-from tests.kit.recordings import CONSUMER, PRODUCER, START_MS, Used, columns, limit, recorded
-
-SECOND = 1000
+from tests.kit.recordings import CONSUMER, PRODUCER, SECOND, START_MS, Used, columns, limit, recorded
 
 
 def change(entity: Mapping[str, str | None], **values: float | None) -> QuotaAlteration:
@@ -210,10 +208,11 @@ def test_backlog_drains_after_the_last_row() -> None:
     assert outcome.after.throttled_ms == pytest.approx(44 * SECOND, abs=5 * SECOND)
 
 
-def test_records_fail_after_delivery_timeout() -> None:
-    (outcome,) = asked([], change({"user": "u"}, producer_byte_rate=100), Used("u", "c", [1000] * 200)).values()
-    assert outcome.given_up_bytes > 50_000
-    assert "wait over 120 s, Java's delivery.timeout.ms, and fail" in reason(outcome)
+@pytest.mark.parametrize(("client_id", "fails"), [("c", True), ("connector-producer-pg-0", False)])
+def test_records_fail_after_delivery_timeout(client_id: str, fails: bool) -> None:
+    (outcome,) = asked([], change({"user": "u"}, producer_byte_rate=100), Used("u", client_id, [1000] * 200)).values()
+    assert (outcome.given_up_bytes > 50_000, outcome.waiting_bytes > 150_000) == (fails, not fails)
+    assert ("wait over 120 s, Java's delivery.timeout.ms, and fail" in reason(outcome)) == fails
 
 
 def test_usage_of_unseen_clients_is_ignored() -> None:

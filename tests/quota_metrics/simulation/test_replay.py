@@ -162,7 +162,7 @@ def usage(load: Sequence[int]) -> Recorded:
 
 def replayed_group(loads: Sequence[Sequence[int]], bound: float, *, fetches: bool) -> tuple[ReplayedGroup, list[int]]:
     """The group, and the throttled ms of each client."""
-    group = ReplayedGroup([usage(load) for load in loads], fetches=fetches, window=WINDOW)
+    group = ReplayedGroup([usage(load) for load in loads], [False] * len(loads), fetches=fetches, window=WINDOW)
     group.expect(bound)
     end_ms = max(map(len, loads)) * SECOND
     assert group.run([("shared", bound)] * len(loads), end_ms, 10**9)
@@ -174,8 +174,7 @@ def replayed_group(loads: Sequence[Sequence[int]], bound: float, *, fetches: boo
 def test_skipped_time_holds_no_throttling(loads: list[list[int]], bound: float, fetches: bool) -> None:
     _, throttled_ms = replayed_group(loads, bound, fetches=fetches)
     clients = [ReplayedClient(fetches=fetches) for _ in loads]
-    quota = ReplayedQuota(fetches=fetches, window=WINDOW)
-    quota.bound = bound
+    quota = bucket(bound, fetches=fetches)
     end_ms = max(map(len, loads)) * SECOND
     for second in range(end_ms // SECOND):
         for client, load in zip(clients, loads, strict=True):
