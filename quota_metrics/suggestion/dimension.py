@@ -4,12 +4,15 @@ import re
 from collections import Counter
 from collections.abc import Collection
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from exporters.identity import is_shortened
 from exporters.model import DEFAULT_ENTITY
 from quota_metrics.config.entities import CLIENT_ID, USER, Entity, Rules, entity_of
 from quota_metrics.config.resolution import PRECEDENCE, Named, Resolver
+
+# In a client id that looks made for one run: Streams, ksqlDB, NiFi and Spark put in a UUID, Flink's source a number.
+OF_ONE_RUN: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|^KafkaSource--?[0-9]{9}")
 
 
 class Dimension(StrEnum):
@@ -35,7 +38,7 @@ class Dimension(StrEnum):
 
 class Fleet(NamedTuple):
     """How the clients of a cluster are named: authenticated users, pairs (user, client-id), and how many pairs the user
-    with most of them has."""
+    with most of them has. A user's client ids that look made for one run count as one."""
 
     users: int
     clients: int
@@ -97,11 +100,6 @@ def level(entity: Entity) -> int:
 def is_nameable(name: str) -> bool:
     """Whether a quota can have a stored name: not one that stands for another."""
     return name not in ("", DEFAULT_ENTITY) and "\N{REPLACEMENT CHARACTER}" not in name and not is_shortened(name)
-
-
-def is_of_one_run(client_id: str) -> bool:
-    """Whether it looks made for one run: Streams, ksqlDB and Spark put in a UUID, Flink's source a random number."""
-    return re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|^KafkaSource-", client_id) is not None
 
 
 def _named(names: dict[str, str | None], kind: str) -> Named:

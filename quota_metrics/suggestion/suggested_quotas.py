@@ -14,7 +14,7 @@ from exporters.model import QuotaKey
 from quota_metrics.amounts import exact_share_text, rate_text
 from quota_metrics.config.broker_refusals import DOUBLE, KEYS_OF_CLIENTS
 from quota_metrics.config.entities import Entity, Rules, entity_of_names, entity_text
-from quota_metrics.suggestion.dimension import Dimension, is_nameable, is_of_one_run, keeps, level
+from quota_metrics.suggestion.dimension import OF_ONE_RUN, Dimension, is_nameable, keeps, level
 from quota_metrics.verdict.thresholds import LARGEST_RATE, Thresholds
 from quota_metrics.windows import LARGEST_BATCH, QuotaWindow
 
@@ -312,8 +312,8 @@ def _of_bucket(
         reasons.append("its demand is not known, and the limit may be below it")
     if bucket.peak > limit:
         reasons.append(f"at its peak it wants {rate_text(bucket.peak, key)}, more than the limit")
-    if is_of_one_run(bucket.client_id):
-        reasons.append("its client id looks made for one run, and the next run would not have this quota")
+    if OF_ONE_RUN.search(bucket.client_id):
+        reasons.append("its client id looks made for one run, and the next run may not have this quota")
     nameable = all(name is not None and is_nameable(name) for _, name in entity)
     if not nameable:
         reasons.append("no quota can have this name")

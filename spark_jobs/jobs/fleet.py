@@ -16,7 +16,7 @@ from quota_metrics.config.resolution import CLIENT_KEYS, Resolver
 from quota_metrics.minutes.records import records, statement
 from quota_metrics.minutes.resolved_limits import ClientKey
 from quota_metrics.minutes.rows import ClientLimits, LimitInterval
-from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, placed
+from quota_metrics.suggestion.dimension import OF_ONE_RUN, Dimension, Fleet, dimension_of, placed
 from spark_jobs.clickhouse import queries
 from spark_jobs.clickhouse.slices import step_ms
 from spark_jobs.clickhouse.source import arrow_schema, collected, read
@@ -69,16 +69,8 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, counted: CountedRange, o
     in_force = rules_in_force(clickhouse, counted.when, options.cluster)
     slices = [{"source": options.source, **day._asdict()} for day in days(counted)]
     clients = read(spark, clickhouse, _CLIENTS, _CLIENTS_SCHEMA, slices).distinct().cache()
-    of_user = clients.select("cluster", "user", "client_id").distinct().groupBy("cluster", "user").count()
-    is_known = ~F.col("user").isin("", ANONYMOUS)
-    counts = of_user.groupBy("cluster").agg(
-        F.count_if(is_known).alias("users"),
-        F.sum("count").alias("clients"),
-        F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
-    )
-    named = {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in collected(counts).to_pylist()}
-    no_rules = InForce({}, frozenset())
-    rules = {cluster: in_force.get(cluster, no_rules).rules for cluster in named}
+    named = names_of(clients)
+    rules = {cluster: in_force.get(cluster, InForce({}, frozenset())).rules for cluster in named}
     if options.by is By.AUTO:
         keys = keys_of(options.source)
         dimensions = {cluster: dimension_of(rules[cluster], keys, fleet) for cluster, fleet in named.items()}
@@ -99,6 +91,19 @@ def fleets(spark: SparkSession, clickhouse: ClickHouse, counted: CountedRange, o
             yield from pa.Table.from_pylist(rows, arrow_schema(_PLACED)).to_batches()
 
     return Fleets(in_force, dimensions, clients.mapInArrow(places, _PLACED).cache())
+
+
+def names_of(clients: DataFrame) -> dict[str, Fleet]:
+    """By cluster, of rows of cluster, user and client_id."""
+    lasting = F.when(F.col("client_id").rlike(OF_ONE_RUN.pattern), "").otherwise(F.col("client_id"))
+    of_user = clients.select("cluster", "user", lasting).distinct().groupBy("cluster", "user").count()
+    is_known = ~F.col("user").isin("", ANONYMOUS)
+    counts = of_user.groupBy("cluster").agg(
+        F.count_if(is_known).alias("users"),
+        F.sum("count").alias("clients"),
+        F.coalesce(F.max(F.when(is_known, F.col("count"))), F.lit(0)).alias("most"),
+    )
+    return {row["cluster"]: Fleet(row["users"], row["clients"], row["most"]) for row in collected(counts).to_pylist()}
 
 
 def days(counted: CountedRange) -> list[Day]:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from quota_metrics.config.entities import entity_text
 from quota_metrics.config.resolution import CLIENT_KEYS
-from quota_metrics.suggestion.dimension import is_of_one_run
+from quota_metrics.suggestion.dimension import OF_ONE_RUN
 from quota_metrics.verdict.thresholds import LARGEST_RATE
 from spark_jobs import cli
 from spark_jobs.clickhouse.runs import started
@@ -90,7 +90,7 @@ def forecasts(history: DataFrame, last_step: int, limits: Limits) -> DataFrame:
         rows = []
         for key, group in frame.groupby(list(BUCKET), dropna=False):
             newest = group.iloc[int(group["step"].to_numpy().argmax())]
-            if newest["step"] < last_step - DAY and is_of_one_run(newest["client_id"]):
+            if newest["step"] < last_step - DAY and OF_ONE_RUN.search(newest["client_id"]):
                 continue
             limit, in_force = None, limits.get(newest["cluster"])
             # A quota callback's limit names no entity.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quota_metrics.config.broker_refusals import altered
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
 from quota_metrics.config.resolution import Resolver, bucket_names
-from quota_metrics.suggestion.dimension import Dimension, Fleet, dimension_of, is_nameable, placed
+from quota_metrics.suggestion.dimension import OF_ONE_RUN, Dimension, Fleet, dimension_of, is_nameable, placed
 from quota_metrics.suggestion.suggested_quotas import (
     TARGET,
     Confidence,
@@ -89,13 +89,29 @@ def test_empty_names_are_not_placed_where_the_default_needs_them(user: str, clie
     assert placed(Resolver({}), Dimension.BOTH, KEY, user, client_id).bucket is None
 
 
+# Of Streams, ksqlDB, Spring Cloud Stream, NiFi, an iPhone, Flink without a group.
+OF_RUNS = """
+    wordcount-application-c02ff79f-9c3e-4339-b41a-d01f280f5bdc-StreamThread-1-producer
+    _confluent-ksql-playground_query_CSAS_SENSORS_3-cc09a551-5ef3-4a39-9673-38a35e3ede58-StreamThread-1-consumer
+    consumer-anonymous.9970e654-e9f3-49c8-9d1e-14326b9748a9-1 producer-2bbc9134-b3b1-4768-8b8d-0c3c9330d125
+    telemetry-5F0C7E3B-11D2-4E5A-9C1B-0A8F6D2E4B77 KafkaSource-9118031035355668652-0
+    KafkaSource--7118031035355668652-enumerator-consumer
+"""
+# Of Flink with a group, Connect, MirrorMaker 2, Streams with a client.id, Quarkus, Spring; defaults of libraries.
+LASTING = """
+    KafkaSource-orders-3 connector-consumer-s3-sink-12 A->B|A->B-0|offset-syncs-source-producer kafka-producer-prices
+    orders-StreamThread-1-producer producer-sandbox-tx-0 consumer-null-1 logstash-0 rdkafka kafka-python-2.0.2 Telegraf
+"""
+
+
+def test_client_ids_that_look_made_for_one_run() -> None:
+    assert [name for name in (*OF_RUNS.split(), SPARK) if not OF_ONE_RUN.search(name)] == []
+    assert [name for name in LASTING.split() if OF_ONE_RUN.search(name)] == []
+
+
 def test_names_that_stand_for_others_cannot_be_named() -> None:
-    assert [
-        name
-        for name in ("", "<default>", "a\N{REPLACEMENT CHARACTER}", "x" * 238 + "~" + "0" * 16)
-        if is_nameable(name)
-    ] == []
-    assert is_nameable("a~b")
+    names = ("", "<default>", "a\N{REPLACEMENT CHARACTER}", "x" * 238 + "~" + "0" * 16, "a~b")
+    assert [name for name in names if is_nameable(name)] == ["a~b"]
 
 
 DEMANDS = st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=60)

@@ -15,8 +15,10 @@ from exporters.model import ANONYMOUS
 from headroom.cli.main import app
 from quota_metrics.config.entities import QuotaAlteration
 from quota_metrics.simulation.outcomes import OutcomeKind, verdict
+from quota_metrics.suggestion.dimension import Fleet
 from quota_metrics.what_if.answer import BUDGET_OF_PLAN, WhatIfQuestion, answer
 from spark_jobs.jobs import quota_suggest
+from spark_jobs.jobs.fleet import names_of
 from spark_jobs.options import SuggestOptions
 from spark_jobs.reports.suggestions import REPORT
 from spark_jobs.time_range import TimeRange
@@ -122,6 +124,14 @@ def test_default_and_outliers_are_the_planted_ones(spark: SparkSession, clickhou
     alone = [QuotaAlteration(quota.entity, quota.values) for quota in declared]
     assert newly_throttled(clickhouse, alone[:1]) == set(planted)  # by the default alone, on the following day
     assert newly_throttled(clickhouse, alone) == set()
+
+
+def test_names_made_for_one_run_count_as_one_of_their_user(spark: SparkSession) -> None:
+    runs = [("a", f"app-{number:08}-9c3e-4339-b41a-d01f280f5bdc-StreamThread-1-producer") for number in range(9)]
+    others = [("b", "web"), ("c", "web"), ("c", "etl"), (ANONYMOUS, "x")]
+    rows = [("prod", *pair) for pair in (*runs, *others, *others)]
+    named = names_of(spark.createDataFrame(rows, ["cluster", "user", "client_id"]))
+    assert named == {"prod": Fleet(users=3, clients=5, most_of_user=2)}
 
 
 def newly_throttled(clickhouse: RunningClickHouse, alterations: list[QuotaAlteration]) -> set[str]:
