@@ -14,9 +14,9 @@ from spark_jobs.cli import app
 from spark_jobs.clickhouse.queries import USAGE_SCHEMA
 from spark_jobs.jobs.throttle_forecast import forecasts
 from spark_jobs.jobs.usage_windows import history_of
-from spark_jobs.time_range import TimeRange
+from spark_jobs.time_range import STEP_MS, TimeRange
 from spark_jobs.transforms.demand import MUTED_SHARE, needs
-from spark_jobs.transforms.forecast_model import FEWEST_STEPS, STEP_MS
+from spark_jobs.transforms.forecast_model import FEWEST_STEPS
 from spark_jobs.transforms.forecast_scores import METHODS
 from tests.kit.clickhouse import RunningClickHouse
 from tests.kit.client_windows import client_window
