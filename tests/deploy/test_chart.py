@@ -10,17 +10,7 @@ import helm_python
 import jsonschema
 import pytest
 
-from tests.kit.helm_chart import (
-    CHART,
-    EVERYTHING,
-    LEAST,
-    config_of,
-    container_of,
-    job_of,
-    pod_of,
-    rendered,
-    validate,
-)
+from tests.kit.helm_chart import CHART, EVERYTHING, LEAST, config_of, container_of, job_of, pod_of, rendered, validate
 
 KUBERNETES = ("1.27", "1.34")
 

@@ -8,11 +8,7 @@ from typing import Any
 
 import zstandard
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint
 
 from exporters.model import Connection, Push
 from telemetry.decode.bounds import PayloadLimits

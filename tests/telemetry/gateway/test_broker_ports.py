@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from quota_metrics.kafka.cluster import Node
-from telemetry.gateway.broker_ports import (
-    BOOTSTRAP,
-    BrokerNames,
-    BrokerNamesError,
-    BrokerPorts,
-    PortOptions,
-)
+from telemetry.gateway.broker_ports import BOOTSTRAP, BrokerNames, BrokerNamesError, BrokerPorts, PortOptions
 from telemetry.gateway.networks import is_in, networks_of
 from tests.kit.free_ports import free_range
 from tests.kit.grpc_servers import in_loop
@@ -96,22 +90,13 @@ async def test_follower_opens_only_reported_listeners() -> None:
 
 
 @in_loop
-async def test_moved_broker_keeps_its_port() -> None:
-    first = opener()
-    await first.open([NODE])
-    before, moved = ports(first), Node(5, "moved.example", 9093)
-    first.update([moved])
-    assert first.candidates(5) == first.candidates(BOOTSTRAP) == [moved]
-    assert ports(first) == before
-    assert [node for node, _ in first] == [moved]
-    first.close()
-
-
-@in_loop
-async def test_port_of_a_removed_broker_is_closed() -> None:
+async def test_port_of_a_moved_broker_is_kept_and_of_a_removed_one_closed() -> None:
     first = opener()
     await first.open([NODE, OTHER])
-    port = first.port_of(5)
+    port, moved = first.port_of(5), Node(5, "moved.example", 9093)
+    first.update([moved, OTHER])
+    assert first.candidates(5) == [moved]
+    assert next(iter(first)) == (moved, port)
     for _ in range(2):
         first.update([OTHER])
         first.update([])  # no reading

@@ -35,9 +35,6 @@ class Transport:
     def write(self, data: bytes) -> None:
         self.written += data
 
-    def writelines(self, chunks: list[bytes]) -> None:
-        self.written += b"".join(chunks)
-
 
 @in_loop
 async def test_a_turn_with_many_waiting_flushes_several_times_and_answers_all() -> None:

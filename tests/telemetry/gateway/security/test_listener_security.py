@@ -22,10 +22,7 @@ from telemetry.gateway.security.listener_security import (
     TlsFileError,
     UpstreamCertificateError,
 )
-from telemetry.gateway.security.ssl_principal import (
-    NoMatchingRuleError,
-    principal_mapper,
-)
+from telemetry.gateway.security.ssl_principal import NoMatchingRuleError, principal_mapper
 from tests.kit.certificates import CertificateAuthority
 from tests.kit.gateways import new_gateway
 
@@ -83,6 +80,7 @@ def test_certificate_subject_is_the_principal_and_may_be_required(
 ) -> None:
     nobody, alice = client_context(authority), client_context(authority, "client", "/C=DE/CN=Alice")
     assert peer_names(tls, nobody)[1] == "ANONYMOUS"
+    assert peer_names(ListenerTls(authority.store("first"), None, None, "none"), nobody) == ("first", "ANONYMOUS")
     assert peer_names(tls, alice)[1] == "alice"
     requires = ListenerTls(*authority.issue("first"), authority.ca, "required")
     is_refused(requires, nobody)
@@ -146,12 +144,6 @@ def test_invalid_files_are_reported_by_name(authority: CertificateAuthority, tmp
     ):
         with pytest.raises(TlsFileError, match=message):
             ListenerTls(store, key, None, "none")
-
-
-def test_combined_pem_file_is_accepted(authority: CertificateAuthority) -> None:
-    authority.issue("first")
-    combined = ListenerTls(authority.store("first"), None, None, "none")
-    assert peer_names(combined, client_context(authority))[0] == "first"
 
 
 NAME = "CN=alice,O=Acme\\, Inc,C=DE"
