@@ -165,13 +165,12 @@ def web_token(config: ServeConfig) -> str | None:
 def web_scopes(config: ServeConfig) -> Scopes:
     """The tokens of applications. Raises ServeError."""
     scopes: dict[str, ClientScope] = {}
-    operators_token = web_token(config)
     for number, setting in enumerate(config.web.tokens):
         source = f"web.tokens.{number}"
         token = _token_of(setting, source)
         if setting.team and config.owners is None:
             raise ServeError(f"{source}: a team needs the setting owners")
-        if token in scopes or token == operators_token:
+        if token in scopes or token == web_token(config):
             raise ServeError(f"{source}: another setting has the same token")
         scopes[token] = ClientScope(setting.user, setting.client_id_prefix, setting.team)
     return Scopes(scopes.items())

@@ -15,13 +15,7 @@ from kio.static.protocol import RequestPayload
 
 from exporters.listening_socket import at_an_address
 from quota_metrics.kafka.authentication import Security, authenticate
-from quota_metrics.kafka.errors import (
-    BrokerUnreachableError,
-    ClusterError,
-    UnsupportedError,
-    check,
-    transport_error,
-)
+from quota_metrics.kafka.errors import BrokerUnreachableError, ClusterError, UnsupportedError, check, transport_error
 from quota_metrics.kafka.frames import NegotiatedRequest, ReadBody, api_name, decoded, encoded, interrupted
 from quota_metrics.kafka.primitives import ProtocolError
 

@@ -30,12 +30,7 @@ from headroom.clock import now_ms
 from headroom.errors import ArgumentError
 from quota_metrics.amounts import count_text
 from quota_metrics.config.entities import misread_names
-from quota_metrics.config.quota_file import (
-    DeclaredFile,
-    declared_of,
-    parse_declared_file,
-    quota_file,
-)
+from quota_metrics.config.quota_file import DeclaredFile, declared_of, parse_declared_file, quota_file
 from quota_metrics.config.quota_plan import (
     DeclaredSubscriptions,
     QuotaPlan,

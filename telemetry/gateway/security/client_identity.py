@@ -23,13 +23,7 @@ import structlog
 
 from exporters.model import MAX_SOFTWARE_CHARS, Connection
 from quota_metrics.kafka.primitives import ProtocolError, Reader
-from telemetry.gateway.security.sasl_tokens import (
-    OAUTHBEARER,
-    READABLE,
-    SCRAM,
-    read_claim,
-    recorded_principal,
-)
+from telemetry.gateway.security.sasl_tokens import OAUTHBEARER, READABLE, SCRAM, read_claim, recorded_principal
 from telemetry.subscriptions.payer_budgets import Caller
 from telemetry.wire.apis import (
     API_VERSIONS,

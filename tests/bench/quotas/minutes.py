@@ -4,8 +4,7 @@ python -m tests.bench.quotas.minutes [CLIENTS ...]
 
 CPU of ClickHouse and of the computation together, for a minute with a row a second and client, beside one plain GROUP
 BY of the same rows on the same server; and for a minute with the last 60 seconds as often as they are computed in it.
-Then `headroom serve` over rows that arrive each second: from the end of the
-second in which a client was throttled for the first time until `/api/v1/headroom` says `throttled`.
+Then of `headroom serve`: from the end of a client's first throttled second until `/api/v1/headroom` says `throttled`.
 """
 
 import os

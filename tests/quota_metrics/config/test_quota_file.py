@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from exporters.model import QuotaKey
 from quota_metrics.config.broker_refusals import altered
 from quota_metrics.config.entities import Entity, QuotaAlteration, entity_of
-from quota_metrics.config.quota_file import (
-    DeclaredQuota,
-    declared_of,
-    parse_declared_file,
-    quota_file,
-    writable,
-)
+from quota_metrics.config.quota_file import DeclaredQuota, declared_of, parse_declared_file, quota_file, writable
 from quota_metrics.config.quota_plan import (
     Action,
     QuotaPlan,
