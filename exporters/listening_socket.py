@@ -65,8 +65,8 @@ async def at_an_address(
     """What `connect` makes of a host's first address that answers. Each but the last has a share of the time: one that
     swallows packets, as IPv6 without a route, hides no other. By default all are allowed. Raises OSError."""
     async with asyncio.timeout(timeout_s):
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        addresses = [str(end[0]) for *_, end in found if is_allowed(str(end[0]))]
+        resolved = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = [str(end[0]) for *_, end in resolved if is_allowed(str(end[0]))]
         for address in addresses[:-1]:
             with suppress(OSError):
                 async with asyncio.timeout(timeout_s / min(len(addresses), 3)):

@@ -73,8 +73,10 @@ def _check_forward_files(config: ServeConfig) -> None:
 
 
 def _check_retention(config: ServeConfig) -> None:
-    for name in config.store.retention_days:
-        if name not in (tables := schema.expiring_tables()):
+    names = config.store.retention_days
+    tables = schema.expiring_tables() if names else []
+    for name in names:
+        if name not in tables:
             raise ServeError(f"store.retention_days.{name}: no table whose rows expire; these do: {', '.join(tables)}")
 
 

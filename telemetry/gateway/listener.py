@@ -146,9 +146,9 @@ class HandshakeServer:
         self.admission.handshake_began(handshake, self._loop.time())
         timeout_s = self.admission.limits.handshake_timeout_s + 5  # `Admission.overdue` ends it before
         timeout = {"ssl_handshake_timeout": timeout_s} if self.context else {}
-        twin = accepted
+        duplicate = accepted
         try:
-            twin = accepted.dup()  # the event loop closes the first one before it reports an error
+            duplicate = accepted.dup()  # the event loop closes the first one before it reports an error
             if self.proxies and is_in(address[0], self.proxies):
                 header = b""  # and nothing after it
                 while wanted := bytes_wanted(header, self.proxy_version):
@@ -164,12 +164,12 @@ class HandshakeServer:
         except OSError as exc:  # ssl.SSLError is one: no TLS, no common version, or the peer has left
             self.admission.closed[Reason.TLS_HANDSHAKE] += 1
             with contextlib.suppress(OSError):
-                twin.send(getattr(exc, "alert", b""))  # tells a client why, which else takes it for a broken network
+                duplicate.send(getattr(exc, "alert", b""))  # tells why; else it seems a broken network
             accepted.close()
         except asyncio.CancelledError:
             accepted.close()
         finally:
-            twin.close()
+            duplicate.close()
             handshake.ended()
 
 
