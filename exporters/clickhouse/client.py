@@ -390,7 +390,7 @@ def _bound(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
 
 
-def _arrow_stream(rows: pa.Table, compression: Compression) -> bytes:
+def _arrow_stream(rows: pa.Table, compression: Compression) -> pa.Buffer:
     """An ArrowStream with UUIDs (`fixed_size_binary(16)`) as text."""
     import pyarrow as pa
 
@@ -402,7 +402,7 @@ def _arrow_stream(rows: pa.Table, compression: Compression) -> bytes:
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
-    return bytes(sink.getvalue())
+    return sink.getvalue()
 
 
 def _uuid_texts(column: Any) -> Any:

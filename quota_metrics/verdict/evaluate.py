@@ -142,7 +142,8 @@ def _past(
         for earlier in memory.past
         if earlier.start_ms >= lately_ms or (earlier.start_ms >= oldest_ms and earlier.value >= least)
     ]
-    return (*past, PastWindow(start_ms, worst.value or 0.0, window.muted_ms, window.usage, total_usage))
+    past.append(PastWindow(start_ms, worst.value or 0.0, window.muted_ms, window.usage, total_usage))
+    return tuple(past)
 
 
 def _base(at_broker: Nearness) -> Base:

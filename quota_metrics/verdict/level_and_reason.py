@@ -101,7 +101,11 @@ def held(value: float, past: Sequence[PastWindow], start_ms: int, window_ms: int
     counts as 0, and what is older than MEMORY_WINDOWS is forgotten.
     """
     is_reached = reached(value, steps)
-    if is_reached >= reached(max([window.value for window in past], default=0.0), steps):
+    highest = 0.0
+    for window in past:
+        if window.value > highest:
+            highest = window.value
+    if is_reached >= reached(highest, steps):
         return is_reached
     history = [0.0] * MEMORY_WINDOWS
     for window in past:

@@ -34,12 +34,11 @@ def amount(rate: float, quota_key: str) -> str:
         return f"{tenths(rate)} {unit}"
     if rate < _ROUNDS_UP * 1000.0:
         return f"{rounded(rate)} B/s"
-    in_unit = ""
-    for size, unit_of_size in _SIZES:
-        if in_unit and rate < _ROUNDS_UP * size:
-            break
-        in_unit = tenths(rate / size) + unit_of_size
-    return in_unit
+    power = 0
+    while power < len(_SIZES) - 1 and rate >= _ROUNDS_UP * _SIZES[power + 1][0]:
+        power += 1
+    size, unit_of_size = _SIZES[power]
+    return tenths(rate / size) + unit_of_size
 
 
 def duration(ms: float) -> str:

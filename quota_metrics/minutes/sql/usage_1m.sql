@@ -25,12 +25,13 @@ FROM (
            own * rate * least(interval_ms, 60000) AS row_area,
            if(isFinite(throttle_ms) AND throttle_ms > 0, toInt64(ceil(least(throttle_ms, 1e9))), 0) AS announced_ms,
            if(muted_ms = 0 AND gateway_id = '', announced_ms, toInt64(muted_ms)) AS muted, -- others may not count it
-           toUInt32(if(interval_ms = 0, least(announced_ms, {{muted_lookback_ms}}), least(muted, interval_ms, 60000)))
-               AS length_ms,
+           toUInt32(if(interval_ms = 0, least(announced_ms, {{muted_lookback_ms}}),
+                       least(muted, least(interval_ms, 60000)))) AS length_ms, -- of three numbers it goes row by row
            if(own AND isFinite(implied_limit) AND implied_limit <= {{largest_rate}}, implied_limit, 0) AS implied
     FROM (
         SELECT *, 1 AS own,
-               {from_ms:Int64} + intDiv(toUnixTimestamp64Milli(ts) - {from_ms:Int64}, 60000) * 60000 AS minute_ms
+               {from_ms:Int64} + if({{is_recent}}, 0, -- is asked for one minute
+                   intDiv(toUnixTimestamp64Milli(ts) - {from_ms:Int64}, 60000) * 60000) AS minute_ms
         FROM {{samples}} {{final}}
         WHERE {{pruned}} ts >= fromUnixTimestamp64Milli({from_ms:Int64})
           AND ts < fromUnixTimestamp64Milli({to_ms:Int64})
@@ -47,9 +48,11 @@ FROM (
           AND ts >= fromUnixTimestamp64Milli({from_ms:Int64} - {{muted_lookback_ms}})
           AND ts < fromUnixTimestamp64Milli({to_ms:Int64})
     )
-    WHERE isFinite(rate) AND rate >= 0 AND rate <= {{largest_rate}} AND ifNull(`limit` >= 0, 1)
+    WHERE ({{is_recent}} -- quota_usage_recent_feed takes no others
+           OR (isFinite(rate) AND rate >= 0 AND rate <= {{largest_rate}} AND ifNull(`limit` >= 0, 1)))
       AND ({source:String} = '' OR toString(source) = {source:String})
       AND ({cluster:String} = '' OR cluster = {cluster:String})
 ) AS s
 GROUP BY cluster, origin, quota_key, minute_ms, s.user, s.client_id, broker_id, gateway_id, ip, cadence, limit_known,
          row_limit, s.matched_entity, s.bucket_user, s.bucket_client_id
+{{settings}}
