@@ -398,11 +398,21 @@ def _arrow_stream(rows: pa.Table, compression: Compression) -> pa.Buffer:
         value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if value_type == pa.binary(16):
             rows = rows.set_column(n, column.name, _uuid_texts(rows.column(n)))
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
-        writer.write_table(rows)
-    return sink.getvalue()
+
+    def write(sink: Any) -> None:
+        options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+        with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+            writer.write_table(rows)
+
+    if compression != "none":
+        sink = pa.BufferOutputStream()
+        write(sink)
+        return sink.getvalue()
+    counted = pa.MockOutputStream()  # a buffer that grows is copied again and again
+    write(counted)
+    block = pa.allocate_buffer(counted.size())
+    write(pa.FixedSizeBufferWriter(block))
+    return block
 
 
 def _uuid_texts(column: Any) -> Any:

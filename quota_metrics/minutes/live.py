@@ -6,8 +6,8 @@ its memory (quota_metrics.verdict). The memory as of the newest minute stays her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import compress, groupby
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,7 @@ from quota_metrics.minutes.windows import window_rows, windows_of
 from quota_metrics.verdict.evaluate import Verdict, evaluate
 from quota_metrics.verdict.level_and_reason import is_worth_a_row
 from quota_metrics.verdict.thresholds import Thresholds
-from quota_metrics.verdict.window import MINUTE_MS, SUMMED, WINDOW_S, Memory
+from quota_metrics.verdict.window import MINUTE_MS, SUMMED, WINDOW_S, Memory, Window
 
 _KEPT: Final = 3  # memories: before and after the newest minute, and of one that is computed again
 
@@ -50,6 +50,12 @@ _COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "impact_reason": _TEXT, "cause": _TEXT, "is_onset": pa.uint8(), "own_reason": _TEXT, "own_cause": _TEXT,
     "client_place": pa.uint32(), **dict.fromkeys(SUMMED, pa.uint64()),
 }  # fmt: skip
+_OF_VERDICTS = {
+    name: _TEXT if kind == _CODED else pa.bool_() if kind == pa.uint8() else kind
+    for name, kind in _COLUMNS.items()
+    if name in Verdict._fields
+}
+_AT_ONCE: Final = 512  # verdicts whose columns are made: those of all clients would not stay in the processor's caches
 
 
 class LiveLevels:
@@ -128,7 +134,7 @@ class _Judged(NamedTuple):
     """The verdicts on all clients, the memory that they leave, and the clusters that have usage."""
 
     windows: pa.Table  # that of each verdict
-    verdicts: list[Verdict]
+    verdicts: list[pa.Table]
     memories: dict[Client, Memory]
     used: frozenset[Cluster]
 
@@ -137,12 +143,12 @@ def _judged(windows: pa.Table, before: AsOf, reports: ClientReports, thresholds:
     """All windows count as those of the minute after `before`; those of a client are adjacent."""
     minute = pa.array(np.full(windows.num_rows, before.minute_ms))
     windows = windows.set_column(windows.column_names.index("window_start_ms"), "window_start_ms", minute)
-    at_brokers = window_rows(windows)
-    are_rows = list(map(is_worth_a_row, at_brokers))
     observed, nothing = before.observed(), Memory()
+    are_rows: list[bool] = []
+    parts: list[pa.Table] = []
     verdicts: list[Verdict] = []
     memories: dict[Client, Memory] = {}
-    for client, of_client in groupby(compress(at_brokers, are_rows), key=itemgetter(slice(5))):
+    for client, of_client in groupby(_worth_a_row(windows, are_rows), key=itemgetter(slice(5))):
         cluster, source, _, user, client_id = client
         memory = before.memories.get(client, nothing)
         surroundings = reports.surroundings(
@@ -152,26 +158,44 @@ def _judged(windows: pa.Table, before: AsOf, reports: ClientReports, thresholds:
         )
         of_brokers, memories[client] = evaluate(list(of_client), surroundings, memory, thresholds, MINUTE_MS)
         verdicts += of_brokers
+        if len(verdicts) >= _AT_ONCE:
+            parts.append(_columns(verdicts))
+            verdicts = []
+    if verdicts:
+        parts.append(_columns(verdicts))
     used = frozenset(client[:2] for client in memories if client[2] in BYTE_KEYS)
-    return _Judged(windows.filter(pa.array(are_rows, pa.bool_())), verdicts, memories, used)
+    return _Judged(windows.filter(pa.array(are_rows, pa.bool_())), parts, memories, used)
+
+
+def _worth_a_row(windows: pa.Table, are_rows: list[bool]) -> Iterator[Window]:
+    """The windows that are worth one; appends for each of all whether it is."""
+    for window in window_rows(windows):
+        is_row = is_worth_a_row(window)
+        are_rows.append(is_row)
+        if is_row:
+            yield window
+
+
+def _columns(verdicts: Sequence[Verdict]) -> pa.Table:
+    """Their fields that are columns of a table of levels."""
+    fields: dict[str, Sequence[Any]] = dict(zip(Verdict._fields, zip(*verdicts, strict=True), strict=True))
+    fields["own_reason"] = _if_different(fields["own_reason"], fields["reason"])
+    fields["own_cause"] = _if_different(fields["own_cause"], fields["cause"])
+    return pa.table({name: pa.array(fields[name], kind) for name, kind in _OF_VERDICTS.items()})
 
 
 def _rows(judged: _Judged, start_s: int, computed_ms: int, of_clients: Mapping[str, Any]) -> pa.Table:
     """The rows of a table of levels. `of_clients`: the columns that tell of the client."""
-    windows, count = judged.windows, len(judged.verdicts)
-    of_verdicts = dict(zip(Verdict._fields, zip(*judged.verdicts, strict=True), strict=True))
+    windows, verdicts = judged.windows, pa.concat_tables(judged.verdicts).combine_chunks()
     others = {
         **of_clients,
-        "window_start": np.full(count, start_s),
-        "computed_at": np.full(count, computed_ms),
+        "window_start": np.full(windows.num_rows, start_s),
+        "computed_at": np.full(windows.num_rows, computed_ms),
         "window_s": windows.column("elapsed_s"),
         "limit_known": pc.not_equal(windows.column("state").cast(_TEXT), pa.scalar("unknown")),
         "muted_ms": pc.round(windows.column("muted_ms")),
-        "own_reason": _if_different(of_verdicts["own_reason"], of_verdicts["reason"]),
-        "own_cause": _if_different(of_verdicts["own_cause"], of_verdicts["cause"]),
     }
-    in_windows = {name: windows.column(name) for name in windows.column_names}
-    columns = {**in_windows, **of_verdicts, **others}
+    columns = {name: table.column(name) for table in (windows, verdicts) for name in table.column_names} | others
     return pa.table({name: _array(name, columns[name]) for name in _COLUMNS})
 
 

@@ -11,6 +11,7 @@ not see the same seconds. A limit that does not decide is none (`state` unknown,
 `rule_limit`): rows name a class that decides (`decided_by`), or the throttle times imply less than half of it.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = ["ClientLimits", "LimitInterval", "window_rows", "windows_of"]
 
 _NO_LIMITS: Final = ClientLimits({})
 _UNKNOWN, _NONE, _LIMITED = range(3)  # of STATES
+_MADE_AT_ONCE: Final = 512  # values of windows
 
 
 class _ClientWindows(NamedTuple):
@@ -74,26 +76,22 @@ def windows_of(minutes: pa.Table, window_s: int, to_ms: int, limits: ClientLimit
     return _table(table, parts)
 
 
-def window_rows(table: pa.Table) -> list[Window]:
-    """The rows of `windows_of` as values."""
-    columns = [_values(table.column(name)) for name in Window._fields]
-    return list(map(Window._make, zip(*columns, strict=True)))
+def window_rows(table: pa.Table) -> Iterator[Window]:
+    """The rows of `windows_of` as values, a few at a time: what was made for some is used again for the next."""
+    columns = [_values(table.column(name).combine_chunks()) for name in Window._fields]
+    for start in range(0, table.num_rows, _MADE_AT_ONCE):
+        parts = (values[start : start + _MADE_AT_ONCE].tolist() for values in columns)
+        yield from map(Window._make, zip(*parts, strict=True))
 
 
-def _values(column: Any) -> list[Any]:
-    values: list[Any] = []
-    for chunk in column.chunks:
-        if pa.types.is_dictionary(chunk.type):
-            texts = np.array(chunk.dictionary.to_pylist(), np.object_)
-            values += texts[chunk.indices.to_numpy()].tolist()
-        elif pa.types.is_string(chunk.type):
-            values += chunk.to_pylist()
-        elif chunk.null_count:
-            numbers = chunk.to_numpy(zero_copy_only=False).astype(np.object_)
-            numbers[chunk.is_null().to_numpy(zero_copy_only=False)] = None
-            values += numbers.tolist()
-        else:
-            values += chunk.to_numpy().tolist()
+def _values(column: Any) -> Any:
+    """An array of numpy; where a value is absent, it is None."""
+    if pa.types.is_dictionary(column.type):
+        return np.array(column.dictionary.to_pylist(), np.object_)[column.indices.to_numpy()]
+    values = column.to_numpy(zero_copy_only=False)
+    if column.null_count:
+        values = values.astype(np.object_)
+        values[column.is_null().to_numpy(zero_copy_only=False)] = None
     return values
 
 

@@ -96,7 +96,7 @@ def evaluate(
                 impact.busiest_instance_share,
             )
         )
-    return verdicts, Memory(_past(worst, total_usage, memory, thresholds, window_ms), bases, onset or last_onset)
+    return verdicts, Memory(_past(worst, total_usage, memory, steps[0], window_ms), bases, onset or last_onset)
 
 
 def _ago(memory: Memory, windows: int, start_ms: int, window_ms: int) -> PastWindow:
@@ -132,10 +132,10 @@ def _since(onset: Onset, window: Window, around: Surroundings, window_ms: int) -
 
 
 def _past(
-    worst: Nearness, total_usage: float, memory: Memory, thresholds: Thresholds, window_ms: int
+    worst: Nearness, total_usage: float, memory: Memory, lowest_step: float, window_ms: int
 ) -> tuple[PastWindow, ...]:
     """What the next window may read: older ones only where their value may still hold a threshold."""
-    window, start_ms, least = worst.window, worst.window.window_start_ms, thresholds.steps[0] - MARGIN
+    window, start_ms, least = worst.window, worst.window.window_start_ms, lowest_step - MARGIN
     oldest_ms, lately_ms = start_ms - (MEMORY_WINDOWS - 1) * window_ms, start_ms - (CAUSE_WINDOWS - 1) * window_ms
     past = [
         earlier

@@ -27,7 +27,7 @@ def computed(
     clickhouse: RunningClickHouse, cluster: str, from_ms: int, to_ms: int, window_s: int = 60, **options: Any
 ) -> list[Window]:
     table = minute_rows(clickhouse, cluster, from_ms, to_ms)
-    return window_rows(windows_of(table, window_s, to_ms, **options))
+    return list(window_rows(windows_of(table, window_s, to_ms, **options)))
 
 
 def as_expected(rows: list[Window]) -> dict[Any, Expected]:
@@ -284,14 +284,14 @@ def _interval(row: Row) -> LimitInterval:
 
 def test_many_scopes_in_one_table(clickhouse: RunningClickHouse) -> None:
     """Windows of several clusters, sources and minutes are those of each alone."""
-    tables, alone = [], []
+    tables, alone = [], list[Window]()
     for seed in range(4):
         insert(clickhouse.store, changing(random.Random(seed)), f"scope-{seed}")
         for start_ms in (START, START + MINUTE):
             table = minute_rows(clickhouse, f"scope-{seed}", start_ms, start_ms + MINUTE)
             tables.append(table)
             alone += window_rows(windows_of(table, 60, START + 2 * MINUTE))
-    together = window_rows(windows_of(pa.concat_tables(tables[::-1]), 60, START + 2 * MINUTE))
+    together = list(window_rows(windows_of(pa.concat_tables(tables[::-1]), 60, START + 2 * MINUTE)))
     assert sorted(together, key=str) == sorted(alone, key=str)
 
 
