@@ -306,7 +306,7 @@ def test_pages_say_the_same_under_any_profile(foreign: ForeignServer, newest_s: 
         return [*answers, await data.client({"cluster": "c", "user": "alice", "client_id": "app"})]
 
     plain = asyncio.run(said("plain"))
-    assert asyncio.run(said("pages")) == plain
+    assert asyncio.run(said("pages")) in (plain, asyncio.run(said("plain")))  # a new minute may begin after the first
     near, topics, *_ = plain
     assert {row["client_id"]: row["level"] for row in near}["app"] in ("critical", "throttled")
     with connected(foreign.endpoint("plain")) as client:
